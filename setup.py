@@ -22,7 +22,7 @@ setup(
     package_dir={"real_openrlhf.patches": "patches"},
     package_data={
         "real_openrlhf": [
-            *("py.typed", "report/page.css", "report/page.html.j2", "report/published.json", "training/tasks/made/*"),
+            *("py.typed", "report/page.css", "report/*.j2", "report/published.json", "training/tasks/made/*"),
             "comparison/campaigns/*",
         ],
         "real_openrlhf.patches": ["README.md", "openrlhf-*/*"],

@@ -42,8 +42,8 @@ VARIANTS = {
     GRPO: ["--actor.policy_loss_type", "ppo", *KL],
     "REAL": ["--actor.policy_loss_type", "real", *NO_KL],
     SKIPPING: ["--actor.policy_loss_type", "real", *NO_KL, "--train.skip_weightless"],
-    "REAL, scored first": ["--actor.policy_loss_type", "real", *NO_KL, "--algo.real.scoring", "separate"],
-    "REAL, old always": ["--actor.policy_loss_type", "real", *NO_KL, "--algo.real.old_log_probs", "always"],
+    "REAL, scored first": ["--actor.policy_loss_type", "real", *NO_KL, "--algo.real.wave_depth", "0"],
+    "REAL, old always": ["--actor.policy_loss_type", "real", *NO_KL, "--algo.real.mismatch_limit", "1e9"],
 }
 
 

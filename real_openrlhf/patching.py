@@ -6,19 +6,310 @@ See patches/README.md for why the series is applied on disk, and for `git apply`
 """
 
 import argparse
+import contextlib
+import hashlib
+import importlib.metadata
 import importlib.util
+import json
 import os
+import re
 import shutil
 import socket
 import sys
 import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
+from io import BytesIO  # its lines are diff's: split at newlines only, line ends kept
 from pathlib import Path
+from urllib.parse import unquote, urlparse
 
+from real_openrlhf import OPENRLHF_VERSION
+from real_openrlhf.base import locks
 from real_openrlhf.base.errors import UserError
+from real_openrlhf.base.files import sha256
 from real_openrlhf.base.parsing import path_of
-from real_openrlhf.patch_tool.series import AFTER, BEFORE, PACKAGE, UNKNOWN, Series, file_states, load_series, proven
-from real_openrlhf.patch_tool.target import REINSTALL, find_target, locked, refuse_unknown, write
+
+PACKAGE = Path(__file__).resolve().parent
+PATCH_FOLDERS = (PACKAGE / "patches", PACKAGE.parent / "patches")  # in a wheel, in a checkout
+REINSTALL = f"`pip install --force-reinstall --no-deps openrlhf=={OPENRLHF_VERSION}`"
+BEFORE, AFTER, UNKNOWN = "before", "after", "unknown"
+
+
+# Unified diffs: a reader and applier that is exact, without fuzz or offsets, and works on bytes
+
+
+@dataclass(frozen=True)
+class Hunk:
+    old_start: int
+    old: list[bytes]
+    new_start: int
+    new: list[bytes]
+
+
+@dataclass(frozen=True)
+class FileDiff:
+    """The change of one file by one patch."""
+
+    patch: str
+    path: str
+    hunks: list[Hunk]
+
+    def reverse(self) -> "FileDiff":
+        hunks = [Hunk(hunk.new_start, hunk.new, hunk.old_start, hunk.old) for hunk in self.hunks]
+        return FileDiff(self.patch, self.path, hunks)
+
+
+class DoesNotFit(Exception):
+    """A diff does not match the file, or is of a kind that this module does not support."""
+
+
+def parse_patch(content: bytes, name: str) -> list[FileDiff]:
+    """Read a `git format-patch` file; every text before the first `diff --git` line is its header."""
+    lines, at, diffs = BytesIO(content).readlines(), 0, []
+    while at < len(lines):
+        header = re.match(rb"diff --git a/(\S+) b/(\S+)\n", lines[at])
+        at += 1
+        if not header:
+            continue
+        path = header[2].decode(errors="backslashreplace")
+        odd = not path.isprintable() or "\\" in path or {"", ".", ".."} & set(path.split("/"))
+        if header[1] != header[2] or not path.startswith("openrlhf/") or odd:
+            raise DoesNotFit(f"{name}: {path}: renames and files outside openrlhf/ are not supported")
+        while at < len(lines) and not lines[at].startswith((b"@@ ", b"diff --git ")):
+            if lines[at].startswith((b"new file mode ", b"deleted file mode ")):
+                raise DoesNotFit(f"{name}: {path}: new files belong into real_openrlhf/, and files are not deleted")
+            at += 1
+        hunks = []
+        while at < len(lines) and lines[at].startswith(b"@@ "):
+            hunk, at = _parse_hunk(lines, at, name)
+            hunks.append(hunk)
+        if not hunks:
+            raise DoesNotFit(f"{name}: {path}: binary diffs and changes of mode are not supported")
+        diffs.append(FileDiff(name, path, hunks))
+    if not diffs:
+        raise DoesNotFit(f"{name} contains no diff")
+    return diffs
+
+
+def _parse_hunk(lines: list[bytes], at: int, name: str) -> tuple[Hunk, int]:
+    numbers = re.match(rb"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@", lines[at])
+    if not numbers:
+        raise DoesNotFit(f"{name}, line {at + 1}: not a hunk header")
+    old_start, old_count, new_start, new_count = (1 if number is None else int(number) for number in numbers.groups())
+    old: list[bytes] = []
+    new: list[bytes] = []
+    sides = {b" ": (old, new), b"-": (old,), b"+": (new,)}
+    last = b""
+    at += 1
+    # Count lines as the header says, so that the `-- ` of a mail signature stays out of the hunk.
+    while len(old) < old_count or len(new) < new_count or b"".join(lines[at : at + 1]).startswith(b"\\ No newline"):
+        if at == len(lines):
+            raise DoesNotFit(f"{name}: ends inside a hunk")
+        sign, rest = lines[at][:1], lines[at][1:]
+        if sign == b"\\":
+            for side in sides.get(last, ()):
+                side[-1] = side[-1].removesuffix(b"\n")
+        elif sign in sides:
+            for side in sides[sign]:
+                side.append(rest)
+        else:
+            raise DoesNotFit(f"{name}, line {at + 1}: not a line of a hunk")
+        last, at = sign, at + 1
+    if (len(old), len(new)) != (old_count, new_count):
+        raise DoesNotFit(f"{name}: a hunk before line {at + 1} does not have the lines that its header counts")
+    return Hunk(old_start, old, new_start, new), at
+
+
+def apply_diff(content: bytes, diff: FileDiff) -> bytes:
+    lines, result, at = BytesIO(content).readlines(), [], 0
+    for hunk in diff.hunks:
+        start = hunk.old_start - 1 if hunk.old else hunk.old_start
+        if start < at or lines[start : start + len(hunk.old)] != hunk.old:
+            raise DoesNotFit(f"{diff.patch}: {diff.path} differs from what line {hunk.old_start} expects")
+        result += lines[at:start] + hunk.new
+        at = start + len(hunk.old)
+    return b"".join(result + lines[at:])
+
+
+# The patches for one release, and the SHA-256 of each touched file before and after. No other state is kept
+
+
+@dataclass(frozen=True)
+class Series:
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @property
+    def patches(self) -> list[Path]:
+        return sorted(self.folder.glob("*.patch"))
+
+    @property
+    def fingerprints(self) -> dict[str, dict[str, str]]:
+        """{path: {"before": sha256, "after": sha256}}"""
+        try:
+            return json.loads((self.folder / "files.json").read_text())
+        except FileNotFoundError:
+            raise UserError(f"{self.folder} has no files.json. Reinstall real_openrlhf.") from None
+
+    @property
+    def sha256(self) -> str:
+        """A hash that identifies the patched OpenRLHF of a run."""
+        return hashlib.sha256(json.dumps(self.fingerprints, sort_keys=True).encode()).hexdigest()
+
+    def diffs(self) -> list[FileDiff]:
+        return [diff for patch in self.patches for diff in parse_patch(patch.read_bytes(), patch.name)]
+
+
+def load_series() -> Series:
+    for folder in PATCH_FOLDERS:
+        if (found := folder / f"openrlhf-{OPENRLHF_VERSION}").is_dir():
+            return Series(found)
+    places = " or ".join(str(folder) for folder in PATCH_FOLDERS)
+    raise UserError(f"no patches for openrlhf {OPENRLHF_VERSION} in {places}. Reinstall real_openrlhf.")
+
+
+def file_states(root: Path, series: Series) -> dict[str, str]:
+    """{path: BEFORE, AFTER or UNKNOWN} for every file that the series touches."""
+    states = {}
+    for path, known in series.fingerprints.items():
+        found = sha256(root / path) if (root / path).is_file() else None
+        states[path] = next((state for state in (AFTER, BEFORE) if known[state] == found), UNKNOWN)
+    return states
+
+
+def patched(root: Path, paths: Iterable[str], diffs: Iterable[FileDiff]) -> dict[str, bytes]:
+    """The new content of each path, in memory."""
+    contents = {path: (root / path).read_bytes() for path in paths}
+    for diff in diffs:
+        if diff.path in contents:
+            contents[diff.path] = apply_diff(contents[diff.path], diff)
+    return contents
+
+
+def proven(root: Path, paths: set[str], series: Series, want: str) -> dict[str, bytes]:
+    """The content of each path in the state `want`; raises if its hash is not that of files.json."""
+    try:
+        diffs = series.diffs()
+        contents = patched(root, paths, diffs if want == AFTER else [diff.reverse() for diff in reversed(diffs)])
+    except DoesNotFit as error:
+        raise UserError(f"{error}. The patches and their files.json disagree: reinstall real_openrlhf.") from error
+    for path, content in contents.items():
+        if hashlib.sha256(content).hexdigest() != series.fingerprints[path][want]:
+            raise UserError(f"patching {path} gives another file than files.json says. Reinstall real_openrlhf.")
+    return contents
+
+
+# The OpenRLHF to patch: a folder that contains openrlhf/, most often site-packages, found without an import
+
+
+def find_target(root: Path | None, series: Series) -> tuple[Path, str | None]:
+    """The folder of the installed OpenRLHF, or `root`; a `UserError` if its version is not that of the series.
+
+    The second result is None, or the reason why this tool must not change it, and how its owner applies the patches.
+    """
+    if root is not None:
+        root = root.expanduser().resolve()
+        if not (root / "openrlhf").is_dir():
+            raise UserError(f"{root} contains no folder openrlhf. Give --root the folder that contains it.")
+        found = list(importlib.metadata.distributions(name="openrlhf", path=[str(root)]))
+        if not found:
+            return root, None
+        distribution = found[0]
+    else:
+        try:
+            distribution = importlib.metadata.distribution("openrlhf")
+        except importlib.metadata.PackageNotFoundError:
+            raise UserError(
+                f"openrlhf is not installed for {sys.executable}. Install openrlhf=={OPENRLHF_VERSION} "
+                "(examples/scripts/setup_env.sh does it), or name a folder with --root."
+            ) from None
+        root = Path(str(distribution.locate_file(""))).resolve()
+    origin = json.loads(distribution.read_text("direct_url.json") or "{}")
+    foreign, am = None, f"`git am {series.folder}/*.patch`"
+    if origin.get("dir_info", {}).get("editable"):
+        checkout = Path(unquote(urlparse(origin["url"]).path))
+        foreign = f"openrlhf is an editable install of {checkout}. Use git there: {am}, or `git revert`."
+        root = checkout if (checkout / "openrlhf").is_dir() else root
+    elif "vcs_info" in origin:
+        foreign = f"openrlhf was installed from {origin['url']}. In a clone of it: {am}, then `pip install .` there."
+    if not (root / "openrlhf").is_dir():
+        raise UserError(f"the openrlhf folder is missing from {root}. Reinstall it: {REINSTALL}.")
+    if distribution.version != OPENRLHF_VERSION:
+        raise UserError(
+            f"{root} has openrlhf {distribution.version}, the patches are for {OPENRLHF_VERSION}. "
+            f"Install that: `pip install openrlhf=={OPENRLHF_VERSION}`."
+        )
+    return root, foreign
+
+
+def refuse_unknown(root: Path, states: dict[str, str]) -> None:
+    unknown = [path for path, state in states.items() if state == UNKNOWN]
+    if unknown:
+        raise UserError(
+            f"changed by something else in {root}, or patched by another series: {', '.join(unknown)}. "
+            f"Nothing was written. Reinstall openrlhf ({REINSTALL}), then apply again."
+        )
+
+
+@contextlib.contextmanager
+def locked(root: Path) -> Iterator[None]:
+    """One writer at a time; the lock is on the folder itself, so no lock file is left behind."""
+    folder = os.open(root / "openrlhf", os.O_RDONLY)
+    try:
+        # A network file system may not lock folders; two writers there would write equal files.
+        with contextlib.suppress(OSError):
+            locks.wait_for(folder)
+        yield
+    finally:
+        os.close(folder)
+
+
+def _staged(path: Path) -> Path:
+    return path.with_name(f".{path.name}.real_openrlhf-tmp")
+
+
+def _stage(path: Path, content: bytes) -> None:
+    _staged(path).write_bytes(content)
+    shutil.copymode(path, _staged(path))
+
+
+def _put(path: Path) -> None:
+    """Replace the file by the staged file, a new inode: a hard-linked package cache keeps its content."""
+    os.replace(_staged(path), path)
+    for stale in path.parent.glob(f"__pycache__/{path.stem}.*.pyc"):
+        stale.unlink(missing_ok=True)
+
+
+def write(root: Path, contents: dict[str, bytes]) -> None:
+    """Write all files or none: staging needs space and permission first; a later failure restores the originals."""
+    originals = {path: (root / path).read_bytes() for path in contents}
+    try:
+        for path, content in contents.items():
+            _stage(root / path, content)
+        for path in contents:
+            _put(root / path)
+    except BaseException as error:
+        for path, original in originals.items():
+            if (root / path).read_bytes() != original:
+                _stage(root / path, original)
+                _put(root / path)
+        if isinstance(error, OSError):
+            raise UserError(
+                f"cannot write {error.filename or root}: {error.strerror}. Nothing was changed. Free space or run as "
+                "the folder's owner, or patch a copy: `real-openrlhf patch export DIR`."
+            ) from error
+        raise
+    finally:
+        for path in contents:
+            with contextlib.suppress(OSError):
+                _staged(root / path).unlink(missing_ok=True)
+
+
+# What the command does
 
 
 def _move(root: Path | None = None, *, want: str, moved: str, already: str) -> int:

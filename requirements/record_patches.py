@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from real_openrlhf.base.files import sha256
-from real_openrlhf.patch_tool.series import load_series, patched
+from real_openrlhf.patching import load_series, patched
 
 root, series = Path(sys.argv[1]), load_series()
 diffs = series.diffs()

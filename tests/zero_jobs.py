@@ -59,8 +59,6 @@ class Case:
     micro_batch_size: int = 2
     max_tokens: int | None = None  # token-budget micro-batches instead
     depth: str = "auto"
-    scoring: str = "auto"
-    old_log_probs: str = "auto"
     objective: str = "real"
     score: str = ""  # another kind than the objective's own
     deal: str = "upstream"  # for upstream's losses
@@ -119,9 +117,7 @@ def arguments(case: Case) -> SimpleNamespace:
     if case.loss == "real":
         flags |= {
             "--algo.real.objective": case.objective,
-            "--algo.real.scoring": case.scoring,
             "--algo.real.wave_depth": case.depth,
-            "--algo.real.old_log_probs": case.old_log_probs,
             "--algo.real.uniform_groups": case.uniform_groups,
             "--algo.real.kl_old_coef": case.kl_old_coef,
             **({"--algo.real.set": f"score={case.score}"} if case.score else {}),
@@ -250,7 +246,7 @@ def deal(policy, case: Case) -> tuple[list[Experience], BatchPlan, PlannedExperi
     if maker.skips:
         facts = replace(facts, trains=facts.signal)
     plan = plan_rollouts(facts, maker.plan_settings())
-    unknown = plan.first_update if maker.objective and case.old_log_probs != "always" else []
+    unknown = plan.first_update if maker.objective and maker.args.algo.real.mismatch_limit is None else []
     for position in unknown:
         items[position].action_log_probs = torch.full_like(items[position].action_log_probs, torch.nan)
     if not reads_old(policy.strategy.args, maker.objective):

@@ -16,9 +16,8 @@ from matplotlib.axes import Axes
 from real_openrlhf.algorithm.groups import NEGATIVE, POSITIVE, Table
 from real_openrlhf.algorithm.metrics import token_gradients
 from real_openrlhf.algorithm.objective import ObjectiveSettings, score_weights
-from real_openrlhf.report.drawing import INK, Entry, Panel, Picture, strokes
+from real_openrlhf.report.drawing import INK, METHODS, Entry, Look, Panel, Picture, strokes
 from real_openrlhf.report.figures import BOUND
-from real_openrlhf.report.methods import METHODS, Look
 
 TAU, CONTEXT, EPSILON = 0.5, 4, 0.2  # tau 0.5, C = 4, clipping 0.2, advantage 1
 

@@ -4,6 +4,7 @@ A cell is one campaign's REAL and `real_constant` with equal flags and seeds. A 
 methods. `refresh.py` draws the figure and fills the tables of docs/evidence/results.md from here.
 """
 
+import itertools
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,17 +16,24 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.transforms import Transform
 from records import HERE, runs_of
 
-from real_openrlhf.report.curves import VALIDATION, collapsed, over_training, series, spread_over_tau, validation_sets
-from real_openrlhf.report.differences.table import less_first, values, verdict
-from real_openrlhf.report.differences.welch import MARGIN, Difference, holm
-from real_openrlhf.report.drawing import INK, STYLE, save_png
-from real_openrlhf.report.methods import METHODS, Look, method
+from real_openrlhf.report.curves import (
+    OVER_TRAINING,
+    VALIDATION,
+    collapsed,
+    outcomes,
+    over_training,
+    series,
+    spread_over_tau,
+    validation_sets,
+)
+from real_openrlhf.report.differences import less_first, samples, verdict
+from real_openrlhf.report.drawing import INK, METHODS, STYLE, method, save_png
+from real_openrlhf.report.figures import Line, draw_forest
 from real_openrlhf.report.read_runs import Run, read_runs
 from real_openrlhf.report.settings import Setting, compare
-from real_openrlhf.report.statistics import Estimate, estimate
+from real_openrlhf.report.statistics import Difference, Estimate, estimate, holm
 from real_openrlhf.report.table_forms import NONE, Table
 
 # Records without a tree: the code that ran cannot be had again. `map` used DeepSpeed's Adam.
@@ -140,14 +148,14 @@ def places() -> tuple[Place, ...]:
     found = []
     for title, campaign, word in PLACES:
         (comparison,) = compare([run for run in runs_of(campaign) if word in run.name])
-        measured = values(comparison, over_training)
+        measured = samples(outcomes(comparison), OVER_TRAINING)
         real, gaps = less_first(measured)
         assert real is not None and real.algo == "real"
         corrected = dict(
             zip(gaps, zip(gaps.values(), holm([gap.p for gap in gaps.values()]), strict=True), strict=True)
         )
         z = estimate(map(spread_over_tau, real.counted), digits=2)
-        found.append(Place(title, real, estimate(measured[real].values()), z, corrected))
+        found.append(Place(title, real, estimate(itertools.chain(*measured[real].values())), z, corrected))
     return tuple(found)
 
 
@@ -179,7 +187,9 @@ def save_picture(path: Path) -> None:
         figure = Figure(figsize=(10, 6.4), layout="constrained")
         left, right = figure.subplots(1, 2, width_ratios=[1, 1.25])
         _draw_cells(left)
-        _draw_forest(right, list(_lines()))
+        draw_forest(right, list(_lines()), size=7)
+        right.set_xlim(-0.6, 0.6)
+        right.set_title("Methods less REAL, 95 % intervals; band: ± 0.03")
         save_png(figure, path)
 
 
@@ -207,40 +217,12 @@ def _draw_cells(axes: Axes) -> None:
     axes.set_ylabel("held-out pass@1, mean over training")
 
 
-Line = tuple[str, Look | None, Difference | None]  # a heading has no look and no difference
-
-
 def _lines() -> Iterator[Line]:
     for place in places():
         yield place.title, None, None
         for setting, (gap, _) in place.gaps.items():
             if setting.algo in IN_FOREST and not any("labels" in word for word in setting.deviation):
                 yield setting.label.replace("score=log_ratio_rollout", "sampler as anchor"), method(setting.algo), gap
-
-
-def _draw_forest(axes: Axes, lines: Sequence[Line]) -> None:
-    axes.axvspan(-MARGIN, MARGIN, color=INK, alpha=0.1, linewidth=0)
-    axes.axvline(0, color=INK, linewidth=0.6)
-    for place, (label, look, gap) in enumerate(lines):
-        if look is None or gap is None:
-            axes.text(
-                -0.02, place, label, fontsize=7.5, fontweight="bold", va="center", ha="right", transform=_rows(axes)
-            )
-            continue
-        low, high = gap.interval(0.95)
-        axes.plot([low, high], [place, place], color=look.colour, linewidth=1.4)
-        axes.plot([gap.mean], [place], color=look.colour, marker=look.marker, markersize=4)
-        axes.text(-0.02, place, label, fontsize=7, va="center", ha="right", color=look.colour, transform=_rows(axes))
-    axes.set_ylim(len(lines) - 0.5, -0.7)
-    axes.set_xlim(-0.6, 0.6)
-    axes.set_yticks([])
-    axes.grid(visible=False)
-    axes.set_title("Methods less REAL, 95 % intervals")
-    axes.set_xlabel("held-out pass@1, mean over training; band: ± 0.03")
-
-
-def _rows(axes: Axes) -> Transform:
-    return axes.get_yaxis_transform()
 
 
 TABLES: dict[str, Callable[[], Table]] = {"by_z": by_z, "everywhere": everywhere}

@@ -1,9 +1,10 @@
 """`real-openrlhf compare`: algorithms x seeds of one recipe, their evaluation, and the report on all of them.
 
-A finished run is not run again. Several shells or tasks of SLURM on one folder share the runs (attempts.py).
+A finished run is not run again. Several shells or tasks of SLURM on one folder share the runs (run_list.py).
 """
 
 import argparse
+import glob
 import os
 import re
 import shutil
@@ -28,8 +29,7 @@ from real_openrlhf.base.parsing import (
     words_of,
 )
 from real_openrlhf.base.secrets import has_one
-from real_openrlhf.comparison import attempts, dry_run
-from real_openrlhf.comparison.publish import publish, refuse_now
+from real_openrlhf.comparison import dry_run, publish
 from real_openrlhf.comparison.run_list import (
     FINISHED,
     HELD,
@@ -41,12 +41,13 @@ from real_openrlhf.comparison.run_list import (
     entries,
     state,
     status_lines,
+    taken,
 )
 from real_openrlhf.comparison.trainer import SESSION_LOG, Trainer, eval_args, make_benchmarks
-from real_openrlhf.evaluation import early_checks
+from real_openrlhf.data.benchmarks import chosen
+from real_openrlhf.evaluation import grading
 from real_openrlhf.recipes.plan import changed_flags, flags_of
 from real_openrlhf.recipes.recipes import RECIPES
-from real_openrlhf.report import campaign
 from real_openrlhf.runs import run_folder
 from real_openrlhf.training import run_inputs
 from real_openrlhf.training.launch.progress import duration, end_unwatched
@@ -69,10 +70,16 @@ INSTEAD = {
 # A campaign is a comparison in a TOML file, whose keys are the options of `compare`.
 CAMPAIGNS = Path(__file__).with_name("campaigns")
 OURS = sorted(path.stem for path in CAMPAIGNS.glob("*.toml"))
-KEYS = "recipe skill algos seeds first-seed grid steps benchmarks eval-flags flags".split()
+KEYS: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("about", "recipe", "benchmarks", "eval-flags", "flags", "beside"), (str,)),
+    **dict.fromkeys(("seeds", "first-seed", "steps"), (int,)),
+    "skill": (int, float),
+    "algos": (list,),
+    "grid": (dict,),
+}
 
 
-def find_campaign(name: str) -> Path:
+def campaign_file(name: str) -> Path:
     path = CAMPAIGNS / f"{name}.toml" if name in OURS else Path(name)
     if path.is_file():
         return path
@@ -86,26 +93,23 @@ def campaign_words(path: Path) -> list[str]:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UserError(f"{path} cannot be read: {error}") from error
-    if unknown := sorted(content.keys() - {"about", *KEYS}):
-        raise UserError(f"{path}: unknown key {unknown[0]}. There are: about, {', '.join(KEYS)}")
-    words = [word for key in KEYS if key in content for word in _option(path, key, content[key])]
+    words: list[str] = []
+    for key, value in content.items():
+        if key not in KEYS:
+            raise UserError(f"{path}: unknown key {key}. There are: {', '.join(KEYS)}")
+        if type(value) not in KEYS[key]:
+            raise UserError(f"{path}: {key} = {value!r} has the wrong type. See the files in {CAMPAIGNS}")
+        if key == "algos":
+            words += ["--algos", *map(str, value)]
+        elif key == "grid":
+            words += [word for flag, values in value.items() for word in ("--grid", flag, *map(str, values))]
+        elif key == "flags":
+            words += words_of(f"{path}: flags", value)
+        elif key != "about":
+            words.append(f"--{key}={value}")
     if has_one(words):
         raise UserError(f"{path} has a secret, and files are shared. Give that flag on the command line.")
     return words
-
-
-def _option(path: Path, key: str, value: Any) -> Iterator[str]:
-    if key == "flags":
-        yield from words_of(f"{path}: flags", str(value))
-    elif key == "grid" and isinstance(value, dict):
-        for flag, values in value.items():
-            yield from ("--grid", flag, *map(str, values))
-    elif isinstance(value, str | int | float) and key not in ("algos", "grid"):
-        yield f"--{key}={value}"
-    elif key == "algos" and isinstance(value, list):
-        yield from ("--algos", *map(str, value))
-    else:
-        raise UserError(f"{path}: {key} = {value!r} has the wrong type. See the files in {CAMPAIGNS}")
 
 
 class WithCampaign(PassThrough):
@@ -119,7 +123,7 @@ class WithCampaign(PassThrough):
         only.add_argument("--campaign")
         named, _ = only.parse_known_args(typed)
         try:
-            written = campaign_words(find_campaign(named.campaign)) if named.campaign else []
+            written = campaign_words(campaign_file(named.campaign)) if named.campaign else []
         except UserError as error:
             self.error(str(error))
         return super().parse_known_args([*written, *typed], namespace)
@@ -161,11 +165,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="run every algorithm at each value: --grid actor.adam.lr 1e-4 1e-3; given twice, at each pair of values, "
         "and the report is their map",
     )
-    _configure_work(parser)
-
-
-def _configure_work(parser: argparse.ArgumentParser) -> None:
-    """Options for training, evaluation and output, which add no runs."""
     parser.add_argument("--steps", type=positive, metavar="N", help="rollout steps (default: the recipe's)")
     parser.add_argument(
         "--skill",
@@ -200,6 +199,12 @@ def _configure_work(parser: argparse.ArgumentParser) -> None:
         help="also write a campaign, small enough to commit: three files with records and logged numbers, without "
         "paths of this machine; refuses runs of uncommitted code",
     )
+    parser.add_argument(
+        "--beside",
+        metavar="DIR",
+        help="campaigns or run folders, with * for any name: the report shows their runs too, those of this "
+        "machine and starting model",
+    )
     parser.add_argument("--compact", action="store_true", help="with --publish: only the numbers that results read")
 
 
@@ -208,14 +213,19 @@ def run(args: argparse.Namespace) -> int:
         raise UserError("--all goes with --dry-run. Add it, or leave --all out")
     runs, across = run_list(args), [*_grid(args)]
     if args.status:
-        return _status(runs, args)
+        if not runs.out.exists():
+            if args.out:
+                raise UserError(f"--out {args.out} does not exist: no comparison was started there. Check the path")
+            print(f"{runs.out} does not exist: nothing was started there")
+        print(*status_lines(runs, runs.entries), sep="\n")
+        return 0
     # A model that --skill asks for has the default model's shape and data, so the checks can do without it.
     unmade = args.skill is not None and not _skilled(args).folder().exists()
     checked = run_list(args, skilled=False) if unmade else runs
     notes = [*_notes(args, runs)]
     refuse_foreign_results(runs, args.publish)
     if args.publish and any(state(runs, entry).kind != FINISHED for entry in runs.entries):
-        refuse_now(args.publish, runs.folder)
+        publish.refuse_now(args.publish, runs.folder)
     if args.dry_run and unmade:
         return dry_run.show(
             checked, [*notes, f"a model of skill {args.skill:g} is pre-trained before the first run"], args.all
@@ -242,7 +252,7 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(*wrong)
     runs.out.mkdir(parents=True, exist_ok=True)
     if args.campaign and not (runs.out / "campaign.toml").exists():
-        shutil.copyfile(find_campaign(args.campaign), runs.out / "campaign.toml")
+        shutil.copyfile(campaign_file(args.campaign), runs.out / "campaign.toml")
     code = 0
     if todo:
         if runs.evaluation is not None:
@@ -255,15 +265,6 @@ def run(args: argparse.Namespace) -> int:
     if code:
         print("run the same command again for the missing runs", file=sys.stderr)
     return code
-
-
-def _status(runs: RunList, args: argparse.Namespace) -> int:
-    if not runs.out.exists():
-        if args.out:
-            raise UserError(f"--out {args.out} does not exist: no comparison was started there. Check the path")
-        print(f"{runs.out} does not exist: nothing was started there")
-    print("\n".join(status_lines(runs, runs.entries)))
-    return 0
 
 
 def _notes(args: argparse.Namespace, runs: RunList) -> Iterator[str]:
@@ -286,7 +287,7 @@ def refuse_foreign_results(runs: RunList, published: Path | None) -> None:
     refuse_foreign(runs.out / "report")
     ownership.refuse_foreign("--out", [runs.out / SESSION_LOG], (runs.out / QUEUE).is_dir())
     if published:
-        campaign.refuse_foreign(published)
+        publish.refuse_foreign(published)
 
 
 def _grid(args: argparse.Namespace) -> dict[str, list[str]]:
@@ -313,10 +314,17 @@ def run_list(args: argparse.Namespace, skilled: bool = True) -> RunList:
     mathematics = recipe.eval_data == "aime24" and "--ds.lora.rank" not in recipe.settings
     benchmarks = args.benchmarks or ("all" if mathematics else "none")
     data_dir = Path(dict(zip(args.openrlhf, args.openrlhf[1:], strict=False)).get("--data-dir", "data"))
-    words = (
-        None if benchmarks == "none" else _evaluation(benchmarks, data_dir, words_of("--eval-flags", args.eval_flags))
-    )
-    return RunList(every, (*common, *args.openrlhf), out, words)
+    if benchmarks == "none":
+        return RunList(every, (*common, *args.openrlhf), out, None)
+    flags = words_of("--eval-flags", args.eval_flags)
+    named, files = chosen(benchmarks)
+    if missing := [name for name in files if not Path(name).is_file()]:
+        raise UserError(f"--benchmarks {missing[0]}: there is no such file")
+    evaluation = ["--benchmarks", ",".join([*named, *map(os.path.abspath, files)]), *flags]
+    grading.refuse(eval_args(evaluation))
+    if named and not eval_args(evaluation).data_dir:
+        evaluation[2:2] = ["--data-dir", os.path.abspath(data_dir / "benchmarks")]
+    return RunList(every, (*common, *args.openrlhf), out, tuple(evaluation))
 
 
 def _skilled(args: argparse.Namespace) -> tiny_model.TinyTask:
@@ -324,19 +332,6 @@ def _skilled(args: argparse.Namespace) -> tiny_model.TinyTask:
     if task not in TINY:
         raise UserError(f"--skill is for models that are pre-trained here, as for {', '.join(TINY)}. Leave it out.")
     return TINY[task](skill=args.skill)  # type: ignore[call-arg]
-
-
-def _evaluation(benchmarks: str, data_dir: Path, flags: Sequence[str]) -> tuple[str, ...]:
-    """The words of `eval`, checked by its parser, with absolute paths of files."""
-    from real_openrlhf.data.benchmarks import chosen
-
-    prepared = eval_args(flags).data_dir
-    named, files = chosen(benchmarks)
-    if missing := [name for name in files if not Path(name).is_file()]:
-        raise UserError(f"--benchmarks {missing[0]}: there is no such file")
-    early_checks.refuse(eval_args(["--benchmarks", benchmarks, *flags]))
-    place = ["--data-dir", os.path.abspath(data_dir / "benchmarks")] if named and not prepared else []
-    return ("--benchmarks", ",".join([*named, *map(os.path.abspath, files)]), *place, *flags)
 
 
 def varied(records: Sequence[dict], across: Sequence[str]) -> bool:
@@ -368,7 +363,7 @@ def _work(runs: RunList, todo: Sequence[Entry]) -> int:
                 time.sleep(LOOK_SECONDS)
                 continue
             entry = free[0]
-            with attempts.taken(runs.out / QUEUE, entry.name, now[entry].attempt + 1) as ended:
+            with taken(runs.out / QUEUE, entry.name, now[entry].attempt + 1) as ended:
                 if ended is None:
                     continue
                 left = f", about {duration(statistics.median(seconds) * len(free))} left" if seconds else ""
@@ -391,11 +386,17 @@ def _report(runs: RunList, args: argparse.Namespace, across: Sequence[str]) -> N
         found, skipped = read_runs(sorted(runs.folder.glob("*")))  # also runs of earlier comparisons in this folder
         if not found:
             return
+        if args.beside:
+            others = read_runs(glob.glob(args.beside))[0]
+            blocks = {run.block for run in found}
+            rivals = [run for run in others if run.block in blocks and run.path not in [one.path for one in found]]
+            print(f"beside: {len(rivals)} of the {len(others)} runs of {args.beside}, those of this machine and model")
+            found = [*rivals, *found]
         map_of = across if across and varied([run.meta for run in found], across) else None
         print(f"report: {write(found, skipped, runs.out / 'report', map_of)}")
         if args.publish:
             ended = [run.path for run in found if run.status != "running"]
             for path in ended:
                 end_unwatched(path)  # else the record still says running
-            publish(ended, args.publish, args.compact)
+            publish.publish(ended, args.publish, args.compact)
             print(f"published: {args.publish}")

@@ -9,28 +9,14 @@ from real_openrlhf.base.lines import short_path, wrapped
 from real_openrlhf.base.secrets import hide
 from real_openrlhf.comparison.run_list import FINISHED, Entry, RunList, state
 from real_openrlhf.comparison.trainer import eval_args
-from real_openrlhf.data.benchmarks import BENCHMARKS
-from real_openrlhf.evaluation import early_checks
 from real_openrlhf.evaluation.engines import engine_count
-from real_openrlhf.evaluation.tasks import LONGEST
-from real_openrlhf.recipes.plan import Plan
+from real_openrlhf.evaluation.tasks import refuse_length
 from real_openrlhf.training import run_inputs
 from real_openrlhf.training.checks import memory_estimate, run_checks
-from real_openrlhf.training.checks.memory_estimate import Shape, rollouts
 from real_openrlhf.training.launch.place import Place
 from real_openrlhf.training.run_inputs import Request
 
-# Assumptions behind the estimated hours. Nobody has compared the estimates with runs on GPUs yet.
-BANDWIDTH, FLOPS = 0.5 * 3.35e12, 0.35 * 989e12  # of an H100: its peaks times the shares that vLLM and training reach
-LENGTH = 0.5  # mean length of an answer, as a share of the longest allowed
-LEAST_SECONDS = 0.008  # of a decoding step, at least
-# Answers that an engine decodes in one batch. `eval` leaves vLLM its 1,024, of which the cache holds about half.
-VLLMS_AT_ONCE, EVALUATED_AT_ONCE = 128, 512
 SHOWN = 24  # runs that a dry run lists
-ASSUMED = (
-    f"H100s at half of their memory's bandwidth in generation and 35 % of their bf16 peak in training; answers of "
-    f"{LENGTH:.0%} of the most tokens; {1000 * LEAST_SECONDS:g} ms a decoding step at least; every rollout trained"
-)
 
 
 def problems(runs: RunList, entries: Sequence[Entry], dry_run: bool = False) -> tuple[list[str], list[str]]:
@@ -69,7 +55,7 @@ def _evaluation_problems(request: Request, place: Place, words: Sequence[str] | 
         )
     args = eval_args(words)
     try:
-        early_checks.refuse_length(args, Path(plan.text(run_inputs.MODEL)).expanduser())
+        refuse_length(args.max_new_tokens, Path(plan.text(run_inputs.MODEL)).expanduser())
         engine_count(args.data_parallel, place.gpus_here, args.tensor_parallel)
     except UserError as error:
         yield from (f"--eval-flags {problem}" for problem in error.problems)
@@ -101,8 +87,8 @@ def show(runs: RunList, own_notes: Sequence[str] = (), everything: bool = False)
 
 
 def _cost(runs: RunList, todo: Sequence[Entry]) -> list[str]:
-    """Lines with GPU hours, disk space and downloads of the runs that are left."""
-    hours, disk, downloads = [0.0, 0.0], 0.0, {}
+    """Lines with disk space and downloads of the runs that are left."""
+    disk, downloads = 0.0, {}
     for entry in todo:
         with contextlib.suppress(UserError, ValueError, KeyError):  # `problems` reports these
             plan = runs.request(entry).plan()
@@ -110,56 +96,9 @@ def _cost(runs: RunList, todo: Sequence[Entry]) -> list[str]:
             config = memory_estimate.KNOWN_CONFIGS.get(model) or run_inputs.config_of(Path(model))
             if (shape := memory_estimate.shape_of(config)) is None:
                 return [f"no estimate: the shape of {model} is not known here"]
-            if plan.gpus and not runs.request(entry).recipe.on_cpu:
-                training = 0 if runs.trained(entry) else training_seconds(shape, plan)
-                hours[0] += training * plan.gpus / 3600
-                hours[1] += evaluation_seconds(shape, plan, runs.evaluation) * plan.gpus / 3600
             disk += 0 if runs.trained(entry) else sum(memory_estimate.disk(shape, plan).values())
             if not Path(model).exists():
                 downloads[model] = 2.0 * shape.parameters
-    lines = []
-    if sum(hours):
-        lines += [f"time: {sum(hours):,.0f} GPU hours, {hours[0]:,.0f} of training and {hours[1]:,.0f} of evaluation"]
-        lines += [f"    assumed: {ASSUMED}"]
-    lines += [f"disk: {disk / 1e9:,.0f} GB; a finished run's checkpoints/ may be deleted"]
+    lines = [f"disk: {disk / 1e9:,.0f} GB; a finished run's checkpoints/ may be deleted"]
     lines += [f"download: {name}, {size / 1e9:.1f} GB, once" for name, size in downloads.items()]
     return lines
-
-
-def decoding(shape: Shape, at_once: float, length: float) -> float:
-    """Seconds of one decoding step: an engine reads its weights and the keys and values of all its answers."""
-    kept = 2 * 2 * shape.layers * shape.kv_width  # bytes a token
-    return max(LEAST_SECONDS, (2 * shape.parameters + at_once * kept * length / 2) / BANDWIDTH)
-
-
-def drawing(shape: Shape, answers: float, longest: int, engines: int, most: int) -> float:
-    """Seconds until engines with `most` answers at once have drawn these; at least the time of the longest answer."""
-    at_once = min(answers / engines, most)
-    steps = max(longest, answers / engines / at_once * LENGTH * longest)
-    return steps * decoding(shape, at_once, LENGTH * longest)
-
-
-def training_seconds(shape: Shape, plan: Plan) -> float:
-    """Seconds of the whole run: generation, log-probabilities, updates, validation."""
-    gpus, longest = plan.ranks, plan.args.rollout.max_new_tokens or plan.args.data.max_len
-    engines = plan.args.vllm.num_engines or 1
-    tokens = rollouts(plan) * LENGTH * longest
-    again = plan.args.actor.gradient_checkpointing_enable
-    passes = 2 + (2 if plan.needs_reference else 0) + (8 if again else 6) * plan.args.train.max_epochs
-    most = plan.args.vllm.max_num_seqs or VLLMS_AT_ONCE
-    step = drawing(shape, rollouts(plan), longest, engines, most) + passes * shape.parameters * tokens / gpus / FLOPS
-    steps, every = plan.args.train.max_steps, plan.args.eval.steps
-    validations = steps // every + 2 if every > 0 else 0
-    return steps * step + validations * longest * decoding(shape, min(most, VLLMS_AT_ONCE), LENGTH * longest)
-
-
-def evaluation_seconds(shape: Shape, plan: Plan, words: Sequence[str] | None) -> float:
-    """Seconds of the benchmarks that these words of `eval` name; the problems of a file are not counted."""
-    if words is None:
-        return 0.0
-    args = eval_args(words)
-    names = args.benchmarks.split(",")
-    sizes = [benchmark.rows for name, benchmark in BENCHMARKS.items() if name in names or "all" in names]
-    answers = sum(min(size, args.limit or size) for size in sizes) * args.k
-    engines = max(plan.ranks // args.tensor_parallel, 1)
-    return drawing(shape, answers, args.max_new_tokens or LONGEST, engines, EVALUATED_AT_ONCE) if answers else 0.0

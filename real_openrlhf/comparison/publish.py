@@ -1,12 +1,26 @@
 """Publish runs as a campaign: small enough to commit, without paths of this machine, of committed code only."""
 
+import csv
+import io
 import json
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from real_openrlhf.base import ownership
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.base.files import parsed, sha256
-from real_openrlhf.report import campaign
+from real_openrlhf.base.files import parsed, sha256, write_json, write_text
+from real_openrlhf.report.read_runs import (
+    ABOUT,
+    FORMAT,
+    LINE,
+    METRICS,
+    RUNS,
+    campaign_records,
+    cell_value,
+    is_campaign,
+)
 from real_openrlhf.runs.provenance import code, irreproducible
 from real_openrlhf.training.tasks.tiny_model import cache_folder
 
@@ -39,7 +53,7 @@ def publish(folders: Iterable[Path], out: Path, compact: bool = False) -> None:
         lines[folder.name] = [*_logged(folder / "metrics.jsonl", compact)]
         sources |= {f"{folder.name}/{name}": sha256(folder / name) for name in ("run.json", "metrics.jsonl")}
     _refuse_loss(out, sources)
-    campaign.write(out, records, lines, sources)
+    write(out, records, lines, sources)
 
 
 def refuse_now(out: Path, runs: Path) -> None:
@@ -53,7 +67,7 @@ def refuse_now(out: Path, runs: Path) -> None:
 
 
 def _refuse_loss(out: Path, sources: Mapping[str, str]) -> None:
-    _, before = campaign.records(out) if campaign.is_campaign(out) else ({}, {})
+    _, before = campaign_records(out) if is_campaign(out) else ({}, {})
     if lost := sorted(name for name, digest in before.items() if sources.get(name) != digest):
         raise UserError(
             f"{out} has {len(lost)} files of other runs, such as {lost[0]}: published runs are never overwritten. "
@@ -69,3 +83,56 @@ def _logged(path: Path, compact: bool) -> Iterable[dict]:
             return  # a kill cut off the last line
         numbers = {key: value for key, value in line.items() if key == "phase" or type(value) in (int, float)}
         yield {key: value for key, value in numbers.items() if key.startswith(COMPACT)} if compact else numbers
+
+
+def refuse_foreign(out: Path) -> None:
+    ours = ownership.has_keys(out / ABOUT, "sources")
+    ownership.refuse_foreign("--publish", (out / name for name in (ABOUT, RUNS, METRICS)), ours)
+
+
+def write(
+    out: Path, records: Mapping[str, dict], lines: Mapping[str, Sequence[dict]], sources: Mapping[str, str]
+) -> None:
+    """Write each run's record and logged lines; `sources` are hashes of the files behind them."""
+    cells = {run: dict(_cells(record)) for run, record in records.items()}
+    keys = dict.fromkeys(key for found in cells.values() for key in found)
+    varied = [key for key in keys if len({found.get(key) for found in cells.values()}) > 1]
+    common: dict[str, Any] = {}
+    for (outer, inner), cell in next(iter(cells.values())).items():
+        if (outer, inner) not in varied:
+            place = common if inner is None else common.setdefault(outer, {})
+            place[outer if inner is None else inner] = cell_value(cell)
+    table = io.StringIO()
+    rows = csv.writer(table, lineterminator="\n")
+    rows.writerow(["name", *("/".join(filter(None, key)) for key in varied)])
+    rows.writerows([run, *(found.get(key, "") for key in varied)] for run, found in cells.items())
+    refuse_foreign(out)
+    out.mkdir(parents=True, exist_ok=True)
+    write_json(out / ABOUT, {"sources": {}})  # after an interrupt the files are known as ours, and read by nobody
+    _write_lines(out / METRICS, lines)
+    write_text(out / RUNS, [table.getvalue()])
+    write_json(out / ABOUT, {"format": FORMAT, "common": common, "sources": dict(sorted(sources.items()))})
+
+
+def _cells(record: Mapping[str, Any]) -> Iterable[tuple[tuple[str, str | None], str]]:
+    """((key, key of a dictionary there), value as JSON); a text that is no JSON stands without quotes."""
+    for key, value in record.items():
+        inner = {(key, name): item for name, item in value.items()} if isinstance(value, dict) else {}
+        for place, item in (inner or {(key, None): value}).items():
+            bare = isinstance(item, str) and item and cell_value(item) == item
+            if place != ("name", None):
+                yield place, item if bare else json.dumps(item, ensure_ascii=False)
+
+
+def _write_lines(path: Path, lines: Mapping[str, Sequence[dict]]) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    every = [{**line, "run": run} for run, rows in lines.items() for line in rows]
+    names = sorted({key for line in every for key in line} - {*LINE})
+    kinds = dict(zip(LINE, (pyarrow.string(), pyarrow.string(), pyarrow.int64()), strict=True))
+    fields = [(name, kinds.get(name, pyarrow.float64())) for name in (*LINE, *names)]
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    table = pyarrow.Table.from_pylist(every, pyarrow.schema(fields))
+    pyarrow.parquet.write_table(table, draft, compression="zstd", compression_level=19)
+    draft.replace(path)

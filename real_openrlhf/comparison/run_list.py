@@ -1,29 +1,42 @@
-"""The runs of a comparison, methods x cells of a grid x seeds: the command of each, and how far it is."""
+"""The runs of a comparison, methods x cells of a grid x seeds: the command of each, who has it, and how far it is."""
 
+import contextlib
 import itertools
+import json
+import os
+import platform
 import re
-from collections.abc import Iterable, Sequence
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from real_openrlhf.base import locks
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.base.files import parsed
+from real_openrlhf.base.files import parsed, write_json
 from real_openrlhf.base.parsing import did_you_mean, flag_name, words_of
 from real_openrlhf.base.secrets import has_one
-from real_openrlhf.comparison import attempts
+from real_openrlhf.evaluation.store import SAMPLES
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.plan import flags_of
 from real_openrlhf.runs import run_folder
+from real_openrlhf.runs.run_folder import now
 from real_openrlhf.training import command as train_command
 from real_openrlhf.training.launch.progress import duration, rows_in
 from real_openrlhf.training.run_inputs import Request
 
+INTERRUPTED = 130
+BEAT, DEAD = 20.0, 300.0  # seconds between two touches; seconds without a touch until a remote process is dead
 FINISHED, HELD, FAILED, WAITING = "finished", "running", "failed", "waiting"
-SIGNALS = (129, attempts.INTERRUPTED, 143)  # exit codes of a run that was asked to end
+SIGNALS = (129, INTERRUPTED, 143)  # exit codes of a run that was asked to end
+OBJECTIVE = "--algo.real.objective"
 RECENT = 10  # steps whose mean time predicts the time left
 QUEUE = "queue"  # folder of the attempts
+OWN = re.compile(r".+\.py:\w+")  # an objective of the user's own
 ASKED = "asked.json"  # in eval/, written by an evaluation that reached its end
-BAR = re.compile(r"sampling: .*?(\d+)/(\d+) \[[^<\]]*(?:<([\d:]+))?")  # the bar of evaluation/command.py in eval.log
 
 
 @dataclass(frozen=True)
@@ -44,6 +57,7 @@ class Entry:
 def entries(algos: Iterable[str], seeds: int, first_seed: int = 1, grid: Sequence[Sequence[str]] = ()) -> list[Entry]:
     """All runs, seed by seed: a comparison that ends early has every algorithm in every cell of the grid."""
     methods = [tuple(words_of("--algos", text)) for text in algos]
+    methods = [("real", OBJECTIVE, *words) if OWN.fullmatch(words[0]) else words for words in methods if words]
     for flag, *values in grid:
         if not values:
             raise UserError(f"--grid {flag}: give its values, like --grid {flag} 1 2.")
@@ -93,6 +107,91 @@ class RunList:
         return (path / "run.json").exists() and run_folder.read(path)["status"] == "finished"
 
 
+# Which process works on which run. The processes share nothing but a file system.
+#
+# Each attempt 1, 2, ... of a run is a file, which only one process can create. The process holds the attempt until it
+# writes the end into the file, or dies: then it no longer locks the file (on this machine) or touches it (on another
+# machine). The process that creates the next file takes the run over.
+
+
+@dataclass(frozen=True)
+class Attempt:
+    path: Path
+    number: int
+    record: dict
+
+    @property
+    def ended(self) -> float | None:
+        return self.record.get("ended_at")
+
+    def is_held(self) -> bool:
+        if self.ended is not None:
+            return False
+        if locks.is_held(self.path):
+            return True
+        if self.record.get("host") == platform.node() or (job := _job()) and self.record.get("job") == job:
+            return False  # the process died here, or SLURM requeued its task, which is this task
+        with tempfile.NamedTemporaryFile(dir=self.path.parent, prefix=".clock") as probe:  # the file server's clock
+            return os.stat(probe.name).st_mtime - self.path.stat().st_mtime < DEAD
+
+
+def newest(folder: Path, name: str) -> Attempt | None:
+    named = re.compile(rf"{re.escape(name)}\.(\d+)\.json")
+    numbers = [int(found[1]) for path in folder.glob("*.json") if (found := named.fullmatch(path.name))]
+    if not numbers:
+        return None
+    path = folder / f"{name}.{max(numbers)}.json"
+    record: dict = {}
+    with contextlib.suppress(ValueError, OSError, TypeError):  # another process is writing it
+        record = {**parsed(path.read_bytes())}
+    return Attempt(path, max(numbers), record)
+
+
+@contextlib.contextmanager
+def taken(folder: Path, name: str, number: int) -> Iterator[Callable[[int, str | None], None] | None]:
+    """Create the attempt and yield a function that records its end; yield None if another process was faster."""
+    path = folder / f"{name}.{number}.json"
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        file = open(path, "x")
+    except FileExistsError:  # another process was faster
+        yield None
+        return
+    record = {"host": platform.node(), "process": os.getpid(), "job": _job(), "started": now()}
+    ended = threading.Event()
+
+    def end(code: int, reason: str | None) -> None:
+        ended.set()
+        write_json(path, {**record, "ended": now(), "ended_at": time.time(), "code": code, "reason": reason})
+
+    def beat() -> None:
+        """Touch the file until the attempt ends. Terminate this process if another one has taken the run over."""
+        while not ended.wait(BEAT):
+            with contextlib.suppress(OSError):
+                os.utime(path)
+            if (folder / f"{name}.{number + 1}.json").exists():
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    with file:
+        locks.wait_for(file)
+        file.write(json.dumps(record))
+        file.flush()
+        beats = threading.Thread(target=beat, daemon=True)
+        beats.start()
+        try:
+            yield end
+        finally:
+            if not ended.is_set():
+                end(INTERRUPTED, "the process was interrupted")
+            beats.join()
+
+
+def _job() -> str | None:
+    """The name of this SLURM task, which a requeued task keeps; None outside SLURM."""
+    job = os.environ.get("SLURM_JOB_ID")
+    return f"{job}.{os.environ.get('SLURM_PROCID', '0')}" if job else None
+
+
 # The progress of each run, read from its files
 
 
@@ -108,19 +207,25 @@ class State:
 
 def state(runs: RunList, entry: Entry) -> State:
     """Reads the attempt before the run's folder, to avoid a race with the next attempt."""
-    newest, path = attempts.newest(runs.out / QUEUE, entry.name), runs.path(entry)
-    held = newest is not None and newest.is_held()
-    number = newest.number if newest else 0
+    attempt, path = newest(runs.out / QUEUE, entry.name), runs.path(entry)
+    held = attempt is not None and attempt.is_held()
+    number = attempt.number if attempt else 0
     trained = runs.trained(entry)
-    if not held and trained and (runs.evaluation is None or is_evaluated(path, runs.evaluation)):
-        return State(FINISHED, "", number)
+    if not held and trained:
+        asked = None
+        with contextlib.suppress(ValueError, OSError):
+            asked = parsed((path / "eval" / ASKED).read_bytes())
+        if runs.evaluation is None or asked == {"words": [*runs.evaluation]}:
+            return State(FINISHED, "", number)
     if held or run_folder.is_trained(path):
-        host = f" on {newest.record['host']}" if newest and newest.record.get("host") else ""
-        return State(HELD, (evaluation_progress(path) if trained else training_progress(path)) + host, number)
-    if newest and newest.ended and newest.record.get("code") not in (0, *SIGNALS):
+        host = f" on {attempt.record['host']}" if attempt and attempt.record.get("host") else ""
+        return State(
+            HELD, (f"evaluation, {samples(path)} samples" if trained else training_progress(path)) + host, number
+        )
+    if attempt and attempt.ended and attempt.record.get("code") not in (0, *SIGNALS):
         log = path / ("eval.log" if trained else "train.log")
-        said = f"{newest.record.get('reason')}" + (f": {log}" if log.exists() else "")
-        return State(FAILED, said, number, newest.ended)
+        said = f"{attempt.record.get('reason')}" + (f": {log}" if log.exists() else "")
+        return State(FAILED, said, number, attempt.ended)
     step = run_folder.last_step(path / "metrics.jsonl")
     return State(WAITING, "for its evaluation" if trained else f"after step {step}" if step else "", number)
 
@@ -145,20 +250,7 @@ def training_progress(path: Path) -> str:
     return f"step {step} of {total}, {duration(left)} left"
 
 
-def is_evaluated(path: Path, words: Sequence[str]) -> bool:
-    try:
-        return parsed((path / "eval" / ASKED).read_bytes()) == {"words": [*words]}
-    except (ValueError, OSError):
-        return False
-
-
-def evaluation_progress(path: Path) -> str:
-    """`evaluation, 34 of 96 samples, 02:10 left`"""
-    done, total, left = samples(path / "eval.log")
-    return f"evaluation, {done} of {total} samples{f', {left} left' if left else ''}" if done else "evaluation"
-
-
-def samples(log: Path) -> tuple[str, str, str]:
-    """(samples done, samples in all, time left) of the newest bar in the log; empty texts without one."""
-    found = BAR.findall(log.read_text(encoding="utf-8", errors="replace")[-4000:]) if log.exists() else []
-    return found[-1] if found else ("", "", "")
+def samples(path: Path) -> int:
+    """How many samples the evaluation of this run has drawn."""
+    file = path / "eval" / SAMPLES
+    return file.read_bytes().count(b"\n") if file.exists() else 0

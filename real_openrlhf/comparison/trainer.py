@@ -93,18 +93,16 @@ def make_benchmarks(words: Sequence[str]) -> None:
     from real_openrlhf.data.command import prepare_benchmark
 
     args = eval_args(words)
-    if args.data_dir is None:
-        return
     with run_inputs.made_once():
-        for name in args.benchmarks.split(","):
+        for name in {*args.benchmarks.split(",")} & {*BENCHMARKS} if args.data_dir else ():
             file = args.data_dir / f"{name}.jsonl"
             # the folder of the paper's baselines has other names for the files
-            if name in BENCHMARKS and not (file.exists() or any(args.data_dir.glob(f"{BENCHMARKS[name].stem}.*"))):
+            if not (file.exists() or any(args.data_dir.glob(f"{BENCHMARKS[name].stem}.*"))):
                 prepare_benchmark(name, None, file)
 
 
 class Sampling:
-    """A bar over the samples of an evaluation, which `supervise` updates."""
+    """Counts the samples of an evaluation, for `supervise`."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.log = path, path / "eval.log"
@@ -112,10 +110,7 @@ class Sampling:
         self.bar = tqdm(unit="sample", desc="evaluation", disable=not sys.stderr.isatty(), leave=False)
 
     def update(self) -> None:
-        done, total, _ = samples(self.log)
-        if done:
-            self.bar.total = int(total)
-            self.bar.update(int(done) - self.bar.n)
+        self.bar.update(samples(self.path) - self.bar.n)
 
     def close(self) -> None:
         self.bar.close()

@@ -2,7 +2,7 @@
 
 import argparse
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
 from tqdm import tqdm
@@ -10,10 +10,18 @@ from tqdm import tqdm
 from real_openrlhf import __version__
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.parsing import did_you_mean, path_of, positive
-from real_openrlhf.data import cleaning, gym, written
+from real_openrlhf.data import cleaning, gym
 from real_openrlhf.data.benchmarks import BENCHMARKS, read_benchmark
 from real_openrlhf.data.problems import LEFT, PLACE, Problem, load_tokenizer, read_problems, token_ids
-from real_openrlhf.data.sources import HubDataset, Rows, is_hub_id, read_hub, read_local
+from real_openrlhf.data.sources import (
+    HubDataset,
+    Rows,
+    is_hub_id,
+    read_hub,
+    read_local,
+    refuse_foreign_rows,
+    write_rows,
+)
 from real_openrlhf.verifier.extract import is_raw
 from real_openrlhf.verifier.verdict import verify
 
@@ -93,10 +101,10 @@ def run(args: argparse.Namespace) -> int:
 
 def prepare_benchmark(name: str, source: Path | None, out: Path) -> None:
     """Write a benchmark with all its rows: nothing is dropped or changed."""
-    written.refuse_foreign([out], out.with_suffix(MANIFEST))
+    refuse_foreign_rows([out], out.with_suffix(MANIFEST))
     problems, origin = read_benchmark(name, source)
-    about = {"datasource": name, "source": origin, "rows": {"written": len(problems)}}
-    _write({out: [problem.record(name) for problem in problems]}, out, about)
+    about = {"real_openrlhf": __version__, "datasource": name, "source": origin, "rows": {"written": len(problems)}}
+    write_rows({out: [problem.record(name) for problem in problems]}, out.with_suffix(MANIFEST), about)
     print(f"{out}: {len(problems)} problems")
 
 
@@ -116,7 +124,7 @@ def prepare_training(
     if Path(source or what).resolve() in (out.resolve(), out.resolve().parent):
         raise UserError(f"--out {out} lies in what is read: the next run would read it too. Give another place")
     dropped, overlaps = (out.with_suffix(f".{part}.jsonl") for part in ("dropped", "contamination"))
-    written.refuse_foreign([out, dropped, overlaps], out.with_suffix(MANIFEST))
+    refuse_foreign_rows([out, dropped, overlaps], out.with_suffix(MANIFEST))
     name, rows = _source(what, source)
     problems = read_problems(rows.rows, problem_column, gold_column)
     selection = cleaning.distinct(tqdm(problems, desc="reading", disable=None), _agree)
@@ -140,16 +148,12 @@ def prepare_training(
             f"no row of {what} can be used: {counts}. Name the right columns with --problem-column and --gold-column"
         )
 
-    kept = len(selection.kept)
+    kept, read = len(selection.kept), len(selection.kept) + selection.counts.total()
     summary = {
+        "real_openrlhf": __version__,
         "datasource": name,
         "source": rows.origin,
-        "rows": {
-            "read": kept + selection.counts.total(),
-            "kept": kept,
-            "written": kept,
-            "dropped": dict(selection.counts),
-        },
+        "rows": {"read": read, "kept": kept, "written": kept, "dropped": dict(selection.counts)},
         "prompt_tokens": {"tokenizer": tokenizer, "limit": max_prompt_tokens} if tokenizer else None,
         "contamination": checked,
     }
@@ -158,8 +162,18 @@ def prepare_training(
         dropped: selection.dropped,
         overlaps: ({"id": f"{name}-{row}", **match.__dict__} for row, match in matches.items()),
     }
-    _write(files, out, summary)
-    _print_report(summary, out)
+    write_rows(files, out.with_suffix(MANIFEST), summary)
+    print(f"{name}: {read} rows read, {kept} kept")
+    for reason, count in selection.counts.items():
+        print(f"  {count:>8} dropped: {reason}")
+    if not tokenizer:
+        print("  prompt lengths were not checked: give --tokenizer")
+    if checked["checked"]:
+        counts = ", ".join(f"{name} {count}" for name, count in checked["by_benchmark"].items()) or "none"
+        print(f"  {checked['problems']:>8} contain a benchmark problem ({counts})")
+    else:
+        print(f"  contamination was not checked: {checked['why']}")
+    print(f"{out}: {kept} rows")
     print(f"  {about_template}")
     if systems := sum(bool(problem.system) for problem in selection.kept):
         print(f"  {systems} prompts begin with a system message")
@@ -240,23 +254,3 @@ def _contamination(
         "by_benchmark": dict(Counter(match.benchmark for match in matches.values())),
     }
     return matches, summary
-
-
-def _write(files: Mapping[Path, Iterable[dict]], out: Path, summary: dict) -> None:
-    written.write(files, out.with_suffix(MANIFEST), {"real_openrlhf": __version__, **summary})
-
-
-def _print_report(summary: dict, out: Path) -> None:
-    rows = summary["rows"]
-    print(f"{summary['datasource']}: {rows['read']} rows read, {rows['kept']} kept")
-    for reason, count in rows["dropped"].items():
-        print(f"  {count:>8} dropped: {reason}")
-    if summary["prompt_tokens"] is None:
-        print("  prompt lengths were not checked: give --tokenizer")
-    check = summary["contamination"]
-    if check["checked"]:
-        counts = ", ".join(f"{name} {count}" for name, count in check["by_benchmark"].items()) or "none"
-        print(f"  {check['problems']:>8} contain a benchmark problem ({counts})")
-    else:
-        print(f"  contamination was not checked: {check['why']}")
-    print(f"{out}: {rows['written']} rows")

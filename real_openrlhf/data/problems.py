@@ -3,8 +3,9 @@
 import json
 import math
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from real_openrlhf.base.errors import UserError, first_line
@@ -190,3 +191,23 @@ def token_ids(tokenizer: "PreTrainedTokenizerBase", prompt: str | list[dict]) ->
     if tokenizer.chat_template is None:
         return tokenizer("\n\n".join(message["content"] for message in prompt))["input_ids"]
     return tokenizer.apply_chat_template(prompt, add_generation_prompt=True, tokenize=True, return_dict=False)
+
+
+def without_verdict(reward: Path, labels: Sequence[str]) -> list[str]:
+    """A line for each label that this reward file of ours cannot grade; nothing for files of others."""
+    from real_openrlhf.rewards import gym_tasks
+    from real_openrlhf.verifier.verdict import verify
+
+    if reward.parent.resolve() != Path(gym_tasks.__file__).parent.resolve():
+        return []
+    wrong = []
+    for label in labels:
+        if reward.name == "gym_reward.py":
+            try:
+                gym_tasks.entry(label)
+            except (ValueError, TypeError, LookupError):
+                wrong.append(f"the label {label[:60]!r} is no task of `real-openrlhf data gym`")
+        else:
+            verdict = verify(f"\\boxed{{{(json_texts(label) or [label])[0]}}}", label, think="optional")
+            wrong += [f"the label {label[:60]!r}: {verdict.reason}"] if verdict.ignored else []
+    return wrong

@@ -1,5 +1,6 @@
 """From samples to numbers: verdicts by the verifier or by a reward file, then pass@1, its errors, and pass@k."""
 
+import argparse
 import math
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -10,15 +11,16 @@ from tqdm import tqdm
 
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.user_files import raised, reward_function
-from real_openrlhf.data.benchmarks import BENCHMARKS
+from real_openrlhf.data.benchmarks import BENCHMARKS, chosen
 from real_openrlhf.evaluation.store import Sample
-from real_openrlhf.evaluation.tasks import Task
+from real_openrlhf.evaluation.tasks import Task, file_records
 from real_openrlhf.hooks.rollout.reward_calls import checked
-from real_openrlhf.report.benchmarks.scores import protocol
+from real_openrlhf.report.benchmarks import protocol
 from real_openrlhf.report.statistics import Estimate, bootstrap
 from real_openrlhf.report.table_forms import Table
 from real_openrlhf.rewards.graders import Asked, Grader, judge_many
 from real_openrlhf.rewards.gym_tasks import require as require_gym
+from real_openrlhf.training.checks.reward_check import reward_file_problem
 from real_openrlhf.verifier.extract import Think
 
 VERIFIERS = get_args(Grader)
@@ -26,6 +28,22 @@ AGENT = "agent"  # the grader of trajectories: an agent scored them
 
 Grade = Callable[[list[tuple[Task, Sample]]], Iterator[tuple[float, str]]]
 Graded = tuple[Sample, float, str]  # the score is 1, 0, or nan where the verifier could not tell; then the reason
+
+
+def refuse(args: argparse.Namespace) -> None:
+    """Raise for what is wrong before anything is loaded: numbers, names, files. `compare` asks before it trains."""
+    if not (args.temperature >= 0 and 0 < args.top_p <= 1):
+        raise UserError("--temperature must be 0 or more, --top-p above 0 and at most 1. Change the one that is not")
+    if args.grader == "gym":
+        require_gym()
+    elif args.grader.endswith(".py") and (wrong := reward_file_problem(Path(args.grader))):
+        raise UserError(f"--grader {args.grader} {wrong}")
+    elif args.grader not in VERIFIERS and not args.grader.endswith(".py"):
+        raise UserError(
+            f"unknown grader {args.grader}. There are: {', '.join(VERIFIERS)}, or a Python file with reward_func"
+        )
+    for file in map(Path, chosen(args.benchmarks)[1]):
+        file_records(file)
 
 
 def find_grader(name: str, think: Think, allowed: tuple[str, ...] = ()) -> Grade:
@@ -91,34 +109,30 @@ def summarise(problems: Iterable[dict], seed: int) -> tuple[dict, dict]:
     groups: dict[str, list[dict]] = {}
     for problem in problems:
         groups.setdefault(problem["benchmark"], []).append(problem)
-    resampled = {
+    benchmarks, resampled = {}, []
+    for name, rows in groups.items():
         # a random generator for each benchmark: its error does not depend on the other benchmarks
-        name: bootstrap(np.array([row["pass@1"] for row in rows]), np.random.default_rng([seed, *name.encode()]))
-        for name, rows in groups.items()
-    }
-    benchmarks = {name: _summary(name, rows, resampled[name]) for name, rows in groups.items()}
+        rng = np.random.default_rng([seed, *name.encode()])
+        resampled.append(bootstrap(np.array([row["pass@1"] for row in rows]), rng))
+        verdicts, tokens = (np.array([row[key] for row in rows]) for key in ("verdicts", "tokens"))
+        right, wrong = tokens[verdicts == 1], tokens[verdicts == 0]
+        benchmarks[name] = {
+            "title": BENCHMARKS[name].title if name in BENCHMARKS else name,
+            "problems": len(rows),
+            "pass@1": float(verdicts.mean()),
+            "standard_error": float(resampled[-1].std(ddof=1)),
+            "pass@k": {str(k): pass_at(k, verdicts) for k in powers_of_two(verdicts.shape[1])},
+            "truncated": float(np.mean([row["truncated"] for row in rows])),
+            "ungraded": sum(row["ungraded"] for row in rows),
+            "mean_tokens": float(tokens.mean()),
+            "mean_tokens_right": float(right.mean()) if right.size else None,
+            "mean_tokens_wrong": float(wrong.mean()) if wrong.size else None,
+        }
     average = {
         "pass@1": float(np.mean([entry["pass@1"] for entry in benchmarks.values()])),
-        "standard_error": float(np.mean(list(resampled.values()), axis=0).std(ddof=1)),
+        "standard_error": float(np.mean(resampled, axis=0).std(ddof=1)),
     }
     return benchmarks, average
-
-
-def _summary(name: str, rows: list[dict], resampled: np.ndarray) -> dict:
-    verdicts = np.array([row["verdicts"] for row in rows])
-    tokens = np.array([row["tokens"] for row in rows])
-    return {
-        "title": BENCHMARKS[name].title if name in BENCHMARKS else name,
-        "problems": len(rows),
-        "pass@1": float(verdicts.mean()),
-        "standard_error": float(resampled.std(ddof=1)),
-        "pass@k": {str(k): pass_at(k, verdicts) for k in powers_of_two(verdicts.shape[1])},
-        "truncated": float(np.mean([row["truncated"] for row in rows])),
-        "ungraded": sum(row["ungraded"] for row in rows),
-        "mean_tokens": float(tokens.mean()),
-        "mean_tokens_right": _mean(tokens[verdicts == 1]),
-        "mean_tokens_wrong": _mean(tokens[verdicts == 0]),
-    }
 
 
 def table(results: dict, thinks: bool = True) -> Table:
@@ -138,10 +152,6 @@ def table(results: dict, thinks: bool = True) -> Table:
         )
     numbers = {one["title"]: Estimate(one["pass@1"], one["standard_error"], 1) for one in columns}
     return Table("benchmarks", "Benchmarks", [{"Model": results["name"], **numbers}], notes)
-
-
-def _mean(values: np.ndarray) -> float | None:
-    return float(values.mean()) if values.size else None
 
 
 def pass_at(k: int, verdicts: np.ndarray) -> float:

@@ -1,4 +1,7 @@
-"""Runs code that may hang or crash in a process of its own: CUDA, Ray, vLLM, the verifier."""
+"""Runs code that may hang or crash in a process of its own: CUDA, Ray, vLLM, the verifier.
+
+Also where libraries keep caches if the home folder cannot be written.
+"""
 
 import contextlib
 import json
@@ -9,23 +12,21 @@ import sys
 import tempfile
 from pathlib import Path
 
-from real_openrlhf.machine import home
-
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+# Variable -> folder. HF_HOME stays: its models and its token can be read.
+CACHES = {
+    "TRITON_CACHE_DIR": "triton",
+    "HF_DATASETS_CACHE": "datasets",
+    "HF_MODULES_CACHE": "modules",
+    "VLLM_CACHE_ROOT": "vllm",
+    "VLLM_CONFIG_ROOT": "vllm",
+    "MPLCONFIGDIR": "matplotlib",
+    "NUMBA_CACHE_DIR": "numba",
+}
 
 
 class ProbeFailed(Exception):
     """A program crashed or did not answer in time; the text says which."""
-
-
-_running: set[int] = set()  # process groups
-
-
-def end_all() -> None:
-    """End the programs that other threads wait for."""
-    for group in list(_running):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(group, signal.SIGKILL)
 
 
 def probe(program: str, timeout: float) -> dict:
@@ -39,10 +40,9 @@ def probe(program: str, timeout: float) -> dict:
             [sys.executable, "-c", program],
             stdout=out,
             stderr=err,
-            env={**home.elsewhere(Path(caches)), **os.environ, **QUIET},
+            env={**caches_elsewhere(Path(caches)), **os.environ, **QUIET},
             start_new_session=True,
         )
-        _running.add(process.pid)
         try:
             process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -51,10 +51,20 @@ def probe(program: str, timeout: float) -> dict:
             with contextlib.suppress(ProcessLookupError):  # the program and its children
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-            _running.discard(process.pid)
         out.seek(0)
         err.seek(0)
         if process.returncode:
             said = err.read().strip().splitlines()
             raise ProbeFailed(said[-1] if said else f"exit code {process.returncode}")
         return json.loads(out.read().strip().splitlines()[-1])
+
+
+def home_is_writable() -> bool:
+    home = Path(os.path.expanduser("~"))
+    there = next(path for path in (home, *home.parents) if os.path.lexists(path))
+    return os.path.isdir(there) and os.access(there, os.W_OK | os.X_OK)
+
+
+def caches_elsewhere(cache: Path) -> dict[str, str]:
+    """Variables that move the libraries' caches below `cache`, if the home folder cannot be written."""
+    return {} if home_is_writable() else {name: str(cache / "libraries" / folder) for name, folder in CACHES.items()}

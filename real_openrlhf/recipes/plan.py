@@ -136,7 +136,7 @@ class Plan:
     def in_waves(self) -> bool:
         """Whether graphs are kept while ranks exchange scores."""
         scores = self.objective is not None and not self.objective.of_tokens
-        return scores and self.text("--algo.real.scoring") != "separate"
+        return scores and self.text("--algo.real.wave_depth") != "0"
 
     @property
     def colocated(self) -> bool:

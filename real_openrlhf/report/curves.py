@@ -9,11 +9,10 @@ import numpy as np
 import pandas as pd
 
 from real_openrlhf.recipes.plan import flags_of
-from real_openrlhf.report.read_runs import PASS1, Run
-from real_openrlhf.report.settings import Setting
+from real_openrlhf.report.read_runs import Run
+from real_openrlhf.report.settings import Comparison, Setting
 from real_openrlhf.report.statistics import Estimate, estimate
 
-MAX_POINTS = 100  # a curve is averaged over equal windows of steps until it has no more points than this
 COLLAPSED = 0.5  # a run that ended below this share of its own best
 TAIL = 0.1  # a training metric's final value is its mean over this share of the steps
 
@@ -50,9 +49,8 @@ OF_ONE_RUN = (REWARD, VALIDATION, ENTROPY, LOSS)
 
 def validation_sets(runs: Sequence[Run]) -> tuple[str, ...]:
     """The evaluation sets that all runs with an evaluation share; only means over these sets are comparable."""
-    matches = ([PASS1.fullmatch(key) for key in run.logged["eval"]] for run in runs)
-    sets_of_runs = [sets for found in matches if (sets := {match[1] for match in found if match})]
-    return tuple(sorted(set.intersection(*sets_of_runs))) if sets_of_runs else ()
+    every = [run.sets for run in runs if run.sets]
+    return tuple(sorted(set.intersection(*every))) if every else ()
 
 
 @functools.cache
@@ -71,13 +69,9 @@ def series(run: Run, metric: Metric, sets: tuple[str, ...] = ()) -> pd.Series | 
     if curve.empty or not planned or planned <= run.last_step:
         return None if curve.empty else curve
     every = flags_of(run.meta).get("--eval.steps") if metric.phase == "eval" else 1
-    return carried(curve, every if type(every) is int and every > 0 else planned, planned)
-
-
-def carried(curve: pd.Series, every: int, last: int) -> pd.Series:
-    """The curve at each multiple of `every` and at `last`, each time with the newest value known by then."""
-    steps = np.unique([*curve.index[curve.index == 0], *range(every, last + 1, every), last])
-    return curve.reindex(steps[steps >= curve.index[0]], method="ffill")
+    every = every if type(every) is int and every > 0 else planned
+    steps = np.unique([*curve.index[curve.index == 0], *range(every, planned + 1, every), planned])
+    return curve.reindex(steps[steps >= curve.index[0]], method="ffill")  # each time the newest value known by then
 
 
 def all_series(runs: Sequence[Run], metric: Metric, sets: tuple[str, ...] = ()) -> list[pd.Series]:
@@ -89,11 +83,6 @@ def band(runs: Sequence[pd.Series]) -> pd.DataFrame | None:
     """`mean` and standard error `se` over runs, at the steps where every run has a value; None if there is none."""
     table = pd.concat(runs, axis=1, join="inner") if runs else pd.DataFrame()
     return None if table.empty else pd.DataFrame({"mean": table.mean(axis=1), "se": table.sem(axis=1)})
-
-
-def window_length(runs: Sequence[Run]) -> int:
-    """How many steps are averaged into one point of a curve of these runs."""
-    return max(1, math.ceil(max(run.last_step for run in runs) / MAX_POINTS))
 
 
 def windowed(curve: pd.Series, length: int) -> pd.Series:
@@ -136,18 +125,16 @@ def curve(setting: Setting, metric: Metric, sets: tuple[str, ...] = (), window: 
     return Curve(setting, band(counted), counted, broken_off)
 
 
-def near(curve: pd.Series, metric: Metric, last: int) -> float | None:
-    """The value at step `last` (an evaluation), or the mean over the last tenth of the steps up to it (training)."""
-    span = max(1, math.ceil(TAIL * last)) if metric.phase == "train" else 1
-    found = curve.loc[last - span + 1 : last]
-    return None if found.empty else float(found.mean())
-
-
 def near_end(setting: Setting, metric: Metric, step: int | None, sets: tuple[str, ...] = ()) -> Estimate | None:
-    """Over the finished runs that logged the metric there."""
+    """The value at that step (an evaluation), or the mean over the last tenth of the steps up to it (training).
+
+    Over the finished runs that logged the metric there.
+    """
     if step is None:
         return None
-    return estimate(near(values, metric, step) for values in all_series(setting.counted, metric, sets))
+    span = max(1, math.ceil(TAIL * step)) if metric.phase == "train" else 1
+    ends = (values.loc[step - span + 1 : step] for values in all_series(setting.counted, metric, sets))
+    return estimate(float(end.mean()) for end in ends if len(end))
 
 
 def last_shared(setting: Setting, metric: Metric, sets: tuple[str, ...] = ()) -> int | None:
@@ -166,10 +153,25 @@ def collapsed(curve: pd.Series) -> bool:
     return bool(curve.iloc[-1] < COLLAPSED * curve.max())
 
 
-def steps_to(curves: Sequence[pd.Series], threshold: float) -> float:
-    """The step of the first evaluation at or above the threshold, or infinity; median over runs."""
-    there = (curve.index[curve >= threshold] for curve in curves)
-    return float(np.median([steps.min() if len(steps) else math.inf for steps in there])) if curves else math.nan
+OVER_TRAINING, AT_THE_END, BEST, LOST = "Mean over training", "At the end", "Best", "Lost"
+
+
+def outcomes(comparison: Comparison) -> pd.DataFrame:
+    """A row a run: its setting, its block, and its validation. A run that broke off has no numbers.
+
+    LOST is 1 for a run that failed or collapsed, and missing for one that still trains or was not evaluated.
+    """
+    sets, rows = validation_sets(comparison.runs), []
+    for setting in comparison.settings:
+        for run in setting.runs:
+            rows.append({"setting": setting, "run": run, "block": run.block})
+            curve = series(run, VALIDATION, sets) if run.counted else None
+            if curve is not None:
+                ends = {AT_THE_END: float(curve.iloc[-1]), BEST: float(curve.max()), LOST: float(collapsed(curve))}
+                rows[-1] |= {OVER_TRAINING: over_training(curve), **ends}
+            elif run.status == "failed":
+                rows[-1] |= {LOST: 1.0}
+    return pd.DataFrame(rows, columns=["setting", "run", "block", OVER_TRAINING, AT_THE_END, BEST, LOST])
 
 
 def spread_over_tau(run: Run) -> float | None:

@@ -1,11 +1,11 @@
-"""Draw a picture as PNG and PDF, and the strokes that panels share.
+"""Draw a picture as PNG and PDF, the strokes that panels share, and the look of every method in all figures.
 
 The functions call matplotlib's canvases directly, because `Figure.savefig` draws every figure twice.
 """
 
 import textwrap
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 from PIL import Image
 
-from real_openrlhf.report.methods import Look
+from real_openrlhf.recipes.algorithms import ALGORITHMS
 
 PANEL = (3.3, 2.5)  # inches
 INK = "#0a0b0c"  # everything that is not data
@@ -48,6 +48,45 @@ COLOURS = 128  # of a PNG
 
 
 @dataclass(frozen=True)
+class Look:
+    colour: str
+    line: str | tuple
+    marker: str
+    label: str = ""  # the name of a method
+
+
+# Colours that colour-blind readers can distinguish (Okabe and Ito's palette, darkened where weak on white, and a few
+# more); line style and marker distinguish the methods without colour.
+LOOKS = {
+    "real": Look("#0072B2", "-", "o"),
+    "real_bce": Look("#56B4E9", "--", "s"),
+    "real_no_anchor": Look("#CC79A7", "-.", "^"),
+    "real_constant": Look("#7F7F7F", ":", "D"),
+    "real_permuted": Look("#6A8A22", (0, (5, 2, 1, 2)), "2"),
+    "real_shrunk": Look("#B05A7A", (0, (2, 2)), "1"),
+    "grpo": Look("#D55E00", "--", "v"),
+    "dapo": Look("#E69F00", "-.", "P"),
+    "gspo": Look("#009E73", (0, (6, 1.5, 1, 1.5, 1, 1.5)), "X"),
+    "trpa": Look("#A89600", (0, (3, 1)), "<"),
+    "disco_logl": Look("#8C564B", (0, (1, 1)), ">"),
+    "disco_lratio": Look("#7B3FA0", (0, (8, 2)), "*"),
+    "real_balanced": Look("#882255", (0, (5, 1, 1, 1)), "p"),
+    "cispo": Look("#332288", (0, (2, 1)), "d"),
+    "reinforce": Look("#2F4F2F", (0, (4, 1, 1, 1, 1, 1)), "8"),
+    "listwise": Look("#B8336A", (0, (7, 1)), "h"),
+    "conspo": Look("#5C4033", (0, (3, 1, 1, 1)), "H"),
+    "maxrl": Look("#00736B", (0, (1, 2)), "."),
+}
+UNKNOWN = Look("#444444", (0, (2, 2)), "h")
+METHODS = {name: replace(LOOKS.get(name, UNKNOWN), label=one.label) for name, one in ALGORITHMS.items()}
+
+
+def method(algo: str) -> Look:
+    """The look of an algorithm; an unknown algorithm is dark grey, with its name as label."""
+    return METHODS.get(algo) or replace(UNKNOWN, label=algo)
+
+
+@dataclass(frozen=True)
 class Entry:
     """A legend entry; without a look it is a text alone, such as `GRPO: no run`."""
 
@@ -71,6 +110,7 @@ class Picture:
     columns: int
     rows: list[tuple] = field(default_factory=list)  # the drawn numbers: curve, metric, x, runs, mean, SE
     axis: str = "step"
+    panel: tuple[float, float] = PANEL
 
     def to_csv(self) -> str:
         columns = ["curve", "metric", self.axis, "runs", "mean", "se"]
@@ -102,7 +142,7 @@ def _whole(picture: Picture) -> Figure:
     lines = -(-len(picture.panels) // columns)
     legend_columns = min(len(picture.legend), 2 if columns < 3 else columns)
     legend_height = 0.22 * -(-len(picture.legend) // legend_columns) + 0.1
-    width, height = columns * PANEL[0], lines * PANEL[1] + legend_height
+    width, height = columns * picture.panel[0], lines * picture.panel[1] + legend_height
     above_legend = (0, legend_height / height, 1, 1 - legend_height / height)
     figure = Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(rect=above_legend))
     for place, panel in enumerate(picture.panels, 1):
@@ -141,13 +181,8 @@ def line(axes: Axes, curve: pd.Series, look: Look, place: int = 0) -> None:
     axes.plot(x, y, markevery=(place % every, every), **strokes(look))
 
 
-def thin_line(axes: Axes, curve: pd.Series, look: Look, width: float = 0.6) -> None:
-    axes.plot(*_broken(curve), color=look.colour, linestyle=look.line, linewidth=width)
-
-
-def faint_line(axes: Axes, curve: pd.Series, look: Look) -> None:
-    """One run behind the mean of its setting."""
-    axes.plot(*_broken(curve), color=look.colour, linewidth=0.5, alpha=0.35, zorder=1)
+def thin_line(axes: Axes, curve: pd.Series, look: Look, **style: Any) -> None:
+    axes.plot(*_broken(curve), **{"color": look.colour, "linestyle": look.line, "linewidth": 0.6, **style})
 
 
 def fill(axes: Axes, middle: pd.Series, spread: pd.Series, colour: str) -> None:

@@ -1,6 +1,7 @@
 """The content of each figure: a list of panels with one legend."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import cycle, groupby
 from pathlib import Path
@@ -14,18 +15,20 @@ from real_openrlhf.report import drawing
 from real_openrlhf.report.curves import (
     DYNAMICS,
     OF_ONE_RUN,
+    OVER_TRAINING,
     Curve,
     band,
     curve,
+    outcomes,
     series,
     validation_sets,
-    window_length,
     windowed,
 )
-from real_openrlhf.report.drawing import INK, Entry, Panel, Picture
-from real_openrlhf.report.methods import METHODS, REAL_FAMILY, Look, method
+from real_openrlhf.report.differences import less_first, samples
+from real_openrlhf.report.drawing import INK, METHODS, Entry, Look, Panel, Picture, method
 from real_openrlhf.report.read_runs import UnreadableRun, read_run
-from real_openrlhf.report.settings import Comparison, Setting
+from real_openrlhf.report.settings import REAL_FAMILY, Comparison, Setting
+from real_openrlhf.report.statistics import MARGIN, Difference
 
 # Settings of one method share its colour; these set the second, third ... apart: how much lighter, line style, marker.
 VARIANTS = ((0.0, None, None), (0.5, "--", "s"), (0.25, "-.", "^"), (0.65, ":", "D"), (0.4, (0, (5, 1, 1, 1)), "v"))
@@ -51,16 +54,16 @@ def looks(comparison: Comparison) -> dict[Setting, Look]:
 
 def dynamics(comparison: Comparison) -> Picture:
     """The paper's training dynamics: its four methods, and every other method with unchanged flags."""
-    plain = [setting for setting in comparison.settings if not setting.deviation]
-    settings = [setting for setting in plain if setting.algo not in ABLATED]
+    settings = [one for one in comparison.settings if not one.deviation and one.algo not in ABLATED]
     return _curves("dynamics", "Training dynamics", comparison, settings, PAPER_DYNAMICS)
 
 
 def ablation(comparison: Comparison) -> Picture | None:
     """The paper's ablation: BCE and no anchor between DAPO and REAL; None without a run of either."""
-    if not any(s.algo in ABLATED and not s.deviation for s in comparison.settings):
+    shown = (*PAPER_ABLATION, "real_constant")
+    settings = [one for one in comparison.settings if not one.deviation and one.algo in shown]
+    if not any(one.algo in ABLATED for one in settings):
         return None
-    settings = [s for s in comparison.settings if not s.deviation and s.algo in (*PAPER_ABLATION, "real_constant")]
     return _curves("ablation", "Ablation: BCE and no anchor", comparison, settings, PAPER_ABLATION)
 
 
@@ -75,14 +78,14 @@ def _curves(
     name: str, title: str, comparison: Comparison, settings: Sequence[Setting], expected: Sequence[str]
 ) -> Picture:
     sets = validation_sets(comparison.runs)
-    window = window_length(comparison.runs)
-    look = looks(comparison)
+    window, look = comparison.window, looks(comparison)
     panels, rows, notes = [], [], []
     for metric in DYNAMICS:
         curves = [curve(setting, metric, sets, window) for setting in settings]
         for item in curves:
             if item.band is not None:
-                rows += _rows(item.setting.label, metric.name, item.band, len(item.runs))
+                drawn = item.setting.label, metric.name
+                rows += [(*drawn, step, len(item.runs), mean, se) for step, mean, se in item.band.itertuples()]
                 if len(item.runs) < len(item.setting.counted):
                     notes.append(f"{metric.title}: {len(item.runs)} runs of {item.setting.label} logged it.")
         silent = [item.setting.label for item in curves if item.absent]
@@ -107,11 +110,6 @@ def _curves(
     return Picture(name, title, " ".join([caption, *notes]), panels, legend, columns=4, rows=rows)
 
 
-def _rows(label: str, metric: str, mean: pd.DataFrame, runs: int) -> list[tuple]:
-    """The drawn numbers, as rows of the figure's CSV."""
-    return [(label, metric, step, runs, *pair) for step, *pair in mean.itertuples()]
-
-
 def _draw_curves(axes: Axes, curves: Sequence[Curve], look: dict[Setting, Look]) -> None:
     for place, item in enumerate(curves):
         style = look[item.setting]
@@ -120,13 +118,49 @@ def _draw_curves(axes: Axes, curves: Sequence[Curve], look: dict[Setting, Look])
             if len(item.runs) > 1:
                 drawing.fill(axes, item.band["mean"], item.band["se"], style.colour)
                 for run in item.runs:
-                    drawing.faint_line(axes, run, style)
+                    drawing.thin_line(axes, run, style, linestyle="-", linewidth=0.5, alpha=0.35, zorder=1)
         for single in item.singles:
-            drawing.thin_line(axes, single, style, width=0.8)
+            drawing.thin_line(axes, single, style, linewidth=0.8)
             axes.plot(single.index[-1:], single.iloc[-1:], color=style.colour, marker="x", markersize=6)
     drawing.over_steps(axes)
     if all(item.absent for item in curves):
         drawing.say(axes, "no run logged this")
+
+
+# ----------------------------------------------------------------------------------------- differences from one method
+
+Line = tuple[str, Look | None, Difference | None]  # a heading has no look and no difference
+
+
+def forest(comparison: Comparison) -> Picture | None:
+    """Every setting less the first one by the main endpoint; None if no two settings have three runs each."""
+    first, gaps = less_first(samples(outcomes(comparison), OVER_TRAINING))
+    if first is None:
+        return None
+    look = looks(comparison)
+    lines = [(setting.label, look[setting], gap) for setting, gap in gaps.items()]
+    rows = [(label, OVER_TRAINING, first.label, gap.runs[0], gap.mean, gap.se) for label, _, gap in lines]
+    panel = Panel("", partial(draw_forest, lines=lines, size=9))
+    zero = [Entry(f"{first.label}: 0", look[first])]
+    caption = f"Point: validation pass@1 as the mean over training. Line: 95 % interval. Band: ± {MARGIN}, level."
+    picture = Picture("forest", f"Less {first.label}", caption, [panel], zero, columns=1, rows=rows, axis="less")
+    return replace(picture, panel=(6.6, 0.9 + 0.25 * len(lines)))
+
+
+def draw_forest(axes: Axes, lines: Sequence[Line], size: float) -> None:
+    beside = axes.get_yaxis_transform()
+    axes.axvspan(-MARGIN, MARGIN, color=INK, alpha=0.1, linewidth=0)
+    axes.axvline(0, color=INK, linewidth=0.6)
+    for place, (label, look, gap) in enumerate(lines):
+        weight = "normal" if look else "bold"
+        axes.text(-0.02, place, label, size=size, weight=weight, va="center", ha="right", transform=beside)
+        if look and gap:
+            axes.plot(gap.interval(0.95), [place, place], color=look.colour, linewidth=1.4)
+            axes.plot([gap.mean], [place], color=look.colour, marker=look.marker, markersize=4)
+    axes.set_ylim(len(lines) - 0.5, -0.7)
+    axes.set_yticks([])
+    axes.grid(visible=False)
+    axes.set_xlabel("held-out pass@1, mean over training")
 
 
 # ------------------------------------------------------------------------------------------------- scores and weights
@@ -134,8 +168,7 @@ def _draw_curves(axes: Axes, curves: Sequence[Curve], look: dict[Setting, Look])
 
 def distributions(comparison: Comparison) -> Picture | None:
     """How far scores move and how far weights differ from constant ones, for every setting that logs them."""
-    window = window_length(comparison.runs)
-    look = looks(comparison)
+    window, look = comparison.window, looks(comparison)
     panels, rows = [], []
     for setting in comparison.settings:
         logs = [run.logged["train"] for run in setting.counted or setting.runs]
@@ -146,7 +179,7 @@ def distributions(comparison: Comparison) -> Picture | None:
             known = [windowed(log[key].dropna(), window) for log in logs if key in log]
             if (mean := band(known)) is not None:
                 means[key.removeprefix("real/")] = mean["mean"]
-                rows += _rows(setting.label, key, mean, len(known))
+                rows += [(setting.label, key, step, len(known), *pair) for step, *pair in mean.itertuples()]
         if setting.algo not in REAL_FAMILY:
             means.pop("weight_bound", None)  # the others have none
         for title, draw in {"score": _draw_scores, "weight |W|": _draw_weights, "weight spread": _draw_spread}.items():
@@ -204,8 +237,7 @@ def _draw_weights(axes: Axes, means: dict[str, pd.Series], look: Look) -> None:
 
 def _draw_spread(axes: Axes, means: dict[str, pd.Series], look: Look) -> None:
     _draw_one(axes, means.get("weight_cv"), look)
-    if "weight_cv" in means:
-        axes.set_ylim(0, max(0.01, axes.get_ylim()[1]))  # rounding errors of a constant are no spread
+    axes.set_ylim(0, max(0.01, axes.get_ylim()[1]))  # rounding errors of a constant are no spread
 
 
 def training_curves(folder: Path, path: Path) -> Path:

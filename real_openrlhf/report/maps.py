@@ -1,11 +1,7 @@
 """Where methods work and where they break: heat maps over two flags, their table, and differences in each cell."""
 
 import functools
-import itertools
-from collections import defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
 import pandas as pd
 from matplotlib import colormaps
@@ -14,16 +10,13 @@ from matplotlib.patches import Rectangle
 
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.recipes.plan import flags_of
-from real_openrlhf.report.curves import VALIDATION, collapsed, series, validation_sets
-from real_openrlhf.report.differences.table import Values, table
-from real_openrlhf.report.drawing import INK, Entry, Panel, Picture
-from real_openrlhf.report.methods import Look
-from real_openrlhf.report.read_runs import Run
+from real_openrlhf.report.curves import AT_THE_END, BEST, LOST, outcomes
+from real_openrlhf.report.differences import samples, table
+from real_openrlhf.report.drawing import INK, Entry, Look, Panel, Picture
 from real_openrlhf.report.settings import Comparison, Setting
-from real_openrlhf.report.statistics import Estimate, estimate
+from real_openrlhf.report.statistics import estimate
 from real_openrlhf.report.table_forms import BLOCK, SE_NOTE, Row, Table
 
-MISSING = "not set"
 # More columns of the table of cells, if runs logged the key: title -> (key, what is made of a run's values).
 COLUMNS: dict[str, tuple[str, Callable[[pd.Series], float]]] = {
     "Clipped updates": ("update/clipped_share", pd.Series.mean),
@@ -34,71 +27,19 @@ COLUMNS: dict[str, tuple[str, Callable[[pd.Series], float]]] = {
 }
 
 
-@dataclass(frozen=True)
-class MapCell:
-    """The finished runs with one value of each flag, and the number of other runs."""
-
-    runs: pd.DataFrame  # a row a run: `final` and `best` validation, whether it `collapsed`, and COLUMNS
-    unfinished: int
-
-    def mean(self, column: str) -> Estimate | None:
-        return estimate(self.runs[column].dropna()) if column in self.runs else None
-
-    @property
-    def collapsed(self) -> str:
-        """How many of the runs."""
-        return f"{self.runs['collapsed'].sum()} of {len(self.runs)}"
-
-    @property
-    def words(self) -> str:
-        """The mean, and how many of the runs collapsed if any did."""
-        final = self.mean("final")
-        marks = "" if self.collapsed.startswith("0 ") else f"\n✕ {self.collapsed}"
-        return f"{final.mean:.2f}{marks}" if final else "failed"
-
-
-@dataclass(frozen=True)
-class Map:
-    """The cells of every setting, by their values of the two flags."""
-
-    cells: dict[tuple[Setting, str, str], MapCell]
-    x: list[str]  # the values of the first flag, in order
-    y: list[str]
-    names: list[str]  # of the flags
-
-    def of(self, setting: Setting) -> dict[tuple[str, str], MapCell]:
-        return {(x, y): self.cells[setting, x, y] for x in self.x for y in self.y if (setting, x, y) in self.cells}
-
-
-def lay_out(comparison: Comparison, across: Sequence[str]) -> Map:
-    """`UserError` if a flag does not vary."""
-    sets = validation_sets(comparison.runs)
-    found: dict[tuple[Setting, str, str], list[dict | None]] = defaultdict(list)
-    for setting in comparison.settings:
-        for run in setting.runs:
-            flags = [flags_of(run.meta).get(flag, MISSING) for flag in across]
-            x, y = (f"{value:g}" if isinstance(value, float) else str(value) for value in flags)
-            curve = series(run, VALIDATION, sets) if run.counted else None
-            found[setting, x, y].append(None if curve is None else _outcome(run, curve))
-    columns, lines = (sorted({place[side] for _, *place in found}, key=_order) for side in (0, 1))
-    for flag, known in zip(across, (columns, lines), strict=True):
+def lay_out(comparison: Comparison, across: Sequence[str]) -> pd.DataFrame:
+    """The `outcomes`, with the values `x` and `y` of the two flags, in order; `UserError` if a flag does not vary."""
+    found = outcomes(comparison)
+    for axis, flag in zip("xy", across, strict=True):
+        values = [flags_of(run.meta).get(flag, "not set") for run in found["run"]]
+        found[axis] = [f"{value:g}" if isinstance(value, float) else str(value) for value in values]
+        known = sorted({*found[axis]}, key=_order)
         if len(known) < 2:
             raise UserError(
-                f"--map {flag.removeprefix('--')}: {flag} is {''.join(known) or 'missing'} in all runs. Name a flag "
-                "that varies."
+                f"--map {flag.removeprefix('--')}: {flag} is {known[0]} in all runs. Name a flag that varies."
             )
-    kept = ["run", "final", "best", "collapsed", *COLUMNS]
-    cells = {
-        place: MapCell(pd.DataFrame([one for one in runs if one], columns=kept), runs.count(None))
-        for place, runs in found.items()
-    }
-    return Map(cells, columns, lines, [flag.removeprefix("--") for flag in across])
-
-
-def _outcome(run: Run, curve: pd.Series) -> dict[str, Any]:
-    logged = run.logged["train"]
-    more = {title: pick(logged[key].dropna()) for title, (key, pick) in COLUMNS.items() if key in logged}
-    return {"run": run, "final": curve.iloc[-1], "best": curve.max(), "collapsed": collapsed(curve), **more}
+        found[axis] = pd.Categorical(found[axis], known, ordered=True)
+    return found
 
 
 def _order(text: str) -> tuple[bool, float, str]:
@@ -109,21 +50,29 @@ def _order(text: str) -> tuple[bool, float, str]:
         return True, 0.0, text
 
 
+def _cells(found: pd.DataFrame, setting: Setting) -> Iterator[tuple[tuple[str, str], pd.DataFrame, pd.DataFrame]]:
+    """The values of the flags, all runs with them, and those that finished and were evaluated."""
+    for place, runs in found[found["setting"] == setting].groupby(["x", "y"], observed=True):
+        yield place, runs, runs.dropna(subset=[AT_THE_END])
+
+
+def _collapsed(ended: pd.DataFrame) -> str:
+    return f"{ended[LOST].sum():g} of {len(ended)}"
+
+
 def heat_maps(comparison: Comparison, across: Sequence[str]) -> Picture:
     """A panel a setting: the first flag from left to right, the second upwards."""
-    found = lay_out(comparison, across)
-    finals = {place: final for place, cell in found.cells.items() if (final := cell.mean("final"))}
-    top = max((final.mean for final in finals.values()), default=0.0) or 1.0
-    panels = [
-        Panel(setting.label, functools.partial(_draw, found=found, setting=setting, top=top))
-        for setting in comparison.settings
-    ]
-    names = found.names
+    found, names = lay_out(comparison, across), [flag.removeprefix("--") for flag in across]
     rows = [
         (setting.label, f"{names[1]} {y}", x, final.n, final.mean, final.se)
         for setting in comparison.settings
-        for x, y in found.of(setting)
-        if (final := finals.get((setting, x, y)))
+        for (x, y), _, ended in _cells(found, setting)
+        if (final := estimate(ended[AT_THE_END]))
+    ]
+    top = max((mean for *_, mean, _ in rows), default=0.0) or 1.0
+    panels = [
+        Panel(setting.label, functools.partial(_draw, found=found, names=names, setting=setting, top=top))
+        for setting in comparison.settings
     ]
     caption = (
         f"Validation pass@1 at the end of training, mean over runs; all panels have one scale, 0 to {top:.2f}, darker "
@@ -134,45 +83,55 @@ def heat_maps(comparison: Comparison, across: Sequence[str]) -> Picture:
     return Picture("map", "Where methods work and where they break", caption, panels, legend, 3, rows, names[0])
 
 
-def _draw(axes: Axes, found: Map, setting: Setting, top: float) -> None:
-    shades = colormaps["Blues"]
-    size = 9 if len(found.x) < 5 else 7
-    for (column, line), cell in found.of(setting).items():
-        x, y = found.x.index(column), found.y.index(line)
-        final = cell.mean("final")
+def _draw(axes: Axes, found: pd.DataFrame, names: Sequence[str], setting: Setting, top: float) -> None:
+    columns, lines = ([*found[axis].cat.categories] for axis in "xy")
+    for (column, line), _, ended in _cells(found, setting):
+        x, y, final = columns.index(column), lines.index(line), estimate(ended[AT_THE_END])
         share = final.mean / top if final else 0.0
         # from a tint to a dark blue, so that black or white text stays readable
-        axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=shades(0.04 + 0.8 * share), edgecolor="white"))
+        shade = colormaps["Blues"](0.04 + 0.8 * share)
+        axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=shade, edgecolor="white"))
         ink = "white" if share > 0.6 else "#0a0a0a"
-        axes.text(x, y, cell.words, ha="center", va="center", fontsize=size, color=ink)
-        if "✕" in cell.words:
+        words = f"{final.mean:.2f}" if final else "failed"
+        if ended[LOST].any():
+            words += f"\n✕ {_collapsed(ended)}"
             axes.add_patch(Rectangle((x - 0.46, y - 0.46), 0.92, 0.92, fill=False, edgecolor=ink, linewidth=1.2))
-    axes.set_xticks(range(len(found.x)), found.x)
-    axes.set_yticks(range(len(found.y)), found.y)
-    axes.set_xlim(-0.5, len(found.x) - 0.5)
-    axes.set_ylim(-0.5, len(found.y) - 0.5)
-    axes.set_xlabel(found.names[0])
-    axes.set_ylabel(found.names[1])
+        size = 9 if len(columns) < 5 else 7
+        axes.text(x, y, words, ha="center", va="center", fontsize=size, color=ink)
+    axes.set_xticks(range(len(columns)), columns)
+    axes.set_yticks(range(len(lines)), lines)
+    axes.set_xlim(-0.5, len(columns) - 0.5)
+    axes.set_ylim(-0.5, len(lines) - 0.5)
+    axes.set_xlabel(names[0])
+    axes.set_ylabel(names[1])
     axes.grid(visible=False)
 
 
 def cells(comparison: Comparison, across: Sequence[str]) -> Table:
     """The numbers of the maps, and other metrics of the runs of each cell."""
-    found = lay_out(comparison, across)
+    found, names = lay_out(comparison, across), [flag.removeprefix("--") for flag in across]
     logged = {key for run in comparison.runs for key in run.logged["train"]}
-    rows: list[Row] = [
-        {
-            BLOCK: setting.label,
-            **dict(zip(found.names, place, strict=True)),
-            "Final pass@1": cell.mean("final"),
-            "Best pass@1": cell.mean("best"),
-            **{title: cell.mean(title) for title, (key, _) in COLUMNS.items() if key in logged},
-            "Collapsed": cell.collapsed,
-            "Runs": f"{len(cell.runs)}" + (f", {cell.unfinished} failed or unfinished" if cell.unfinished else ""),
-        }
-        for setting in comparison.settings
-        for place, cell in found.of(setting).items()
-    ]
+    rows: list[Row] = []
+    for setting in comparison.settings:
+        for place, runs, ended in _cells(found, setting):
+            logs = [run.logged["train"] for run in ended["run"]]
+            more = {
+                title: estimate(pick(log[key].dropna()) for log in logs if key in log)
+                for title, (key, pick) in COLUMNS.items()
+                if key in logged
+            }
+            broke = len(runs) - len(ended)
+            rows.append(
+                {
+                    BLOCK: setting.label,
+                    **dict(zip(names, place, strict=True)),
+                    "Final pass@1": estimate(ended[AT_THE_END]),
+                    "Best pass@1": estimate(ended[BEST]),
+                    **more,
+                    "Collapsed": _collapsed(ended),
+                    "Runs": f"{len(ended)}" + (f", {broke} failed or unfinished" if broke else ""),
+                }
+            )
     notes = [
         SE_NOTE,
         "Collapsed: ended below half of the run's own best validation. Means over runs: of a run's largest value "
@@ -183,12 +142,9 @@ def cells(comparison: Comparison, across: Sequence[str]) -> Table:
 
 def differences(comparison: Comparison, across: Sequence[str]) -> Table | None:
     """Every method less the first one, in each cell with enough runs, at the end of training."""
-    found = lay_out(comparison, across)
-    blocks: dict[str, Values] = {}
-    for place in itertools.product(found.x, found.y):
-        block = ", ".join(map(" ".join, zip(found.names, place, strict=True)))
-        cells = {setting: cell for (setting, *there), cell in found.cells.items() if (*there,) == place}
-        blocks[block] = {
-            one: dict(zip(cell.runs["run"], cell.runs["final"], strict=True)) for one, cell in cells.items()
-        }
+    found, names = lay_out(comparison, across), [flag.removeprefix("--") for flag in across]
+    blocks = {
+        ", ".join(map(" ".join, zip(names, place, strict=True))): samples(runs, AT_THE_END)
+        for place, runs in found.groupby(["x", "y"], observed=True)
+    }
     return table("cell-differences", "Differences in the cells of the map, at the end", blocks)

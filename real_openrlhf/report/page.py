@@ -14,25 +14,22 @@ from typing import Any
 import jinja2
 
 from real_openrlhf import __version__
-from real_openrlhf.answers import kept
 from real_openrlhf.base import ownership
-from real_openrlhf.base.errors import UserError
+from real_openrlhf.base.errors import UserError, plain
 from real_openrlhf.base.files import write_text
 from real_openrlhf.base.parsing import flag_name
-from real_openrlhf.report import drawing, figures, maps, tables
-from real_openrlhf.report.benchmarks import paired, scores
-from real_openrlhf.report.differences.table import differences, sentence
+from real_openrlhf.report import answers, benchmarks, drawing, figures, maps, tables
+from real_openrlhf.report.differences import differences, sentence
 from real_openrlhf.report.drawing import Picture
 from real_openrlhf.report.read_runs import Run, word
 from real_openrlhf.report.settings import Comparison, compare
-from real_openrlhf.report.table_forms import NONE, Row, Table, folded, is_bold, shown, to_csv, to_markdown
+from real_openrlhf.report.table_forms import Row, Table, is_bold, shown, to_csv, to_markdown
 
 PAGE, TITLE, HEAD = "index.html", "<title>REAL report", 2000  # a page of ours has the title in its first characters
 MOST_NAMED = 4  # settings in the heading
 OF_A_MAP = (
     "Each cell is a setting of its own. Cells with three runs a method are compared in the table of differences."
 )
-Parts = list[Picture | Table]  # of one comparison, in reading order
 
 
 def write(
@@ -43,7 +40,13 @@ def write(
     flags = [flag_name(text) for text in across or ()]
     comparisons = compare(runs, flags)
     made = [_parts(comparison, flags) for comparison in comparisons]
-    _make_folders(out)
+    try:
+        for folder in ("figures", "tables"):
+            (out / folder).mkdir(parents=True, exist_ok=True)
+        if not (out / PAGE).exists():
+            write_text(out / PAGE, [f"<!doctype html>{TITLE}</title>"])  # an interrupted report is known as ours
+    except OSError as problem:
+        raise UserError(f"cannot write to {out}: {problem.strerror}. Choose another --out.") from problem
     slugs = [re.sub(r"[^a-z0-9.]+", "-", one.name.lower()).strip("-.")[:60] for one in comparisons]
     sections = []
     for number, (comparison, parts, slug) in enumerate(zip(comparisons, made, slugs, strict=True)):
@@ -51,9 +54,9 @@ def write(
         prefix = f"{slug or 'task'}{several}-" if len(comparisons) > 1 else ""
         saved = [_save(replace(part, name=prefix + part.name), out) for part in parts]
         sections.append(section(comparison, saved, OF_A_MAP if flags else sentence(comparison)))
-    benchmarks = scores.benchmarks(comparisons)
-    _save(benchmarks, out)
-    write_text(out / PAGE, [render(comparisons, sections, benchmarks, skipped)])
+    scores = benchmarks.benchmarks(comparisons)
+    _save(scores, out)
+    write_text(out / PAGE, [render(comparisons, sections, scores, skipped)])
     return out / PAGE
 
 
@@ -65,21 +68,11 @@ def refuse_foreign(out: Path, option: str = "--out") -> None:
     ownership.refuse_foreign(option, (out / name for name in (PAGE, "figures", "tables")), ours=False)
 
 
-def _make_folders(out: Path) -> None:
-    try:
-        for folder in ("figures", "tables"):
-            (out / folder).mkdir(parents=True, exist_ok=True)
-        if not (out / PAGE).exists():
-            write_text(out / PAGE, [f"<!doctype html>{TITLE}</title>"])  # an interrupted report is known as ours
-    except OSError as problem:
-        raise UserError(f"cannot write to {out}: {problem.strerror}. Choose another --out.") from problem
-
-
-def _parts(comparison: Comparison, flags: Sequence[str]) -> Parts:
-    """The figures and tables of a comparison; with flags only a map over these."""
+def _parts(comparison: Comparison, flags: Sequence[str]) -> list[Picture | Table]:
+    """The figures and tables of a comparison in reading order; with flags only a map over these."""
     over_flags = (maps.heat_maps, maps.cells, maps.differences)
     drawn = (figures.dynamics, figures.ablation, figures.knobs, figures.distributions)
-    usual = (tables.results, differences, *drawn, tables.ratios, scores.beside_paper, paired.gains)
+    usual = (tables.results, differences, figures.forest, *drawn, tables.ratios, benchmarks.gains)
     made = [make(comparison, flags) for make in over_flags] if flags else [make(comparison) for make in usual]
     return [part for part in made if part is not None]
 
@@ -89,7 +82,7 @@ def _save(part: Picture | Table, out: Path) -> Table | dict[str, str]:
     if isinstance(part, Table):
         for suffix, form in (("md", to_markdown), ("csv", to_csv)):
             write_text(out / "tables" / f"{part.name}.{suffix}", [form(part)])
-        return folded(part)
+        return part
     picture = drawing.save_as(part, out / "figures" / f"{part.name}.png", with_pdf=True)
     write_text(out / "figures" / f"{part.name}.csv", [part.to_csv()])
     png = picture.read_bytes()
@@ -99,24 +92,24 @@ def _save(part: Picture | Table, out: Path) -> Table | dict[str, str]:
 
 def section(comparison: Comparison, parts: Sequence[Table | dict[str, str]], said: str) -> dict[str, Any]:
     """What the template shows of a comparison; answers are those of the first run of each setting that kept some."""
-    answers: dict[str, tuple[str, list[kept.Group]]] = {}
+    kept: dict[str, tuple[str, list[answers.Group]]] = {}
     for setting in comparison.settings:
         for run in setting.runs:
-            if setting.label not in answers and (groups := kept.read(run.path)):
-                answers[setting.label] = f"{setting.label}, run {run.path.name}", groups
-    return {"name": comparison.name, "sentence": said, "parts": parts, "answers": [*answers.values()]}
+            if setting.label not in kept and (groups := answers.read(run.path)):
+                kept[setting.label] = f"{setting.label}, run {run.path.name}", groups
+    return {"name": comparison.name, "sentence": said, "parts": parts, "answers": [*kept.values()]}
 
 
 def render(
     comparisons: Sequence[Comparison],
     sections: Sequence[dict[str, Any]],
-    benchmarks: Table,
+    scores: Table,
     skipped: Sequence[tuple[Path, str]],
 ) -> str:
     """The whole page as text. The template escapes every text."""
     loader = jinja2.FileSystemLoader(Path(__file__).parent)
     pages = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, undefined=jinja2.StrictUndefined)
-    for form in (shown, is_bold, kept.short, kept.moments, kept.held_out, kept.first_and_last_mixed):
+    for form in (shown, is_bold, answers.short, answers.moments, answers.held_out, answers.first_and_last_mixed):
         pages.filters[form.__name__] = form
     text = pages.get_template("page.html.j2").render(
         heading=heading(comparisons),
@@ -124,11 +117,11 @@ def render(
         count=sum(len(comparison.runs) for comparison in comparisons),
         skipped=[(word(str(path)), word(reason, 400)) for path, reason in skipped],
         sections=sections,
-        about_answers=kept.ABOUT,
-        benchmarks=benchmarks,
+        about_answers=answers.ABOUT,
+        benchmarks=scores,
         runs=_runs(comparisons),
     )
-    return text.lstrip()
+    return plain(text.lstrip())
 
 
 def heading(comparisons: Sequence[Comparison]) -> str:
@@ -143,20 +136,19 @@ def heading(comparisons: Sequence[Comparison]) -> str:
 
 
 def _runs(comparisons: Sequence[Comparison]) -> Table:
-    rows: list[Row] = []
-    for comparison in comparisons:
-        for setting in comparison.settings:
-            for run in setting.runs:
-                command = run.meta.get("command")
-                rows.append(
-                    {
-                        "Run": run.name,
-                        "Setting": setting.label,
-                        "Seed": NONE if run.seed is None else str(run.seed),
-                        "Status": run.status,
-                        "Last step": str(run.last_step),
-                        "Code version": str(run.meta.get("code_version", NONE)),
-                        "Command": " ".join(map(str, command)) if isinstance(command, list) else "plain log",
-                    }
-                )
+    rows: list[Row] = [
+        {
+            "Run": run.name,
+            "Setting": setting.label,
+            "Seed": "" if run.seed is None else str(run.seed),
+            "Status": run.status,
+            "Last step": str(run.last_step),
+            "Code version": str(run.meta.get("code_version", "")),
+            "Command": " ".join(map(str, words)) if isinstance(words, list) else "plain log",
+        }
+        for comparison in comparisons
+        for setting in comparison.settings
+        for run in setting.runs
+        for words in [run.meta.get("command")]
+    ]
     return Table("runs", "Runs", rows)

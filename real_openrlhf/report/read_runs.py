@@ -1,6 +1,13 @@
-"""Read run folders, campaigns and TensorBoard logs as `Run`; a folder that cannot be read is listed with a reason."""
+"""Read run folders, campaigns and TensorBoard logs as `Run`; a folder that cannot be read is listed with a reason.
 
+A campaign has the records and logged numbers of many runs in three files. `campaign.json` has the entries that all
+records share, and the SHA-256 of every file that was read. `runs.csv` has one row per run with the other entries, as
+JSON. `metrics.parquet` has one row per logged line, one column per metric.
+"""
+
+import csv
 import functools
+import io
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,41 +16,28 @@ from typing import TYPE_CHECKING, Any
 
 from real_openrlhf.base.errors import UserError, first_line, plain
 from real_openrlhf.base.files import parsed, read_bytes
+from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.plan import flags_of
-from real_openrlhf.report import campaign
-from real_openrlhf.report.methods import METHODS
 from real_openrlhf.runs.run_folder import as_it_is
 
 if TYPE_CHECKING:
     import pandas
 
+ABOUT, RUNS, METRICS = "campaign.json", "runs.csv", "metrics.parquet"
+FORMAT = 1
+LINE = ("run", "phase", "step")  # of a logged line of a campaign; the other columns are metrics
 LAST_STEP, LARGEST, MOST_STEPS = 10**12, 1e100, 10**6
-LABEL, LONGEST, DEEPEST, MOST = 120, 400, 6, 2000  # letters of a label and of a word, levels and entries of an object
-EXACT = 1 << 53
+LABEL = 120  # letters of a name that comes from a run
 PASS1 = re.compile(r"eval_(.+)_pass1")  # the keys of evaluations
 EVENTS = "events.out.tfevents.*"
 PHASES = ("train", "eval")
 NOT_LOGGED = ("phase", "step", "time")  # keys of a line that are no curves
-RECORD_FRAME = 16  # bytes around each record of an event file: its length and two checksums
 COLUMNS = ["run", "phase", "step", "metric", "value"]
 Row = tuple[str, str, int, str, float]  # of these columns
 
 
 class UnreadableRun(UserError):
     """A folder that is left out of a report; the message says why in one line."""
-
-
-class Logged(dict[str, "pandas.DataFrame"]):
-    """phase -> a row a step in order, a column a metric; nan where a step did not log it."""
-
-    def __init__(self, rows: "pandas.DataFrame") -> None:
-        super().__init__()
-        self._rows = rows
-
-    def __missing__(self, phase: str) -> "pandas.DataFrame":
-        rows = self._rows[self._rows["phase"] == phase]
-        self[phase] = rows.pivot(index="step", columns="metric", values="value")
-        return self[phase]
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,14 +48,34 @@ class Run:
     name: str
     algo: str
     seed: int | None
-    status: str  # finished | running | failed, of a plain log: unknown | cut off
+    status: str  # finished | running | failed, of a plain log: unknown
     meta: dict[str, Any]  # run.json, or nothing for a plain log
     rows: "pandas.DataFrame"  # COLUMNS: a row a number, finite, and each step once
     evaluation: dict[str, Any] | None  # eval/results.json
 
     @functools.cached_property
-    def logged(self) -> "Logged":
-        return Logged(self.rows)
+    def logged(self) -> dict[str, "pandas.DataFrame"]:
+        """phase -> a row a step in order, a column a metric; nan where a step did not log it."""
+        rows, form = self.rows, {"index": "step", "columns": "metric", "values": "value"}
+        return {phase: rows[rows["phase"] == phase].pivot(**form) for phase in PHASES}
+
+    @property
+    def sets(self) -> set[str]:
+        """The names of its evaluation sets."""
+        return {match[1] for key in self.logged["eval"] if (match := PASS1.fullmatch(key))}
+
+    @property
+    def places(self) -> list[dict[str, Any]]:
+        """The records of its machines, one a resume."""
+        earlier = self.meta.get("earlier_places")
+        parts = earlier if isinstance(earlier, list) else ()
+        return [self.meta, *(part for part in parts if isinstance(part, dict))]
+
+    @property
+    def block(self) -> str:
+        """One machine and one starting model. Older records name neither; they are one block."""
+        machines = sorted({str(one.get("machine")) for one in self.places})
+        return f"{machines} {self.meta.get('starting_weights')}"
 
     @property
     def last_step(self) -> int:
@@ -74,10 +88,6 @@ class Run:
         steps = flags.get("--train.max_steps")
         stops = self.status == "finished" and flags.get("--train.hopeless") == "end"
         return steps if stops and type(steps) is int and steps <= MOST_STEPS else None
-
-    @property
-    def stopped_early(self) -> bool:
-        return self.last_step < (self.planned_steps or 0)
 
     @property
     def counted(self) -> bool:
@@ -94,7 +104,7 @@ def read_runs(paths: Iterable[str | Path]) -> tuple[list[Run], list[tuple[Path, 
                 continue
             seen.add(folder.resolve())
             try:
-                published = campaign.is_campaign(folder if folder.exists() else folder.parent)
+                published = is_campaign(folder if folder.exists() else folder.parent)
                 runs += _read_campaign(folder) if published else [read_run(folder)]
             except UnreadableRun as problem:
                 skipped.append((folder, str(problem)))
@@ -105,29 +115,26 @@ def read_run(folder: str | Path) -> Run:
     """Read one run; raise `UnreadableRun` with the reason if that is not possible."""
     folder = Path(folder)
     try:
-        if not folder.exists():
-            raise UnreadableRun("no such folder")
-        if not folder.is_dir():
-            raise UnreadableRun("not a folder")
-        if not any(folder.iterdir()):
-            raise UnreadableRun("empty folder")
+        if not folder.is_dir() or not any(folder.iterdir()):
+            why = "empty folder" if folder.is_dir() else "not a folder" if folder.exists() else "no such folder"
+            raise UnreadableRun(why)
         if not _looks_like_run(folder):
             raise UnreadableRun("not a run: no run.json, metrics.jsonl or TensorBoard event file in it")
-        meta = _read_meta(folder)
-        metrics = folder / "metrics.jsonl"
-        if not metrics.exists() and (status := meta.get("status")) in ("running", "failed"):
-            reason = f" ({word(meta['reason'])})" if isinstance(meta.get("reason"), str) else ""
-            raise UnreadableRun(f"{status}{reason}, and no step is logged")
+        meta, metrics = _read_json(folder, "run.json"), folder / "metrics.jsonl"
+        if meta is not None and (not isinstance(meta, dict) or "algo" not in meta):
+            raise UnreadableRun("run.json is of another program: it has no key `algo`")
+        meta = as_it_is(folder, meta) if meta else {}
         unfinished = meta.get("status") in ("running", "failed")
-        logged, cut = (_read_metrics(metrics, unfinished), False) if metrics.exists() else _read_events(folder)
-        return _run(folder, meta, table_of(logged), _read_json(folder, "eval/results.json"), cut)
+        if not metrics.exists() and unfinished:
+            reason = f" ({word(meta['reason'])})" if isinstance(meta.get("reason"), str) else ""
+            raise UnreadableRun(f"{meta['status']}{reason}, and no step is logged")
+        logged = _read_metrics(metrics, unfinished) if metrics.exists() else _read_events(folder)
+        return _run(folder, meta, table_of(logged), _read_json(folder, "eval/results.json"))
     except (OSError, UnicodeDecodeError) as problem:
         raise UnreadableRun(f"cannot be read: {problem}") from problem
 
 
-def _run(
-    path: Path, meta: dict[str, Any], rows: "pandas.DataFrame | None", evaluation: Any = None, cut: bool = False
-) -> Run:
+def _run(path: Path, meta: dict[str, Any], rows: "pandas.DataFrame | None", evaluation: Any = None) -> Run:
     if rows is None or rows.empty:
         raise UnreadableRun("nothing was logged")
     name = word(meta.get("name") or path.resolve().name)
@@ -136,7 +143,7 @@ def _run(
         name=name,
         algo=word(meta.get("algo") or guess_algo(name)),
         seed=meta["seed"] if isinstance(meta.get("seed"), int) else guess_seed(name),
-        status="cut off" if cut else word(meta.get("status") or "unknown"),
+        status=word(meta.get("status") or "unknown"),
         meta=meta,
         rows=rows,
         evaluation=evaluation if isinstance(evaluation, dict) else None,
@@ -153,15 +160,15 @@ def table_of(logged: Iterable[Row]) -> "pandas.DataFrame":
 
 def _read_campaign(folder: Path) -> list[Run]:
     """The campaign's runs; each gets a path as if it had a run folder. CAMPAIGN/PART has the runs named PART/..."""
-    part = "" if campaign.is_campaign(folder) else f"{folder.name}/"
+    part = "" if is_campaign(folder) else f"{folder.name}/"
     folder = folder.parent if part else folder
     try:
-        (records, _), lines = campaign.records(folder), campaign.lines(folder)
+        (records, _), lines = campaign_records(folder), campaign_lines(folder)
     except ImportError as problem:
         raise UnreadableRun("a campaign needs the package pyarrow: pip install pyarrow") from problem
     except (OSError, ValueError) as problem:
         raise UnreadableRun(f"the campaign cannot be read: {first_line(problem)}") from problem
-    metrics = lines.set_index([*campaign.PLACE]).select_dtypes("number").rename(columns=word)
+    metrics = lines.set_index([*LINE]).select_dtypes("number").rename(columns=word)
     every = metrics.melt(var_name="metric", ignore_index=False).dropna().reset_index()
     ours = every["phase"].isin(PHASES) & every["step"].between(0, LAST_STEP)
     logged = dict(iter(table_of(every[ours]).groupby("run")))
@@ -169,37 +176,71 @@ def _read_campaign(folder: Path) -> list[Run]:
     if not runs:
         raise UnreadableRun(f"the campaign {folder} has no runs {part}...")
     return [
-        _run(folder / Path(name).name, tame({**records[run], "name": name}), logged.get(run))
-        for name, run in runs.items()
+        _run(folder / Path(name).name, {**records[run], "name": name}, logged.get(run)) for name, run in runs.items()
     ]
 
 
+def is_campaign(folder: Path) -> bool:
+    return (folder / ABOUT).is_file()
+
+
+def campaign_records(folder: Path) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    """Each run's record as its run.json had it, and the hashes of the files that the campaign was made of."""
+    about = parsed(read_bytes(folder / ABOUT))
+    if not isinstance(about, dict) or about.get("format") != FORMAT:
+        raise ValueError(f"{ABOUT} is not of format {FORMAT}")
+    common, sources = about.get("common"), about.get("sources")
+    if not isinstance(common, dict) or not isinstance(sources, dict):
+        raise ValueError(f"{ABOUT} lacks the key `common` or `sources`")
+    try:
+        rows = list(csv.DictReader(io.StringIO(read_bytes(folder / RUNS).decode())))
+    except csv.Error as error:
+        raise ValueError(f"{RUNS} is broken: {error}") from error
+    found: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        if None in row or None in row.values() or not row.get("name"):
+            raise ValueError(f"{RUNS} has a row with more or fewer cells than its header, or has no name")
+        record = found[row["name"]] = {"name": row["name"]}
+        record |= {key: {**value} if isinstance(value, dict) else value for key, value in common.items()}
+        for key, cell in [*row.items()][1:]:
+            outer, slash, inner = key.partition("/")
+            if cell and slash:
+                record.setdefault(outer, {})[inner] = cell_value(cell)
+            elif cell:
+                record[key] = cell_value(cell)
+    return found, sources
+
+
+def cell_value(cell: str) -> Any:
+    """A cell of runs.csv is JSON, or a text that is none."""
+    try:
+        return parsed(cell)
+    except ValueError:
+        return cell
+
+
+def campaign_lines(folder: Path) -> "pandas.DataFrame":
+    """All logged lines, each with its run; nan for a metric that the line lacks."""
+    import pandas
+    import pyarrow
+
+    try:
+        found = pandas.read_parquet(io.BytesIO(read_bytes(folder / METRICS)))
+        return found.dropna(subset=[*LINE]).astype({"step": "int64"})
+    except (pyarrow.ArrowException, KeyError, ValueError, OSError) as error:
+        raise ValueError(f"{METRICS} is broken: {error}") from error
+
+
 def word(value: object, longest: int = LABEL) -> str:
-    """A text from a run, made fit for a label or a page: short, on one line, without control characters."""
-    text = (value if isinstance(value, str) else str(tame(value)))[: 2 * longest]
-    text = plain(" ".join(text.split()))
+    """A text from a run, made fit for a label: short, on one line, without control characters."""
+    text = plain(" ".join(str(value)[: 2 * longest].split()))
     return text if len(text) <= longest else text[: longest - 1] + "…"
-
-
-def tame(value: Any, depth: int = 0) -> Any:
-    """JSON from a run, with bounded size and depth, texts as of `word`, and no integers that a float rounds."""
-    if isinstance(value, dict | list) and depth > DEEPEST:
-        return type(value)()
-    if isinstance(value, dict):
-        return {word(key): tame(item, depth + 1) for key, item in list(value.items())[:MOST]}
-    if isinstance(value, list):
-        return [tame(item, depth + 1) for item in value[:MOST]]
-    if isinstance(value, str):
-        return word(value, LONGEST)
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > EXACT:
-        return "a very large number"
-    return value
 
 
 def guess_algo(name: str) -> str:
     """A plain log has nothing but its folder's name: grpo-seed1 is GRPO, anything unknown stays itself."""
     words = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
-    known = (algo for algo in sorted(METHODS, key=len, reverse=True) if f"_{algo}_" in f"_{words}_")
+    known = (algo for algo in sorted(ALGORITHMS, key=len, reverse=True) if f"_{algo}_" in f"_{words}_")
     return next(known, re.sub(r"_?(seed_?|s)\d+$", "", words) or name)
 
 
@@ -218,17 +259,8 @@ def _candidates(path: Path) -> list[Path]:
 
 
 def _looks_like_run(folder: Path) -> bool:
-    files = ("run.json", "metrics.jsonl", campaign.ABOUT)
+    files = ("run.json", "metrics.jsonl", ABOUT)
     return any((folder / name).exists() for name in files) or any(folder.glob(EVENTS))
-
-
-def _read_meta(folder: Path) -> dict[str, Any]:
-    if not (folder / "run.json").exists():
-        return {}
-    meta = _read_json(folder, "run.json")
-    if not isinstance(meta, dict) or "algo" not in meta:
-        raise UnreadableRun("run.json is of another program: it has no key `algo`")
-    return as_it_is(folder, meta)
 
 
 def _read_metrics(path: Path, unfinished: bool) -> list[Row]:
@@ -263,42 +295,30 @@ def _numbers(row: dict[str, Any]) -> Iterable[Row]:
             yield "", row["phase"], row["step"], word(key), float(value) if abs(value) < LARGEST else LARGEST
 
 
-def _read_events(folder: Path) -> tuple[list[Row], bool]:
-    """Scalars tagged train/<key> and eval/<key>, as OpenRLHF's own logger writes them; and whether the log is cut off.
-
-    TensorBoard writes in blocks, so the log of a running or killed training often ends inside a record.
-    """
-    files = sorted(folder.rglob(EVENTS) if (folder / "run.json").exists() else folder.glob(EVENTS))
-    if not files:
+def _read_events(folder: Path) -> list[Row]:
+    """Scalars tagged train/<key> and eval/<key>, as OpenRLHF's own logger writes them."""
+    files = [path for path in folder.iterdir() if "tfevents" in path.name]
+    if not files or not all(map(Path.is_file, files)):
         raise UnreadableRun("no metrics.jsonl and no TensorBoard event file: the run logged nothing")
     try:
-        from google.protobuf.message import DecodeError
-        from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
-        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     except ImportError as problem:
         raise UnreadableRun("its TensorBoard log needs the package tensorboard: pip install tensorboard") from problem
+    events = EventAccumulator(str(folder), size_guidance={"scalars": 0})  # 0: all of them
+    events.Reload()
     logged: list[Row] = []
-    cut = False
-    for file in files:
-        size = len(read_bytes(file))
-        records = list(RawEventFileLoader(str(file)).Load())  # stops silently where the file is damaged
-        cut = sum(RECORD_FRAME + len(record) for record in records) < size
-        try:
-            events = [Event.FromString(record) for record in records]
-        except DecodeError as problem:
-            raise UnreadableRun(f"{file.name} is broken: not a TensorBoard log") from problem
-        for event in events:
-            for value in event.summary.value:
-                phase, _, key = value.tag.partition("/")
-                if value.HasField("simple_value") and phase in PHASES and _is_step(event.step):
-                    logged += _numbers({"phase": phase, "step": event.step, key: value.simple_value})
+    for tag in events.Tags()["scalars"]:
+        phase, _, key = tag.partition("/")
+        for event in events.Scalars(tag) if phase in PHASES else ():
+            if _is_step(event.step):
+                logged += _numbers({"phase": phase, "step": event.step, key: event.value})
     if not logged:
         raise UnreadableRun("its TensorBoard log has no scalar tagged train/... or eval/...: not an OpenRLHF log")
-    return logged, cut
+    return logged
 
 
 def _read_json(folder: Path, name: str) -> Any:
     try:
-        return tame(parsed(read_bytes(folder / name))) if (folder / name).exists() else None
+        return parsed(read_bytes(folder / name)) if (folder / name).exists() else None
     except ValueError as problem:
         raise UnreadableRun(f"{name} is broken or half-written: {first_line(problem)}") from problem

@@ -8,8 +8,7 @@ from typing import Any
 
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.plan import flags_of
-from real_openrlhf.report.methods import METHODS, method
-from real_openrlhf.report.read_runs import PASS1, Run
+from real_openrlhf.report.read_runs import Run, word
 from real_openrlhf.runs.run_folder import json_value
 
 # Label texts for flags of the paper's ablations, where a run's value differs from its method's value.
@@ -26,9 +25,9 @@ WORDS = {
 }
 # Flags that can change what is learned; the others (engines, logging, checkpoints) cannot.
 LEARNING = ("--actor.", "--algo.", "--train.", "--rollout.", "--data.", "--reward.", "--eval.")
-# These change the layout, not the gradient.
-LAYOUT = ("--algo.real.scoring", "--algo.real.wave_depth", "--algo.real.old_log_probs")
-NOT_LEARNING = ("--train.seed", "--train.run_dir", *LAYOUT)
+NOT_LEARNING = ("--train.seed", "--train.run_dir", "--algo.real.wave_depth")  # the last changes the layout only
+MAX_POINTS = 100  # a curve is averaged over equal windows of steps until it has no more points than this
+REAL_FAMILY = tuple(name for name, algorithm in ALGORITHMS.items() if algorithm.family == "REAL")
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +41,7 @@ class Setting:
 
     @property
     def label(self) -> str:
-        return ", ".join((method(self.algo).label, *self.deviation, *self.distinction))
+        return ", ".join((label_of(self.algo), *self.deviation, *self.distinction))
 
     @property
     def rate(self) -> str:
@@ -62,7 +61,7 @@ class Setting:
     def seeds(self) -> str:
         """The number of runs behind a curve, in words, and of those that are not averaged."""
         words = [f"{len(self.counted)} run{'s' * (len(self.counted) != 1)}"] if self.counted else []
-        if stopped := sum(run.stopped_early for run in self.counted):
+        if stopped := sum(run.last_step < (run.planned_steps or 0) for run in self.counted):
             words[0] += f", {stopped} stopped early"
         for status in sorted({run.status for run in self.broken_off}):
             words.append(f"{sum(run.status == status for run in self.broken_off)} {status}, not averaged")
@@ -80,21 +79,15 @@ class Comparison:
     def runs(self) -> list[Run]:
         return [run for setting in self.settings for run in setting.runs]
 
+    @property
+    def window(self) -> int:
+        """How many steps are averaged into one point of a curve."""
+        return -(-max(run.last_step for run in self.runs) // MAX_POINTS) or 1
 
-def machine_warning(runs: Sequence[Run]) -> list[str]:
-    """A note if these runs are known to be of unlike machines; a record without a machine says nothing."""
-    found = set()
-    for run in runs:
-        for part in (run.meta, *run.meta.get("earlier_places", ())):
-            machine = part.get("machine") if isinstance(part, dict) else None
-            if isinstance(machine, dict):
-                found.add(str(machine.get("gpus") or f"{machine.get('cpu')} ({machine.get('instructions')})"))
-    if len(found) < 2:
-        return []
-    return [
-        f"These runs are of {len(found)} machines ({'; '.join(sorted(found))}), on which the same seeds give "
-        "other numbers. A difference between rows of this table may be one of machines; `tables/differences` never is."
-    ]
+
+def label_of(algo: str) -> str:
+    """What figures and tables call an algorithm; an unknown one by its name."""
+    return ALGORITHMS[algo].label if algo in ALGORITHMS else algo
 
 
 def compare(runs: Sequence[Run], across: Sequence[str] = ()) -> list[Comparison]:
@@ -107,7 +100,7 @@ def compare(runs: Sequence[Run], across: Sequence[str] = ()) -> list[Comparison]
         tasks[_task(run)].append(run)
     if plain := tasks.pop((), []):
         tasks[next(iter(tasks)) if len(tasks) == 1 else ()] += plain
-    names = _task_names({task: _evaluated_on(members) for task, members in tasks.items()})
+    names = _task_names(tasks)
     return [Comparison(name, _settings(members, across)) for name, members in zip(names, tasks.values(), strict=True)]
 
 
@@ -121,16 +114,16 @@ def _task(run: Run) -> tuple:
     return str(run.meta.get("recipe")), model, data
 
 
-def _evaluated_on(runs: Sequence[Run]) -> str:
-    """The evaluation sets of the first run that has any; a recipe for CPU trains many tasks."""
-    found = (sorted(match[1] for key in run.logged["eval"] if (match := PASS1.fullmatch(key))) for run in runs)
-    return ", ".join(next(filter(None, found), []))
-
-
-def _task_names(tasks: Mapping[tuple, str]) -> list[str]:
+def _task_names(tasks: Mapping[tuple, Sequence[Run]]) -> list[str]:
     """Evaluation sets and recipe of each task; with model, and then number, only if names would be equal."""
-    names = [(f"{on} ({task[0]})" if on else task[0]) if task else "plain logs" for task, on in tasks.items()]
-    names = [f"{name}, {task[1]}" if names.count(name) > 1 else name for name, task in zip(names, tasks, strict=True)]
+    names = []
+    for task, runs in tasks.items():
+        # of the first run that was evaluated; a recipe for CPU trains many tasks
+        on = ", ".join(sorted(next((run.sets for run in runs if run.sets), ())))
+        names.append(word(f"{on} ({task[0]})" if on else task[0]) if task else "plain logs")
+    names = [
+        f"{name}, {word(task[1])}" if names.count(name) > 1 else name for name, task in zip(names, tasks, strict=True)
+    ]
     return [
         f"{name} ({names[: place + 1].count(name)})" if names.count(name) > 1 else name
         for place, name in enumerate(names)
@@ -143,19 +136,17 @@ def _settings(runs: list[Run], across: Sequence[str]) -> tuple[Setting, ...]:
         alike[run.algo, _deviation(run, across), bool(run.meta)].append(run)
     settings = []
     for (algo, deviation, has_record), members in alike.items():
-        knobs = [_knobs(run) for run in members]
-        flags = sorted(set().union(*knobs) - {*across})
-        varied = [flag for flag in flags if len({str(knobs_of_run.get(flag)) for knobs_of_run in knobs}) > 1]
+        knobs = {run: _knobs(run) for run in members}
+        flags = sorted(set().union(*knobs.values()) - {*across})
+        varied = [flag for flag in flags if len({str(known.get(flag)) for known in knobs.values()}) > 1]
         plain = () if has_record or (algo, deviation, True) not in alike else ("plain log",)
         seeds: dict[tuple, list[Run]] = defaultdict(list)
-        for run, knobs_of_run in zip(members, knobs, strict=True):
-            distinction = tuple(f"{flag.removeprefix('--')} {knobs_of_run.get(flag, 'not set')}" for flag in varied)
-            seeds[distinction or plain].append(run)
-        for distinction, same in seeds.items():
-            same = sorted(same, key=lambda run: (run.seed is None, run.seed, run.name))
-            settings.append(Setting(algo, deviation, distinction, tuple(same)))
-    order = {algo: place for place, algo in enumerate(METHODS)}
-    return tuple(sorted(settings, key=lambda s: (order.get(s.algo, len(order)), s.algo, s.deviation, s.distinction)))
+        for run in sorted(members, key=lambda run: (run.seed is None, run.seed, run.name)):
+            words = (f"{flag.removeprefix('--')} {knobs[run].get(flag, 'not set')}" for flag in varied)
+            seeds[tuple(map(word, words)) or plain].append(run)
+        settings += [Setting(algo, deviation, distinction, tuple(same)) for distinction, same in seeds.items()]
+    order = [*ALGORITHMS]
+    return tuple(sorted(settings, key=lambda s: ([*order, s.algo].index(s.algo), s.algo, s.deviation, s.distinction)))
 
 
 def _knobs(run: Run) -> dict[str, Any]:
@@ -174,13 +165,12 @@ def _deviation(run: Run, across: Sequence[str]) -> tuple[str, ...]:
     flags = {flag: value for flag, value in flags_of(run.meta).items() if flag not in across}
     changes = [flag for flag, setting in usual.items() if flag in flags and flags[flag] != json_value(setting.words)]
     additions = [flag for flag in WORDS if flag not in usual and flags.get(flag)] if usual else []
-    return tuple(
-        WORDS.get(flag, flag.removeprefix("--") + " {}").format(_plain(flags[flag])) for flag in changes + additions
-    )
-
-
-def _plain(value: Any) -> str:
-    """A flag's value as text; of a path only its last part."""
-    if isinstance(value, list):
-        return " ".join(map(str, value))
-    return f"{value:g}" if isinstance(value, float) else PurePath(str(value)).name
+    words = []
+    for flag in changes + additions:
+        value = flags[flag]
+        if isinstance(value, list):
+            text = " ".join(map(str, value))
+        else:  # of a path only its last part
+            text = f"{value:g}" if isinstance(value, float) else PurePath(str(value)).name
+        words.append(word(WORDS.get(flag, flag.removeprefix("--") + " {}").format(text)))
+    return tuple(words)

@@ -2,15 +2,15 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from real_openrlhf.base.errors import plain
 from real_openrlhf.report.statistics import Estimate
 
 NONE = "–"
 BLOCK = "Block"  # not a column: the heading of a row and of those below it
 SE_NOTE = "± is one standard error over runs; an entry without it is one run."
 BOLD_NOTE = "Bold: leads every other entry of its column and block by at least two standard errors of the difference."
-FOLDED = "Equal in all rows"
 
 
 class Bold(str):
@@ -30,7 +30,6 @@ class Table:
     rows: Sequence[Row]
     notes: Sequence[str] = ()
     warnings: Sequence[str] = ()
-    folds: bool = False  # on the page, columns of one value become a note
 
     @property
     def columns(self) -> list[str]:
@@ -49,17 +48,18 @@ def is_bold(cell: Cell) -> bool:
 
 
 def shown(cell: Cell) -> str:
-    return NONE if cell is None or cell == "" else str(cell)
+    """On one line and without control characters: names of runs may have any."""
+    return plain(" ".join(str(cell or "").split())) or NONE
 
 
 def to_markdown(table: Table) -> str:
     others = len(table.columns) - 1
     lines = [f"**{table.title}**", "", _pipe(table.columns), _pipe(["---", *["---:"] * others])]
     for heading, rows in table.blocks().items():
-        lines += [_pipe([f"*{heading}*", *[""] * others])] if heading else []
+        lines += [_pipe([f"*{shown(heading)}*", *[""] * others])] if heading else []
         lines += [_pipe([f"**{shown(cell)}**" if is_bold(cell) else shown(cell) for cell in row]) for row in rows]
     said = [*(f"Warning: {warning}" for warning in table.warnings), *table.notes]
-    return "\n".join([*lines, "", *(f"- {no_tags(note)}" for note in said)]) + "\n"
+    return plain("\n".join([*lines, "", *(f"- {no_tags(note)}" for note in said)]) + "\n")
 
 
 def _pipe(cells: Sequence[str]) -> str:
@@ -70,31 +70,13 @@ def to_csv(table: Table) -> str:
     """The table with all digits; a column with standard errors becomes two columns."""
     import pandas
 
-    columns: dict[str, list] = {BLOCK: [no_formula(str(row.get(BLOCK, ""))) for row in table.rows]}
+    columns: dict[str, list] = {BLOCK: [_quoted(row.get(BLOCK)) for row in table.rows]}
     for column in table.columns:
         cells = [row.get(column) for row in table.rows]
-        numbers = [cell if isinstance(cell, Estimate) else None for cell in cells]
-        columns[column] = [
-            number.mean if number else no_formula(str(cell or "")) for cell, number in zip(cells, numbers, strict=True)
-        ]
-        if any(numbers):
-            columns[f"{column} SE"] = [number.se if number else None for number in numbers]
-    return pandas.DataFrame(columns).to_csv(index=False, lineterminator="\n")
-
-
-def folded(table: Table) -> Table:
-    """The table without the columns that say one thing in all of two rows or more; a note says it."""
-    if not table.folds or len(table.rows) < 2:
-        return table
-    said = {column: {_mean_of(row.get(column)) for row in table.rows} for column in table.columns[1:]}
-    gone = {column: found.pop() for column, found in said.items() if len(found) == 1}
-    note = [f"{FOLDED}: {'; '.join(f'{column}: {text}' for column, text in gone.items())}."] if gone else []
-    rows = [{column: cell for column, cell in row.items() if column not in gone} for row in table.rows]
-    return replace(table, rows=rows, notes=[*note, *table.notes])
-
-
-def _mean_of(cell: Cell) -> str:
-    return f"{cell.mean:.{cell.digits}f}" if isinstance(cell, Estimate) else shown(cell)
+        columns[column] = [cell.mean if isinstance(cell, Estimate) else _quoted(cell) for cell in cells]
+        if any(isinstance(cell, Estimate) for cell in cells):
+            columns[f"{column} SE"] = [cell.se if isinstance(cell, Estimate) else None for cell in cells]
+    return plain(pandas.DataFrame(columns).to_csv(index=False, lineterminator="\n"))
 
 
 def no_tags(markdown: str) -> str:
@@ -102,6 +84,7 @@ def no_tags(markdown: str) -> str:
     return re.sub(r"<(?=[a-zA-Z/!?])", "&lt;", markdown)
 
 
-def no_formula(cell: str) -> str:
-    """Quote a text that a spreadsheet would compute as a formula."""
-    return f"'{cell}" if cell[:1] in ("=", "+", "@") or (cell[:1] == "-" and cell[1:2].isalpha()) else cell
+def _quoted(cell: Cell) -> str:
+    """A text that a spreadsheet would compute as a formula stands behind a quote."""
+    text = shown(cell) if cell else ""
+    return f"'{text}" if text[:1] in ("=", "+", "@") or (text[:1] == "-" and text[1:2].isalpha()) else text

@@ -1,12 +1,12 @@
 """The content of the report's tables."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 
-from real_openrlhf.report.benchmarks.scores import PUBLISHED, published
+from real_openrlhf.report.benchmarks import PUBLISHED, published
 from real_openrlhf.report.curves import (
     BY_VERDICT,
     CLIPPED,
@@ -17,11 +17,10 @@ from real_openrlhf.report.curves import (
     near_end,
     over_training,
     spread_over_tau,
-    steps_to,
     validation_sets,
 )
-from real_openrlhf.report.methods import REAL_FAMILY
-from real_openrlhf.report.settings import Comparison, Setting, machine_warning
+from real_openrlhf.report.read_runs import word
+from real_openrlhf.report.settings import REAL_FAMILY, Comparison, Setting
 from real_openrlhf.report.statistics import Estimate, clear_winner, estimate
 from real_openrlhf.report.table_forms import BLOCK, BOLD_NOTE, NONE, SE_NOTE, Row, Table
 
@@ -81,8 +80,24 @@ def results(comparison: Comparison) -> Table:
     ]
     if any(clipped):
         notes.append("Clipped updates: the share that `--actor.max_norm` shortened, over all steps.")
-    warnings = _unlike_clipping([one.mean for one in clipped if one]) + machine_warning(comparison.runs)
-    return Table("results", "At the end of training", rows, notes, warnings, folds=True)
+    warnings = []
+    places = [place.get("machine") for run in comparison.runs for place in run.places]
+    known = [one for one in places if isinstance(one, dict)]
+    machines = {word(one.get("gpus") or f"{one.get('cpu')} ({one.get('instructions')})") for one in known}
+    if len(machines) > 1:  # a record without a machine says nothing
+        warnings.append(
+            f"These runs are of {len(machines)} machines ({'; '.join(sorted(machines))}), on which the same seeds "
+            "give other numbers. A difference between rows of this table may be one of machines; "
+            "`tables/differences` never is."
+        )
+    shares = [one.mean for one in clipped if one]
+    if shares and (apart := max(shares) - min(shares)) > UNLIKE:
+        said = (
+            f"Unfair clipping: the clipped shares of two settings differ by {apart:.2f}, so `--actor.max_norm` gives "
+            "them steps of unlike size. Compare without clipping: `--actor.max_norm 100`."
+        )
+        warnings.insert(0, said)
+    return Table("results", "At the end of training", rows, notes, warnings)
 
 
 def _winner_bold(column: list[Estimate | None], competes: bool) -> list[Estimate | None]:
@@ -90,18 +105,11 @@ def _winner_bold(column: list[Estimate | None], competes: bool) -> list[Estimate
     return [replace(one, bold=True) if one and place == best else one for place, one in enumerate(column)]
 
 
-def _unlike_clipping(shares: Sequence[float]) -> list[str]:
-    if not shares or max(shares) - min(shares) <= UNLIKE:
-        return []
-    return [
-        f"Unfair clipping: the clipped shares of two settings differ by {max(shares) - min(shares):.2f}, so "
-        "`--actor.max_norm` gives them steps of unlike size. Compare without clipping: `--actor.max_norm 100`."
-    ]
-
-
 def _steps_to(setting: Setting, sets: tuple[str, ...], threshold: float) -> str:
-    steps = steps_to(all_series(setting.counted, VALIDATION, sets), threshold)
-    return NONE if math.isnan(steps) else f"{steps:g}" if math.isfinite(steps) else "not reached"
+    """The step of the first evaluation at or above the threshold, median over runs."""
+    curves = all_series(setting.counted, VALIDATION, sets)
+    steps = np.median([min(curve.index[curve >= threshold], default=math.inf) for curve in curves]) if curves else None
+    return NONE if steps is None else f"{steps:g}" if math.isfinite(steps) else "not reached"
 
 
 RANGES = {"below": "< 1−ε", "low": "[1−ε, 1)", "high": "[1, 1+ε]", "above": "> 1+ε"}
@@ -110,12 +118,11 @@ SIDES = {"pos": "Positives", "neg": "Negatives"}
 
 def ratios(comparison: Comparison) -> Table | None:
     """The paper's Table 1, with a row for every method that logged it, with unchanged flags."""
-    plain = [setting for setting in comparison.settings if setting.counted and not setting.deviation]
-    every = {setting: [run.logged["train"] for run in setting.counted] for setting in plain}
     logs = {
-        setting: of_runs
-        for setting, of_runs in every.items()
-        if all(any(key.startswith("ratio/") for key in log) for log in of_runs)
+        setting: [run.logged["train"] for run in setting.counted]
+        for setting in comparison.settings
+        if setting.counted and not setting.deviation
+        if all(any(key.startswith("ratio/") for key in run.logged["train"]) for run in setting.counted)
     }
     if not logs:
         return None

@@ -9,25 +9,47 @@ import platform
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from real_openrlhf import __version__
 from real_openrlhf.base import ownership, signals
 from real_openrlhf.base.errors import on_one_line
 from real_openrlhf.base.files import FINISHED, write_text
-from real_openrlhf.base.lines import wrapped
+from real_openrlhf.base.lines import short_path, wrapped
 from real_openrlhf.base.parsing import name_list, path_of, share, whole
+from real_openrlhf.recipes import openrlhf_parser
 from real_openrlhf.recipes.algorithms import ALGORITHMS
-from real_openrlhf.recipes.plan import Plan, is_finished, recorded_flags, typed
+from real_openrlhf.recipes.plan import (
+    LABELS,
+    OBJECTIVE,
+    REWARD,
+    SET,
+    USER,
+    Plan,
+    Setting,
+    is_finished,
+    recorded_flags,
+    typed,
+)
 from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
 from real_openrlhf.runs import provenance, run_folder
-from real_openrlhf.training import config_file, overview, run_inputs
-from real_openrlhf.training.checks import run_checks, token_budgets
-from real_openrlhf.training.launch import forked_workers, scratch, shared_ray
-from real_openrlhf.training.launch.place import TRAINER, Place
-from real_openrlhf.training.launch.process import LIMIT, Watch, drop_stale_locks, supervise
+from real_openrlhf.training import config_file, run_inputs
+from real_openrlhf.training.checks import memory_estimate, run_checks
+from real_openrlhf.training.checks.findings import Findings
+from real_openrlhf.training.launch import forked_workers, shared_ray
+from real_openrlhf.training.launch.place import TRAINER, Place, variable_table
+from real_openrlhf.training.launch.process import LIMIT, Watch, drop_stale_locks, scratch, supervise
 from real_openrlhf.training.launch.progress import Progress, end_unwatched, final_summary
 from real_openrlhf.training.run_inputs import Request
+
+# Of a run's sixty flags those that a reader looks for first.
+MAIN = (
+    *(run_inputs.MODEL, run_inputs.TRAINING, run_inputs.VALIDATION, REWARD, "--actor.num_gpus_per_node"),
+    *("--rollout.batch_size", "--rollout.n_samples_per_prompt", "--train.batch_size", "--rollout.max_new_tokens"),
+    *("--rollout.temperature", "--actor.adam.lr", "--actor.max_norm", "--train.max_steps", "--train.seed"),
+    *("--actor.policy_loss_type", OBJECTIVE, SET, LABELS, "--algo.real.tau", "--algo.kl.init_coef"),
+)
 
 PARSER = config_file.WithConfig
 FULL_BYTES = 1 << 20
@@ -74,7 +96,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--fill",
         nargs="?",
         type=share,
-        const=token_budgets.SHARE,
+        const=memory_estimate.SHARE,
         metavar="SHARE",
         help="micro-batches as large as this share of a GPU's memory takes, by the estimate (without a number: "
         "%(const)s; default: the recipe's)",
@@ -112,10 +134,10 @@ def run(args: argparse.Namespace, session: Path | None = None) -> int:
     place = Place.of(request.recipe, args.working_dir)
     if request.resumed and not args.dry_run and (unseen := end_unwatched(request.resumed)):
         print(f"{unseen}\n")
-    overview.show(request, place)
+    show(request, place)
     findings = run_checks.found(request, place)
     if args.dry_run:
-        print("\n".join(overview.page(findings, args.all)))
+        print("\n".join(page(findings, args.all)))
     if not findings.problems and not args.dry_run and request.missing():
         request.make_missing()
         findings.add(run_checks.data(request))
@@ -127,7 +149,7 @@ def run(args: argparse.Namespace, session: Path | None = None) -> int:
             print(f"  - {on_one_line(problem)}", file=sys.stderr)
         return 2
     if args.dry_run:
-        print(overview.verdict(findings))
+        print(verdict(findings))
         return 0
     if request.resumed and is_finished(request.resumed, request.plan()):
         print(f"{request.resumed} is finished: there is nothing to continue\n\n{final_summary(request.resumed)}")
@@ -211,9 +233,80 @@ def _supervised(
         return supervise(shared_ray.command(session, plan.argv()), environment, lock, progress, watch)
     if place.address:
         return supervise(place.command([*TRAINER, *plan.argv()], job), environment, lock, progress, watch)
-    with scratch.opened(environment) as own, forked_workers.started(own.environment) as (python, environment):
+    with scratch(environment) as own, forked_workers.started(own.environment) as (python, environment):
         code, reason = supervise([python, *TRAINER, *plan.argv()], environment, lock, progress, watch)
         own.keep = bool(reason) and code not in SIGNALS
     if own.keep and own.folder:
         print(f"Ray's own logs: {own.folder}")
     return code, reason
+
+
+# What is printed before a run, and the page of a dry run: 80 columns and 60 lines, or everything with --all
+
+
+def show(request: Request, place: Place) -> None:
+    plan, recipe, algorithm, args = request.plan(), request.recipe, ALGORITHMS[request.args.algo], request.args
+    print(f"real_openrlhf {__version__}")
+    for name, about in (
+        ("recipe", f"{recipe.name}: {recipe.about}"),
+        ("algorithm", f"{algorithm.name}: {algorithm.about}"),
+        ("where", place.about),
+    ):
+        print(wrapped(about, f"  {name:9}  "))
+    print()
+    if args.dry_run:
+        print("\n".join([*_all_of(plan, place)] if args.all else [*_main(plan)]) + "\n")
+    if plan.changes:
+        print("changed by you:")
+        for flag, before, after in plan.changes:
+            print(wrapped(f"{flag}: {_in_words(flag, before)} -> {_in_words(flag, after)}", "  "))
+        print()
+
+
+def _main(plan: Plan) -> Iterator[str]:
+    width = max(len(flag) for flag in MAIN)
+    for flag in MAIN:
+        if flag in plan.flags:
+            setting = plan.flags[flag]
+            value = ",".join(map(short_path, setting.text.split(","))) or "on"
+            yield wrapped(f"{value}  ({setting.origin})", f"  {flag:{width}}  ")
+    yield wrapped(f"all {len(plan.flags)} flags with their origins, the processes and their variables: --all")
+
+
+def _all_of(plan: Plan, place: Place) -> Iterator[str]:
+    yield " ".join(place.command([*TRAINER]))
+    words = {flag: f"{flag} {setting.text}".strip() for flag, setting in plan.flags.items()}
+    left = min(max(map(len, words.values())), 46)
+    middle = max(len(setting.origin) for setting in plan.flags.values())
+    for flag, setting in plan.flags.items():
+        yield wrapped(setting.note, f"  {words[flag]:{left}}  {setting.origin:{middle}}  ").rstrip()
+    yield ""
+    yield from (wrapped(line.strip(), "  " if line.startswith(" ") else "") for line in variable_table(plan, place))
+
+
+def _in_words(flag: str, setting: Setting | None) -> str:
+    if setting is None:
+        return _default_of(flag)
+    value = setting.text or "on"
+    return value if setting.origin == USER else f"{value} ({setting.origin})"
+
+
+def _default_of(flag: str) -> str:
+    """A flag that is not given: a switch is off, a value is that of OpenRLHF's parser."""
+    default = openrlhf_parser.defaults().get(flag)
+    return "not given" if default is None else f"{default} (OpenRLHF's default)" if default else "off"
+
+
+def page(findings: Findings, everything: bool) -> Iterator[str]:
+    """The lines of a dry run's findings; without `everything`, sums without their parts."""
+    for line in findings.lines:
+        if everything or not line.startswith("  "):
+            yield wrapped(line.strip(), "    " if line.startswith("  ") else "")
+
+
+def verdict(findings: Findings) -> str:
+    """The last line of a dry run in which nothing is wrong."""
+    count = len(findings.notes)
+    notes = f", {count} note{'s' * (count != 1)}" if count else ""
+    here = "; not for this machine" if findings.elsewhere else ""
+    return f"dry run: nothing is wrong{notes}{here}; nothing was started"

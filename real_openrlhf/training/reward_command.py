@@ -7,8 +7,6 @@ import json
 import logging
 import math
 import os
-import statistics
-import time
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -17,9 +15,9 @@ from typing import Any, NoReturn
 from real_openrlhf.base.errors import UserError, first_line
 from real_openrlhf.base.parsing import path_of
 from real_openrlhf.base.user_files import reward_function
+from real_openrlhf.data.problems import GOLD_COLUMNS, PROBLEM_COLUMNS
 from real_openrlhf.data.sources import read_local
 from real_openrlhf.hooks.rollout.reward_calls import Fault, RewardCalls
-from real_openrlhf.training.checks.data_check import COLUMNS
 from real_openrlhf.training.checks.reward_check import reward_file_problem
 
 SECONDS = 20.0  # a call that takes longer counts as hanging
@@ -48,24 +46,30 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="SET",
         help="JSONL with `prompt` and `label`, such as --data of the run (default: sums of whole numbers)",
     )
-    for flag, column in COLUMNS.items():
-        parser.add_argument(flag, default=column, metavar="NAME", help="a column of --data (default: %(default)s)")
 
 
 def run(args: argparse.Namespace) -> int:
     rows = [*islice(read_local(args.data).rows, ROWS)] if args.data else EXAMPLES
-    prompt, label = (getattr(args, flag.removeprefix("--")) if args.data else COLUMNS[flag] for flag in COLUMNS)
-    if not rows or not all(prompt in row and label in row for row in rows):
+    prompt, label = (
+        next((name for name in names if all(name in row for row in rows)), None)
+        for names in (("prompt", *PROBLEM_COLUMNS), ("label", *GOLD_COLUMNS))
+    )
+    if not rows or prompt is None or label is None:
         raise UserError(
-            f"{args.data}: rows need `{prompt}` and `{label}`. Name other columns with {' and '.join(COLUMNS)}, or "
-            "make the file with `real-openrlhf data`."
+            f"{args.data}: rows need `prompt` and `label`, or columns with usual names. Make the file with "
+            "`real-openrlhf data`."
         )
     trial = Trial(args.file, [(_text(row[prompt]), str(row[label])) for row in rows])
+    count = 0
     with exits_told():
-        problems = trial.problems()
-    if problems:
-        print(f"{len(problems)} wrong: change {args.file} before a run trains on it")
+        for problem in trial.problems():
+            print(f"WRONG  {problem}", flush=True)
+            count += 1
+    if count:
+        print(f"{count} wrong: change {args.file} before a run trains on it")
         return 2
+    print(f"ok     {sum(score > RIGHT for score in trial.first)} of {len(rows)} expected answers are right")
+    print(f"ok     {trial.scale()}")
     print(" ".join(["use it: real-openrlhf train --reward.remote_url", str(args.file), *trial.threshold()]))
     return 0
 
@@ -81,121 +85,87 @@ def exits_told() -> Iterator[None]:
         raise SystemExit(status)
 
     os._exit = told
+    logging.disable(logging.WARNING)  # the verifier would warn of each answer without a verdict
     try:
         yield
     finally:
         os._exit = end
+        logging.disable(logging.NOTSET)
 
 
 class Trial:
-    """Tries one reward file on (prompt, label) rows. Each method prints one line per test."""
+    """Tries one reward file on (prompt, label) rows."""
 
     def __init__(self, file: Path, rows: Sequence[tuple[str, str]]) -> None:
-        self.file, self.rows, self.wrong = file, rows, list[str]()
-        self.seconds: list[float] = []  # of the calls that are timed
+        self.file, self.rows = file, rows
         self.seen: set[float] = set()  # scores
         self.first: list[float] = []  # of the expected answers in their best form
 
-    def problems(self) -> list[str]:
+    def problems(self) -> Iterator[str]:
         """A fault that makes the rest meaningless ends the trial."""
-        logging.disable(logging.WARNING)  # the verifier would warn of each answer without a verdict
-        try:
-            self.load()
-            self.junk()
-            self.expected()
-            self.repeated()
-            self.say(*self.scale())
-        except UserError as error:
-            self.say("", str(error))
-        finally:
-            logging.disable(logging.NOTSET)
-        return self.wrong
-
-    def say(self, fine: str, wrong: str | None = None) -> None:
-        print(f"WRONG  {wrong}" if wrong else f"ok     {fine}", flush=True)
-        self.wrong += [wrong] if wrong else []
-
-    def load(self) -> None:
-        """Load the file as every rollout actor does."""
         if wrong := reward_file_problem(self.file):
-            raise UserError(f"it {wrong}")
-        started = time.monotonic()
+            yield f"it {wrong}"
+            return
         try:
             self.calls = RewardCalls(reward_function(self.file))
-        except ValueError as error:
-            raise UserError(str(error)) from error
-        self.calls.seconds = min(SECONDS, self.calls.limit)
-        self.say(f"it loads, in {time.monotonic() - started:.1f} s")
+            self.calls.seconds = min(SECONDS, self.calls.limit)
+            for check in (self.junk, self.expected, self.repeated):
+                yield from check()
+        except (UserError, ValueError) as error:
+            yield str(error)
 
-    def junk(self) -> None:
+    def junk(self) -> Iterator[str]:
         few = self.rows[:3]
-        rewarded = []
-        for name, text in JUNK.items():
-            scores = self.scores([(prompt, text, label) for prompt, label in few], name)
-            rewarded += [name] if any(score > RIGHT for score in scores) else []
-        self.say(f"it takes {', '.join(JUNK)}")
-        self.say("none of these is right", f"it calls these right: {', '.join(rewarded)}" if rewarded else None)
+        scores = {name: self.scores([(ask, text, label) for ask, label in few], name) for name, text in JUNK.items()}
+        if rewarded := [name for name, found in scores.items() if any(score > RIGHT for score in found)]:
+            yield f"it calls these right: {', '.join(rewarded)}"
 
-    def expected(self) -> None:
+    def expected(self) -> Iterator[str]:
         """Give the label as the answer, in the form that scores best; then also with another question's label."""
-        forms = {form: self.scores(self.answered(form), "the expected answer", timed=True) for form in FORMS}
+        forms = {form: self.scores(self.answered(form), "the expected answer") for form in FORMS}
         self.form = max(FORMS, key=lambda form: sum(score > RIGHT for score in forms[form]))
         self.first = forms[self.form]
         right, count = sum(score > RIGHT for score in self.first), len(self.rows)
-        silent = sum(map(math.isnan, self.first)) / count
-        few = f"it calls {count - right} of {count} expected answers wrong, in a box, in a sentence or alone"
-        self.say(f"{right} of {count} expected answers are right", few if right < 0.8 * count else None)
-        without = f"no verdict on {silent:.0%} of them"
-        self.say(without, f"{without}: these would not train" if silent > 0.2 else None)
-        labels = [label for _, label in (*self.rows[1:], self.rows[0])]
-        other = [
-            (p, text, label)
-            for (p, text, own), label in zip(self.answered(self.form), labels, strict=True)
-            if label != own
-        ]
-        fooled = sum(score > RIGHT for score in self.scores(other, "another label"))
-        unread = f"it does not read the label: {fooled} of {len(other)} answers are right for another question too"
-        if right >= 0.8 * count or fooled > len(other) / 2:  # else all answers are wrong, whatever the label is
-            self.say("it reads the label", unread if fooled > len(other) / 2 else None)
+        if right < 0.8 * count:
+            yield f"it calls {count - right} of {count} expected answers wrong, in a box, in a sentence or alone"
+        if (silent := sum(map(math.isnan, self.first)) / count) > 0.2:
+            yield f"no verdict on {silent:.0%} of them: these would not train"
+        others = [label for _, label in (*self.rows[1:], self.rows[0])]
+        asked = zip(self.answered(self.form), others, strict=True)
+        swapped = [(prompt, text, other) for (prompt, text, own), other in asked if other != own]
+        fooled = sum(score > RIGHT for score in self.scores(swapped, "another label"))
+        if fooled > len(swapped) / 2:
+            yield f"it does not read the label: {fooled} of {len(swapped)} answers are right for another question too"
 
-    def repeated(self) -> None:
-        asked = self.answered(self.form)
-        again, together = self.scores(asked, "the same again"), self.scores(asked, "several at once", AT_ONCE)
-        self.say("the same answer has the same score again", self.differs(again, "called again"))
-        self.say(f"{AT_ONCE} calls at once give the same", self.differs(together, f"in {AT_ONCE} threads at once"))
-        middle, slowest = statistics.median(self.seconds), max(self.seconds)
-        self.say(f"a call takes {middle * 1000:.0f} ms, the slowest {slowest:.2f} s")
+    def repeated(self) -> Iterator[str]:
+        for how, at_once in (("called again", 1), (f"in {AT_ONCE} threads at once", AT_ONCE)):
+            after = self.scores(self.answered(self.form), how, at_once)
+            count = sum(str(one) != str(other) for one, other in zip(self.first, after, strict=True))  # nan is nan
+            if count:
+                yield f"it scores {count} of {len(after)} answers differently {how}: no run could be repeated"
+        if not self.seen <= {0.0, 1.0} and not self.threshold():
+            yield f"{self.scale()}: no threshold divides those of right and wrong answers. Return other `scores`"
 
-    def differs(self, after: Sequence[float], how: str) -> str | None:
-        count = sum(str(one) != str(other) for one, other in zip(self.first, after, strict=True))  # as text nan is nan
-        unlike = f"it scores {count} of {len(after)} answers differently {how}: no run could be repeated"
-        return unlike if count else None
-
-    def scale(self) -> tuple[str, str | None]:
+    def scale(self) -> str:
         """REAL's labels are 0 and 1: a run with other scores stops after its first rollouts, without a flag."""
         known = [f"{score:g}" for score in sorted(self.seen)]
         said = f"its scores are {', '.join(known[:8])}{' ...' * (len(known) > 8)}"
-        if self.seen <= {0.0, 1.0}:
-            return said, None
-        if not self.threshold():
-            return "", f"{said}: no threshold divides those of right and wrong answers. Return other `scores`"
-        flag = " ".join(self.threshold())
-        return f"{said}: REAL needs {flag}; objectives of graded rewards, as listwise, read them as they are", None
+        if not (flag := " ".join(self.threshold())):
+            return said
+        return f"{said}: REAL needs {flag}; objectives of graded rewards, as listwise, read them as they are"
 
     def threshold(self) -> list[str]:
         """The flag that reads scores other than 0 and 1, with a number between those of wrong and right answers."""
         right = [score for score in self.first if score > RIGHT]
-        wrong = [score for score in self.seen if score <= RIGHT]
         if self.seen <= {0.0, 1.0} or not right:
             return []
-        return ["--algo.real.label_threshold", f"{(max(wrong, default=0.0) + min(right)) / 2:g}"]
+        wrong = max((score for score in self.seen if score <= RIGHT), default=0.0)
+        return ["--algo.real.label_threshold", f"{(wrong + min(right)) / 2:g}"]
 
     def answered(self, form: str) -> list[tuple[str, str, str]]:
         return [(prompt, form % _answer(label), label) for prompt, label in self.rows]
 
-    def scores(
-        self, asked: Sequence[tuple[str, str, str]], what: str, at_once: int = 1, timed: bool = False
-    ) -> list[float]:
+    def scores(self, asked: Sequence[tuple[str, str, str]], what: str, at_once: int = 1) -> list[float]:
         """Scores of (prompt, response, label) triples; each call is made as in a run."""
 
         async def all_of_them() -> list[float]:
@@ -203,22 +173,20 @@ class Trial:
 
             async def one(prompt: str, response: str, label: str) -> float:
                 async with limit:
-                    started = time.monotonic()
-                    score = (await self.calls.asked(prompt + response, prompt, label))["scores"]
-                    self.seen |= set() if math.isnan(score) else {score}
-                    self.seconds += [time.monotonic() - started] if timed else []
-                    return score
+                    return (await self.calls.asked(prompt + response, prompt, label))["scores"]
 
             async with asyncio.TaskGroup() as group:  # after a fault it cancels the other calls
                 tasks = [group.create_task(one(*words)) for words in asked]
             return [task.result() for task in tasks]
 
         try:
-            return asyncio.run(all_of_them())
+            found = asyncio.run(all_of_them())
         except ExceptionGroup as several:
             fault = several.exceptions[0]
             assert isinstance(fault, Fault), fault
             raise UserError(f"it fails ({fault.kind}) on {what}: {first_line(fault)}") from fault
+        self.seen.update(score for score in found if not math.isnan(score))
+        return found
 
 
 def _answer(label: str) -> str:

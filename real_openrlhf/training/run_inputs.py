@@ -23,7 +23,7 @@ from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.plan import AGENT, LABELS, LOGGER, OBJECTIVE, RECIPE, Plan, Recipe, Setting, compose
 from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
 from real_openrlhf.runs import provenance, run_folder
-from real_openrlhf.training.checks import flag_checks, memory_estimate, preflight, token_budgets
+from real_openrlhf.training.checks import flag_checks, memory_estimate, preflight
 from real_openrlhf.training.tasks import gguf_model, smollm2
 from real_openrlhf.training.tasks.tasks import TASKS, default, prepare
 from real_openrlhf.training.tasks.tiny_model import cache_folder
@@ -83,7 +83,7 @@ class Request:
     def filled(self, share: float) -> "Request":
         """The request with token budgets that fill this share of each GPU: of those here, else of the recipe's."""
         plan = self.plan()
-        if named := {token_budgets.TRAIN_TOKENS, token_budgets.ROLLOUT_TOKENS} & self.user.keys():
+        if named := {memory_estimate.TRAIN_TOKENS, memory_estimate.ROLLOUT_TOKENS} & self.user.keys():
             raise UserError(f"--fill and {min(named)} say the same thing. Give one of them.")
         if self.recipe.on_cpu:
             raise UserError(f"--fill is for GPUs, and recipe {self.recipe.name} is for CPU. Leave it out.")
@@ -92,11 +92,11 @@ class Request:
         if shape is None:
             raise UserError(
                 f"--fill: the shape of {model} is not known here. Download it and name its folder with --model, or "
-                f"give {token_budgets.TRAIN_TOKENS}."
+                f"give {memory_estimate.TRAIN_TOKENS}."
             )
         elsewhere = os.environ.get("RAY_ADDRESS", "") not in ("", "local")
         gpu_gb = (None if elsewhere else preflight.local_gpus()[1]) or self.recipe.gpu_gb
-        flags = token_budgets.filling(shape, plan, gpu_gb * memory_estimate.GB, share)
+        flags = memory_estimate.filling(shape, plan, gpu_gb * memory_estimate.GB, share)
         if not flags:
             raise UserError(
                 f"--fill {share:g}: not one of the longest samples fits into that share of {gpu_gb:.0f} GB. Give a "

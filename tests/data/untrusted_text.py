@@ -21,9 +21,8 @@ from real_openrlhf.hooks.rollout.reward_calls import Fault, checked
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.plan import compose
 from real_openrlhf.recipes.recipes import RECIPES
-from real_openrlhf.report import page, table_forms, tables
-from real_openrlhf.report.benchmarks import scores
-from real_openrlhf.report.differences.table import sentence
+from real_openrlhf.report import benchmarks, page, table_forms, tables
+from real_openrlhf.report.differences import sentence
 from real_openrlhf.report.read_runs import UnreadableRun, read_run, read_runs
 from real_openrlhf.report.settings import compare
 from real_openrlhf.rewards.command import _rows as rows_to_grade
@@ -181,7 +180,7 @@ def a_page_shows_words_and_runs_none(
         comparisons = compare(runs)
         made = [tables.results(one) for one in comparisons]
         sections = [page.section(one, [table], sentence(one)) for one, table in zip(comparisons, made, strict=True)]
-        made.append(scores.benchmarks(comparisons))
+        made.append(benchmarks.benchmarks(comparisons))
         hostile = [*skipped, (Path(name.replace("\0", "") or "x"), algo)]
         html = page.render(comparisons, sections, made[-1], hostile)
         shown = Page()

@@ -6,8 +6,8 @@ from collections import Counter
 from every import every
 from small_runs import LEARNING, NO_EVALUATION, REAL, SHORT, SMALL, as_killed
 
-from real_openrlhf.answers import kept
 from real_openrlhf.base.files import ROLLOUTS
+from real_openrlhf.report import answers as kept
 
 FIRST_STEPS = (*LEARNING, "--seed", "1", *NO_EVALUATION)
 

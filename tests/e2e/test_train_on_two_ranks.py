@@ -7,7 +7,7 @@ import pytest
 from every import every
 from small_runs import NO_EVALUATION, SHORT, SMALL, as_killed
 
-from real_openrlhf.answers import kept
+from real_openrlhf.report import answers as kept
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from small_runs import NO_EVALUATION, SMALL
 from real_openrlhf.hooks.engine import engine_process
 from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.training import command
-from real_openrlhf.training.launch.place import Place, process_table
+from real_openrlhf.training.launch.place import Place
 
 # Each process that reads this says which devices it has.
 ASKED = """
@@ -59,9 +59,8 @@ def test_a_users_hinge_is_trained_recorded_and_resumed_with_the_same_file_only(t
     seen = [json.loads(line) for line in answers.read_text().splitlines()]
     seen = [found for process, *found in seen if process != os.getpid()]  # the launcher is this process here
     assert {title for title, *_ in seen} == {"driver", "PolicyModelActor"}  # an engine: test_train_on_two_ranks.py
-    told = {line.split()[0]: line.split()[1] for line in process_table(plan, place)}
     for title, devices, variables in seen:
-        assert told[title] == "1" and devices == [0, "cpu", "cpu"], title
+        assert devices == [0, "cpu", "cpu"], title
         assert {*variables.pop("CUDA_VISIBLE_DEVICES").split(",")} == {"-1"}, title
         of_engines = engine_process.ENVIRONMENT
         assert {name: variables[name] for name in variables if name not in of_engines}.items() <= said.items(), title

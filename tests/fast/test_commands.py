@@ -1,29 +1,18 @@
-"""The command line's shell, and the subcommands `reward` and `grade`."""
+"""The command line's shell, text of others in it, and `grade`."""
 
+import io
 import json
-import subprocess
-import sys
-from pathlib import Path
+import os
+from contextlib import redirect_stderr, redirect_stdout
 
+import invented_runs as invented
 import pytest
+import untrusted_text as untrusted
+from hypothesis import HealthCheck, Phase, given, settings
 
-from real_openrlhf import cli, rewards
+from real_openrlhf import cli
+from real_openrlhf.base.errors import exit_code, plain
 from real_openrlhf.cli import main
-
-HEAVY = {"torch", "openrlhf", "ray", "vllm", "deepspeed", "transformers", "sympy", "matplotlib"}
-
-
-def loaded_by(module: str) -> set[str]:
-    """The top-level modules that are there after `import module` in a fresh interpreter."""
-    code = f"import sys, {module}; print(*{{name.split('.')[0] for name in sys.modules}})"
-    return set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
-
-
-@pytest.mark.parametrize(
-    "module", ["real_openrlhf", "real_openrlhf.hooks.flags.arguments", "real_openrlhf.training.tasks.tasks"]
-)
-def test_these_import_nothing_heavy(module):
-    assert HEAVY & loaded_by(module) == set()
 
 
 def run(*argv: str) -> int:
@@ -44,123 +33,36 @@ def test_every_subcommand_has_help_for_each_of_its_options(name, capsys, monkeyp
         assert described, line
 
 
-def test_control_c_is_no_traceback(monkeypatch, capsys):
-    from real_openrlhf import patching
-
-    def interrupted(args):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(patching, "run", interrupted)  # no key is pressed at a moment that is certain
-    assert run("patch", "status") == 130
-    assert capsys.readouterr().err == "real-openrlhf patch: interrupted by SIGINT\n"
+# Text of others
 
 
-# `real-openrlhf reward`: shipped files are right, and each fault of a broken one is named.
+@pytest.mark.parametrize("holds", untrusted.PROPERTIES, ids=lambda holds: holds.__name__)
+def test_property(holds):
+    check = settings(
+        max_examples=25,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    check(given(*untrusted.PROPERTIES[holds])(holds))()
 
 
-SHIPPED = Path(rewards.__file__).parent
-HEAD = r"""
-import itertools, re
-turns = itertools.count()
-def reward_func(queries, prompts, labels):
-    query, label = queries[0], labels[0]
-    found = re.findall(r"boxed{(\w+)}", query)
-"""
-GOOD = HEAD + "    return {'rewards': float(found[-1:] == [label])}\n"
-BROKEN = {
-    "broken.py cannot be loaded: line 1, ZeroDivisionError": "1 / 0\n" + GOOD,
-    "it fails (raises) on empty: IndexError": HEAD + "    return {'rewards': float(found[-1] == label)}",
-    "it fails (no_reward) on empty": HEAD + "    return [1.0]",
-    "it calls these right: empty": HEAD + "    return {'rewards': 1.0}",
-    "it does not read the label: 24 of 24": HEAD + "    return {'rewards': float(bool(found))}",
-    "expected answers wrong, in a box": HEAD + "    return {'rewards': float('#### ' + label in query)}",
-    "differently called again": HEAD + "    return {'rewards': float(found[-1:] == [label] and next(turns) % 7 > 0)}",
-    "no verdict on 100% of them": HEAD + "    return {'rewards': 0.0, 'scores': float('nan')}",
-}
+def test_a_terminal_is_shown_controls_and_does_not_get_them():
+    assert plain("a\x1b[2Jb\x07\x9b\u202e\ud800\tc\n") == "a\\x1b[2Jb\\x07\\x9b\\u202e\\ud800\tc\n"
+    said = io.StringIO()
+    with redirect_stdout(said), redirect_stderr(said):
+        assert exit_code("x", lambda: print("\x1b]0;owned\x07") or 0) == 0
+    assert said.getvalue() == "\\x1b]0;owned\\x07\n"
 
 
-def told(capsys, *words) -> tuple[int, str]:
-    code = main(["reward", *map(str, words)])
-    return code, capsys.readouterr().out
-
-
-def test_the_files_that_come_with_the_package(capsys, tmp_path):
-    assert main(["data", "gym", "chain_sum", "--out", str(tmp_path / "sums"), "--train", "30", "--test", "2"]) == 0
-    gym = (SHIPPED / "gym_reward.py", "--data", tmp_path / "sums" / "train.jsonl")
-    for words in ((SHIPPED / "math_reward.py",), gym):
-        code, said = told(capsys, *words)
-        assert code == 0 and "WRONG" not in said and "24 of 24 expected answers are right" in said, said
-
-
-@pytest.mark.parametrize("fault", BROKEN)
-def test_a_broken_file_is_refused_with_its_fault(capsys, caplog, tmp_path, fault):
-    (tmp_path / "good.py").write_text(GOOD)
-    assert told(capsys, tmp_path / "good.py")[0] == 0
-    (tmp_path / "broken.py").write_text(BROKEN[fault])
-    code, said = told(capsys, tmp_path / "broken.py")
-    assert code == 2 and fault in said, said
-    assert "asyncio" not in caplog.text  # no traceback of the calls beside the one that failed
-
-
-FORMAT_AND_ANSWER = "    return {'rewards': 0.1 * ('boxed{' in query) + float(found[-1:] == [label])}\n"
-
-
-def test_scores_other_than_0_and_1_are_told_with_the_flag_that_reads_them(capsys, tmp_path):
-    """As of the commonest reward: a little for the format, and one for the answer."""
-    (tmp_path / "mine.py").write_text(HEAD + FORMAT_AND_ANSWER)
-    code, said = told(capsys, tmp_path / "mine.py")
-    flag = "--algo.real.label_threshold 0.6"
-    assert code == 0 and f"ok     its scores are 0, 0.1, 1.1: REAL needs {flag};" in said, said
-    assert said.splitlines()[-1] == f"use it: real-openrlhf train --reward.remote_url {tmp_path}/mine.py {flag}"
-
-
-OTHER_TRAINERS = {
-    "verl": "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n"
-    "    return float(r'\\boxed{' + ground_truth + '}' in solution_str)\n",
-    "TRL": "def accuracy(completions, answer, **kwargs):\n"
-    "    return [float(r'\\boxed{' + one + '}' in text) for text, one in zip(completions, answer)]\n",
-}
-
-
-@pytest.mark.parametrize("whose", OTHER_TRAINERS)
-def test_a_reward_function_of_another_trainer_is_wrapped_as_the_message_says(capsys, tmp_path, whose):
-    file = tmp_path / "theirs.py"
-    file.write_text(OTHER_TRAINERS[whose])
-    code, said = told(capsys, file)
-    assert code == 2 and f"is a function for {whose}: wrap it as `" in said, said
-    file.write_text(f"{OTHER_TRAINERS[whose]}\n\n{said.partition('wrap it as `')[2].partition('`')[0]}\n")
-    code, said = told(capsys, file)
-    assert code == 0 and "24 of 24 expected answers are right" in said, said
-
-
-@pytest.mark.parametrize(
-    "body, expected",
-    [
-        ("import os; os._exit(3)", "it fails (exits) on empty: it called exit(3)"),
-        ("import time; time.sleep(9)", "no reward in 0.2 s; a run's limit, REAL_REWARD_SECONDS, is 0.2"),
-    ],
-)
-def test_a_function_that_ends_its_process_or_hangs_is_named(capsys, tmp_path, monkeypatch, body, expected):
-    monkeypatch.setenv("REAL_REWARD_SECONDS", "0.2")
-    (tmp_path / "mine.py").write_text(f"def reward_func(queries, prompts, labels):\n    {body}\n")
-    code, said = told(capsys, tmp_path / "mine.py")
-    assert code == 2 and expected in said, said
-
-
-def test_other_columns_and_no_word_on_a_label_that_no_answer_shows(capsys, tmp_path):
-    """If it calls every answer wrong, it calls that with another label wrong too, which proves nothing."""
-    (tmp_path / "mine.py").write_text(HEAD + "    return {'rewards': 0.0}")
-    (tmp_path / "rows.jsonl").write_text('{"question": "1+1=", "gold": "2"}\n{"question": "1+2=", "gold": "3"}\n')
-    columns = ("--data.input_key", "question", "--data.label_key", "gold")
-    code, said = told(capsys, tmp_path / "mine.py", "--data", tmp_path / "rows.jsonl", *columns)
-    assert code == 2 and "it calls 2 of 2 expected answers wrong" in said and "it reads the label" not in said, said
-
-
-def test_a_file_without_the_function_and_data_without_labels(capsys, tmp_path, refused):
-    (tmp_path / "mine.py").write_text("x = 1\n")
-    assert "has no reward_func" in told(capsys, tmp_path / "mine.py")[1]
-    (tmp_path / "rows.jsonl").write_text('{"prompt": "1+1="}\n')
-    assert "need `prompt` and `label`" in refused("reward", tmp_path / "mine.py", "--data", tmp_path / "rows.jsonl")
+@pytest.mark.parametrize("name", ["run.json", "metrics.jsonl", "eval/results.json"])
+def test_a_pipe_in_a_run_folder_is_not_waited_for(tmp_path, refused, name):
+    folder = invented.write_run(tmp_path, "real", 1)
+    (folder / "eval").mkdir()
+    (folder / name).unlink(missing_ok=True)
+    os.mkfifo(folder / name)
+    assert "not a regular file" in refused("report", folder, "--out", tmp_path / "out")
 
 
 # `real-openrlhf grade`.
@@ -261,25 +163,3 @@ def test_raw_golds_and_failures_are_told_in_one_line_each(tmp_path, capsys):
     raw, failures = capsys.readouterr().err.splitlines()
     assert raw.startswith("6 of 12 labels look raw") and "#### 18" in raw
     assert failures.startswith("robust: ") and "no_gold 3" in failures
-
-
-@pytest.mark.parametrize(
-    "rows, complaint",
-    [
-        ([], "the file is empty"),
-        (["{"], "line 1 is no JSON object"),
-        (["[1]"], "line 1 is no JSON object"),
-        ([ROWS[0], {"response": "x"}], "line 2 is no JSON object with `response`, a text, and `label`"),
-        ([{"response": 7, "label": "7"}], "line 1 is no JSON object"),
-    ],
-)
-def test_bad_input_is_one_line_and_leaves_no_output(tmp_path, refused, rows, complaint):
-    source, target = write(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl"
-    assert complaint in refused("grade", "--input", source, "--output", target)
-    assert not target.exists()
-
-
-def test_missing_files_and_folders(tmp_path, refused):
-    assert "No such file" in refused("grade", "--input", tmp_path / "no.jsonl", "--output", tmp_path / "out.jsonl")
-    source, target = write(tmp_path / "in.jsonl", ROWS[:1]), tmp_path / "made" / "out.jsonl"
-    assert main(["grade", "--input", str(source), "--output", str(target)]) == 0 and target.exists()

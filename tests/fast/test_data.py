@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_models import letters
 
-from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import write_jsonl
 from real_openrlhf.cli import main
 from real_openrlhf.data import cleaning
@@ -158,21 +157,6 @@ def test_a_hub_that_does_not_answer_is_tried_once(tmp_path, capsys, monkeypatch)
 def test_named_columns_win():
     rows = [{"problem": "no", "answer": "no", "q": "What?", "extra": {"gold": "7"}}]
     assert list(read_problems(rows, "q", "extra.gold")) == [Problem(0, "What?", ("7",))]
-
-
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        ({"problem": "p", "gold": "1"}, "no column with the gold answer"),
-        ({"problem": 3, "answer": "1"}, "row 0: the problem is a int"),
-        ({"problem": "p", "answer": {"a": 1}}, "row 0: the gold answer is a dict"),
-        ({"problem": "p", "answer": True}, "row 0: the gold answer is true or false"),
-        ({"prompt": [{"role": "user", "content": "a"}] * 2, "answer": "1"}, "row 0: the prompt has 2 user messages"),
-    ],
-)
-def test_rows_that_cannot_be_understood(row, message):
-    with pytest.raises(UserError, match=message):
-        problems(row)
 
 
 # --- cleaning
@@ -377,29 +361,3 @@ def test_the_hub_path_reads_a_data_set(tmp_path, monkeypatch):
     write_rows(repository / "train.jsonl", [{"problem": "One?", "answer": "1"}, {"problem": "Two?", "answer": "2"}])
     read = read_hub(HubDataset(str(repository), "train"))
     assert list(read_problems(read.rows)) == [Problem(0, "One?", ("1",)), Problem(1, "Two?", ("2",))]
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("deepscalr", None, "known data set. Did you mean deepscaler? There are: "),
-        ("empty.jsonl", "", "is empty"),
-        ("broken.jsonl", '{"problem": "p", "answer"', "is not JSON"),
-        ("numbers.json", "[1, 2]", "row 1 is a int"),
-        ("fake.parquet", "not parquet", "is not a parquet file"),
-        ("data.csv", "a,b", "expected .parquet, .json, .jsonl"),
-        ("columns.jsonl", '{"text": "p"}', "no column with the problem"),
-        ("useless.jsonl", '{"problem": "p", "answer": ""}', "1 no gold answer"),
-    ],
-)
-def test_bad_input_is_one_line(tmp_path, refused, name, content, message):
-    if content is not None:
-        (tmp_path / name).write_text(content)
-    out = tmp_path / "out" / "o.jsonl"
-    assert message in refused("data", tmp_path / name, "--out", out) and not out.exists()
-
-
-def test_no_hub_is_one_line(tmp_path, refused):
-    said = refused("data", "deepscaler", "--out", tmp_path / "o.jsonl")
-    assert "cannot load agentica-org/DeepScaleR-Preview-Dataset from the hub" in said
-    assert not list(tmp_path.iterdir())

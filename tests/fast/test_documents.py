@@ -1,22 +1,13 @@
-"""The pages: every link, command, flag, path, metric, message and variable that they name is there."""
+"""The pages: every link, flag, path and variable that they name is there. Their commands: tests/smoke."""
 
-import ast
 import importlib.util
 import re
 from functools import cache
 from pathlib import Path
 
-import pyarrow.parquet
 import pytest
 
 from real_openrlhf.algorithm.formulas import FLAGGED
-from real_openrlhf.algorithm.metrics import (
-    GROUP_METRICS,
-    MISMATCH_METRICS,
-    PLAN_METRICS,
-    UPDATE_METRICS,
-)
-from real_openrlhf.rewards.graders import FAILED_GYM
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(
@@ -104,6 +95,7 @@ FOREIGN = set(
 
 
 GONE = {"--epochs", "--task", "--jobs", "--algo.real.trpa_beta", "--algo.real.bce_reduction"}  # with 0.2
+GONE |= {"--algo.real.scoring", "--algo.real.old_log_probs", "--ds.head_dtype"}
 
 
 @cache
@@ -161,91 +153,7 @@ def test_every_path_exists(page):
             assert list((ROOT / "tests").glob(f"*/{name}")), name
 
 
-# Metrics
-
-
-@cache
-def logged() -> set[str]:
-    """Every key of the committed runs, which are of every kind of method."""
-    files = sorted((ROOT / "examples/results").rglob("metrics.parquet"))
-    return {name for file in files for name in pyarrow.parquet.read_schema(file).names} - {"run"}
-
-
-def in_code() -> set[str]:
-    """Keys in the package's text, and those that the verifier makes."""
-    text = "\n".join(text for path, text in files(".py").items() if path.parts[0] == "real_openrlhf")
-    keys = set(re.findall(r"""["']((?:rollout|verifier|update|timing|label|mismatch|agent)/\w+)["']""", text))
-    keys |= {f"reward/failed_{kind}" for kind in re.findall(r'Fault\("(\w+)"', text)}
-    return keys | {f"verifier/ignored_{reason}" for reason in (*FAILED_GYM, "prompt_not_found")}
-
-
-def named(cell: str) -> set[str]:
-    """`a/<b|c>` is a/b and a/c."""
-    choice = re.search(r"<([^<>]*\\\|[^<>]*)>", cell)
-    if not choice:
-        return {cell}
-    words = choice[1].split("\\|")
-    return set().union(*(named(cell[: choice.start()] + word + cell[choice.end() :]) for word in words))
-
-
-def rows_of(name: str) -> list[list[str]]:
-    page = (ROOT / "docs/use" / name).read_text()
-    cells = [re.split(r"(?<!\\)\|", line)[1:-1] for line in page.splitlines() if line.startswith("|")]
-    return [[cell.strip() for cell in row] for row in cells]
-
-
-def test_every_logged_number_has_a_row_and_every_row_a_number():
-    rows = [row for row in rows_of("metrics.md") if len(row) == 3 and re.fullmatch(r"`[^` ]+`", row[0])]
-    described = set().union(*(named(row[0].strip("`")) for row in rows))
-    of_code = {*GROUP_METRICS, *PLAN_METRICS, *UPDATE_METRICS, *MISMATCH_METRICS}
-    everywhere = of_code | logged() | {key for key in in_code() if not key.startswith("label/")}
-    patterns = {re.sub(r"<\w+>", r"\\w+", name) for name in described if "<" in name}
-    lines = {"phase", "step", "time"}
-
-    def fits(key: str) -> bool:
-        return key in described or any(re.fullmatch(pattern, key) for pattern in patterns)
-
-    assert {key for key in everywhere - lines if not fits(key)} == set()
-    rare = {"vllm_kl", "dynamic_filtering_pass_rate"}  # OpenRLHF logs them with its importance correction, and filter
-    assert {name for name in described - rare if "<" not in name} <= everywhere
-    assert all(any(re.fullmatch(pattern, key) for key in everywhere) for pattern in patterns)
-
-
-@every_page
-def test_every_metric_exists(page):
-    known = {*GROUP_METRICS, *PLAN_METRICS, *UPDATE_METRICS, *logged(), *in_code()}
-    for text in code(page):
-        for name in re.findall(r"^(?:real|ratio|rollout|update|timing|verifier|mismatch)/[\w/]*\w$", text):
-            assert name in known, name
-
-
-# Messages and variables
-
-
-@cache
-def said_by_code() -> str:
-    """All strings of the package, those of a message joined as Python joins them, and the scripts."""
-
-    def text_of(node: ast.AST) -> str:
-        if isinstance(node, ast.JoinedStr):
-            return "".join(part.value if isinstance(part, ast.Constant) else "{}" for part in node.values)
-        return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
-
-    package = [ast.parse(text) for path, text in files(".py").items() if path.parts[0] == "real_openrlhf"]
-    strings = [text_of(node) for tree in package for node in ast.walk(tree)]
-    scripts = [re.sub(r'" +\\\n +"', " ", text) for text in files(".sh").values()]
-    return "\n".join(strings + scripts)
-
-
-def test_every_message_is_one_of_the_codes():
-    page = (ROOT / "docs/use/troubleshooting.md").read_text()
-    ours = page[page.index("## Set-up") : page.index("From CUDA, Ray")]
-    cells = re.findall(r"^\| ((?:`.*?(?<!\\)`(?:, )?)+) \|", ours, re.MULTILINE)
-    messages = [message.replace("\\`", "`") for cell in cells for message in re.findall(r"`(.*?)(?<!\\)`", cell)]
-    assert len(messages) > 10
-    for message in messages:
-        for piece in filter(None, map(str.strip, message.split("…"))):
-            assert piece in said_by_code(), message
+# Variables
 
 
 OF_OUR_PROCESSES = {  # set by a process of ours for another one, or by a test
@@ -258,5 +166,6 @@ def test_the_table_of_our_variables_is_complete():
     texts = [text for path, text in files(".py", ".sh", ".sbatch", ".patch").items() if path.parts[0] != "tests"]
     read = r"""\$\{?(REAL_\w+)|environ(?:\.get\(|\[)["'](REAL_\w+)|["'](REAL_[A-Z]\w+)["']"""
     in_texts = {next(filter(None, names)) for text in texts for names in re.findall(read, text)}
-    named = {row[0].strip("`") for row in rows_of("troubleshooting.md") if row[0].startswith("`REAL_")}
+    page = (ROOT / "docs/use/troubleshooting.md").read_text()
+    named = set(re.findall(r"^\| `(REAL_\w+)`", page, re.MULTILINE))
     assert named == in_texts - OF_OUR_PROCESSES

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-import real_openrlhf.rewards
-from real_openrlhf.base.errors import UserError
 from real_openrlhf.cli import main
 from real_openrlhf.data import gym
 from real_openrlhf.rewards import gym_tasks as tasks
@@ -65,21 +63,6 @@ def test_the_same_text_is_right_and_text_may_be_set_as_text():
 @pytest.mark.parametrize("bad", ["", "17", "[]", "{}", '{"task": "gcd"}', None, 17])
 def test_a_label_of_another_kind_is_no_verdict(bad):
     assert graded("17", bad).reason == "no_gold"
-
-
-@pytest.mark.parametrize(
-    "text, part",
-    [("{", "is no mixture"), ("[]", "is no mixture"), ('{"tasks": []}', "at least one task"),
-     ('{"tasks": [{"name": "gcd", "wight": 2}]}', "wight is unknown"), ('{"tasks": [{"weight": 2}]}', "is no mixture"),
-     ('{"tasks": ["gcd"]}', "is no mixture"), ('{"tasks": [{"name": "gcd", "level": 1}]}', "level is unknown"),
-     ('{"tasks": [{"name": "gcd", "weight": NaN}]}', "weights above 0"), (None, "No such file")],
-)  # fmt: skip
-def test_a_mixture_that_cannot_be_read(tmp_path, text, part):
-    path = tmp_path / "mixture.json"
-    if text is not None:
-        path.write_text(text)
-    with pytest.raises(UserError, match=part):
-        gym._mixture(path, [])
 
 
 def test_without_the_package_one_line_says_what_to_install(monkeypatch, refused, tmp_path):
@@ -159,21 +142,6 @@ def test_a_scorer_that_raises_is_no_verdict_and_its_worker_stays():
     assert graded("2 × 3 × 1", factors).score == 0.0
 
 
-def test_the_reward_file_as_openrlhf_loads_it():
-    path = Path(real_openrlhf.rewards.__file__).parent / "gym_reward.py"
-    module = importlib.util.module_from_spec(spec := importlib.util.spec_from_file_location("reward_func", path))
-    spec.loader.exec_module(module)
-    prompt = "What is 3+4? Give the final answer in \\boxed{}."
-
-    def reward(said: str, of: str) -> dict:
-        return module.reward_func([prompt + said], [prompt], [of])
-
-    assert [reward(said, label("chain_sum", "7"))["scores"] for said in (r"\boxed{7}", r"\boxed{8}", "7")] == [1, 0, 0]
-    raised = reward(r"\boxed{two}", label("prime_factorization", "2"))
-    assert math.isnan(raised["scores"]) and raised["rewards"] == 0.0
-    assert raised["extra_logs"]["verifier/ignored_scorer_raised"] == 1.0
-
-
 # The command
 
 
@@ -197,30 +165,6 @@ def test_no_question_is_in_both_files(tmp_path):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
     assert main([*words, "--train", "5", "--out", str(tmp_path / "c")]) == 0
     assert (tmp_path / "c/test.jsonl").read_bytes() == (tmp_path / "a/test.jsonl").read_bytes()
-
-
-@pytest.mark.parametrize(
-    "words, parts",
-    [
-        (["chain_sums"], ["no task chain_sums. Did you mean chain_sum? `real-openrlhf data gym --out DIR` lists all"]),
-        (["xyzzy"], ["no task xyzzy. There are: ab, acre"]),
-        ([], ["needs a task", "word_sorting"]),
-        (["zebra_puzzles"], ["zebra_puzzles is not offered: one of its packages"]),
-        (["game_of_life_halting"], ["is not offered: one of its packages"]),
-        (["chain_sum", "--set", "max_terms"], ["KEY=VALUE"]),
-        (["mixture.json", "--set", "a=1"], ["Write the settings"]),
-        (["chain_sum", "--set", "max_term=3"], ["max_term", "There are: allow_negation, max_digits"]),
-        (["chain_sum", "--set", "seed=3"], ["cannot have these settings"]),
-        (["chain_sum", "--set", "max_terms=many"], ["cannot have these settings", "str"]),
-        (["chain_sum", "--set", "min_terms=5", "max_terms=2"], ["cannot have these settings"]),
-        (["chain_sum", *ONE_DIGIT, "--train", "500"], ["questions that can be used", "repeated", "--train"]),
-    ],
-)
-def test_what_cannot_be_drawn_is_one_line(tmp_path, capsys, words, parts):
-    assert main(["data", "gym", *words, "--out", str(tmp_path / "gym")]) == 2
-    said = capsys.readouterr().err
-    assert all(part in said for part in parts) and said.strip().count("\n") == 0, said
-    assert not (tmp_path / "gym").exists()
 
 
 def test_a_mixture_of_tasks_and_of_difficulties(tmp_path):

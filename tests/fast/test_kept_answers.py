@@ -12,12 +12,12 @@ from invented_runs import write_evaluation, write_run
 from small_runs import run_args
 from tiny_models import Numbers
 
-from real_openrlhf.answers import kept
 from real_openrlhf.base.errors import OBEYED
 from real_openrlhf.base.files import ROLLOUTS
 from real_openrlhf.cli import main
 from real_openrlhf.hooks.controller import run_log as run_log_module
 from real_openrlhf.hooks.controller.kept_groups import LETTERS, GroupKeeper, choose, keep_answers
+from real_openrlhf.report import answers as kept
 from real_openrlhf.report import page
 from real_openrlhf.report.model_card import write_card
 from real_openrlhf.report.read_runs import read_runs

@@ -61,12 +61,13 @@ def logit_free(model, inputs, labels, rounded=False):
     return through(LogitFreeHead(model, TEMPERATURE, rounded, lambda line: None))(model, inputs, labels)
 
 
-def head_of(model, shares=False, head_dtype="fp32") -> LogitFreeHead:
+def head_of(model, shares=False, rounded=False) -> LogitFreeHead:
     actor = SimpleNamespace(model=model, temperature=TEMPERATURE)
-    ds = SimpleNamespace(logit_free=True, head_dtype=head_dtype, share_prompts=shares, packing_samples=False)
+    ds = SimpleNamespace(logit_free=True, share_prompts=shares, packing_samples=False)
     ds.attn_implementation = "sdpa"
     args = SimpleNamespace(ds=ds, actor=SimpleNamespace(entropy_coef=1.0))
     attach(actor, SimpleNamespace(args=args, print=lambda line: None))
+    actor.logit_free.rounded &= rounded
     return actor.logit_free
 
 
@@ -148,11 +149,10 @@ def test_rounded_logits_are_the_models_own_in_bf16(name):
     assert float((rounded - expected).abs().max()) < (1e-5 if name == "untied" else 5e-2)
 
 
-@pytest.mark.parametrize("head_dtype, rounded", [(None, True), ("model", True), ("fp32", False)])
-def test_logits_are_rounded_as_the_models_unless_asked_otherwise(head_dtype, rounded):
+def test_logits_of_a_run_are_rounded_as_the_models():
     model = MODELS["untied"]().to(torch.bfloat16)
-    expected = solve(functools.partial(logit_free, rounded=rounded), model)[0]
-    assert solve(through(head_of(model, head_dtype=head_dtype)), model)[0].equal(expected)
+    expected = solve(functools.partial(logit_free, rounded=True), model)[0]
+    assert solve(through(head_of(model, rounded=True)), model)[0].equal(expected)
 
 
 def test_the_first_batch_is_checked_and_no_other():

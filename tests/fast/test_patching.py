@@ -17,8 +17,7 @@ from small_world import copy_release
 
 from real_openrlhf import OPENRLHF_VERSION, patching
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.patch_tool import series as patch_series
-from real_openrlhf.patch_tool.unified_diff import DoesNotFit, apply_diff, parse_patch
+from real_openrlhf.patching import DoesNotFit, apply_diff, parse_patch
 
 REPOSITORY = Path(patching.__file__).resolve().parents[1]
 SERIES = patching.load_series()
@@ -224,7 +223,7 @@ def test_a_run_that_was_killed_between_two_files_is_finished_by_the_next(site, p
 def test_patches_that_do_not_give_the_recorded_files_are_refused(site, tmp_path, monkeypatch):
     patch = shutil.copytree(SERIES.folder, tmp_path / "patches" / SERIES.name) / SERIES.patches[-1].name
     patch.write_text(re.sub(r"\n\+(?!\+)", "\n+#", patch.read_text(), count=1))
-    monkeypatch.setattr(patch_series, "PATCH_FOLDERS", (tmp_path / "nowhere", tmp_path / "patches"))
+    monkeypatch.setattr(patching, "PATCH_FOLDERS", (tmp_path / "nowhere", tmp_path / "patches"))
     before = tree(site)
     with pytest.raises(UserError, match=r"openrlhf/\S+ gives another file than files.json says"):
         patching.apply(site)
@@ -379,12 +378,3 @@ def test_no_algorithm_is_in_the_patches(patch):
 
 def test_the_whole_series_stays_short():
     assert sum(len(changed(patch, sign)) for patch in SERIES.patches for sign in "+-") <= 280
-
-
-def test_the_readme_says_what_each_patch_does_and_whether_it_could_go_upstream():
-    table = (REPOSITORY / "patches/README.md").read_text()
-    rows = re.findall(r"^\| (\d{4}) ([a-z0-9 ]+) \| \S.* \| (yes|no) \|$", table, re.MULTILINE)
-    assert [number for number, _, _ in rows] == [patch.name[:4] for patch in SERIES.patches]
-    for (_, area, upstream), patch in zip(rows, SERIES.patches, strict=True):
-        assert f"] {area}: " in field(patch, "Subject")
-        assert field(patch, "Upstream").startswith("a pull request") == (upstream == "yes")

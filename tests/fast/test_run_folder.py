@@ -184,7 +184,8 @@ def test_a_folder_saved_again_is_there_whenever_it_is_interrupted(tmp_path, monk
         whole_folders.move(draft, place)
     assert not place.exists()
     assert whole_folders.newest_first(tmp_path) == [place] and whole_folders.damage(place) is None
-    publish(tmp_path, 4)
+    publish(tmp_path, 4, {"only": b"this"})
+    assert whole_folders.damage(place) is None and whole_folders.names(place) == ["only"]
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(whole_folders.ASIDE)] == []
 
 
@@ -243,12 +244,6 @@ def test_the_newest_is_first_whatever_the_clock_says(tmp_path):
         *("global_step12", "global_step8", "global_step4"),
         unlisted.name,
     ]
-
-
-def test_publishing_again_replaces_what_was_there(tmp_path):
-    publish(tmp_path, 4)
-    place = publish(tmp_path, 4, {"only": b"this"})
-    assert whole_folders.damage(place) is None and whole_folders.names(place) == ["only"]
 
 
 # The code that a run names is the code that ran: on real git repositories, and without one.

@@ -160,16 +160,6 @@ def test_ranks_are_balanced_in_every_wave_that_is_not_tight():
         assert max(tokens) <= 1.02 * sum(tokens) / 8
 
 
-def test_a_thousand_ranks_are_planned_at_once():
-    """65,536 rollouts over 1,024 ranks."""
-    lengths = lognormal(65536, 0)
-    layout = Layout(lengths, 1024, Limit(max_tokens=9216))
-    (step,) = steps_of_groups([i // 8 for i in range(65536)], 8192, 0)
-    waves = layout.waves(step, 1)
-    assert_sound(layout, step, waves)
-    assert len(waves) <= 1.05 * layout.one_wave(step).depth
-
-
 # The depth.
 
 

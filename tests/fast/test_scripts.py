@@ -187,11 +187,6 @@ def test_a_folder_without_the_benchmark_is_named(tmp_path):
         read_benchmark("aime24", tmp_path)
 
 
-def test_the_folder_option_wants_a_folder(tmp_path, refused):
-    (tmp_path / "file").write_text("")
-    assert refused("data", "benchmarks", "--source", tmp_path, "--out", tmp_path / "file")
-
-
 def test_choosing():
     assert chosen("all") == (list(ROWS), [])
     assert chosen("minerva, mine.jsonl,aime24,") == (["aime24", "minerva"], ["mine.jsonl"])

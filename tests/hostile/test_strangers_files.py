@@ -121,10 +121,6 @@ def test_a_strangers_file_is_refused(here, capsys, place):
     assert contents(here) == before
 
 
-def test_the_input_is_not_the_output(here, refused):
-    assert "is the input" in refused("grade", "--input", "graded.jsonl", "--output", "./graded.jsonl")
-
-
 def test_what_is_ours_is_replaced(here, capsys):
     """Otherwise the refusals would prove nothing."""
     from real_openrlhf.cli import main
@@ -199,10 +195,10 @@ def test_an_interrupted_report_is_known_as_ours(tmp_path, monkeypatch):
 @pytest.mark.parametrize("files", [0, 1, 2])  # of three, written before the kill
 def test_data_that_a_kill_interrupted_are_known_as_ours(here, monkeypatch, files):
     from real_openrlhf.cli import main
-    from real_openrlhf.data import written
+    from real_openrlhf.data import sources
 
     (here / "more.jsonl").write_text('{"problem": "1+1?", "answer": "2"}\n{"problem": "1+2?", "answer": "3"}\n')
-    whole, left = written.write_text, [files]
+    whole, left = sources.write_text, [files]
 
     def killed(path: Path, pieces: list[str]) -> None:
         if not left[0]:
@@ -213,7 +209,7 @@ def test_data_that_a_kill_interrupted_are_known_as_ours(here, monkeypatch, files
     for source in ("math.jsonl", "more.jsonl", "math.jsonl"):  # none was there; then the first call's; then a mixture
         left[0] = files
         with monkeypatch.context() as patch:
-            patch.setattr(written, "write_text", killed)
+            patch.setattr(sources, "write_text", killed)
             assert main(["data", source, "--out", "made.jsonl"]) == 130
     assert main("data more.jsonl --out made.jsonl".split()) == 0
     assert len((here / "made.jsonl").read_text().splitlines()) == 2
@@ -223,18 +219,19 @@ def test_data_that_a_kill_interrupted_are_known_as_ours(here, monkeypatch, files
 
 
 def test_a_campaign_that_a_kill_interrupted_is_known_as_ours_and_not_read(tmp_path, monkeypatch):
-    from real_openrlhf.report import campaign
+    from real_openrlhf.comparison import publish
+    from real_openrlhf.report.read_runs import campaign_records
 
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(campaign, "write_text", killed)
+    monkeypatch.setattr(publish, "write_text", killed)
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
-            campaign.write(tmp_path, {"one": {"name": "one"}}, {"one": [{"phase": "train", "step": 1}]}, {})
+            publish.write(tmp_path, {"one": {"name": "one"}}, {"one": [{"phase": "train", "step": 1}]}, {})
         assert os.listdir(tmp_path)
     with pytest.raises(ValueError, match="is not of format"):
-        campaign.records(tmp_path)
+        campaign_records(tmp_path)
 
 
 def test_an_evaluation_that_was_killed_before_its_manifest_goes_on(tmp_path):

@@ -16,9 +16,10 @@ from small_runs import plan
 
 from real_openrlhf.algorithm.graph_memory import LOGITS_AT_ONCE_ON_GPU, graph_bytes_per_token
 from real_openrlhf.recipes.recipes import RECIPES as EVERY_RECIPE
-from real_openrlhf.training.checks import memory_estimate, token_budgets
+from real_openrlhf.training.checks import memory_estimate
 
 TWO_EPOCHS = {"epochs": 2}
+OLD_FIRST = {"flags": ("--algo.real.mismatch_limit", "1000")}  # known for every rollout before training
 UNEVEN = {"group_sizes": (3, 2, 5, 4, 1, 6), "groups_per_step": 2}
 
 CASES = {
@@ -27,19 +28,19 @@ CASES = {
     "one rollout in a micro-batch, waves of one": {"micro_batch_size": 1, "depth": "1"},
     "the whole step in a wave": {"micro_batch_size": 1, "depth": "1000"},
     "the whole step in a micro-batch": {"micro_batch_size": 4},
-    "scored first": {"scoring": "separate"},
+    "scored first": {"depth": "0"},
     "checkpointing": {"checkpointing": True},
     "checkpointing, the whole step in a wave": {"micro_batch_size": 1, "depth": "1000", "checkpointing": True},
-    "checkpointing, scored first": {"scoring": "separate", "checkpointing": True},
+    "checkpointing, scored first": {"depth": "0", "checkpointing": True},
     "uneven groups": {**UNEVEN, "micro_batch_size": 1},
     "uneven groups, deep": {**UNEVEN, "micro_batch_size": 1, "depth": "1000"},
-    "uneven groups, scored first": {**UNEVEN, "micro_batch_size": 1, "scoring": "separate"},
+    "uneven groups, scored first": {**UNEVEN, "micro_batch_size": 1, "depth": "0"},
     "a rank with a dummy": {"group_sizes": (4, 3), "micro_batch_size": 1, "depth": "1000"},
-    "a rank with a dummy, scored first": {"group_sizes": (4, 3), "micro_batch_size": 1, "scoring": "separate"},
+    "a rank with a dummy, scored first": {"group_sizes": (4, 3), "micro_batch_size": 1, "depth": "0"},
     "token budget": {**UNEVEN, "max_tokens": 30},
     "token budget, waves of one": {**UNEVEN, "max_tokens": 30, "depth": "1"},
-    "token budget, scored first": {**UNEVEN, "max_tokens": 30, "scoring": "separate"},
-    "old log-probabilities by a forward of their own": {"old_log_probs": "always"},
+    "token budget, scored first": {**UNEVEN, "max_tokens": 30, "depth": "0"},
+    "old log-probabilities by a forward of their own": OLD_FIRST,
     "uniform groups kept": {"uniform_groups": "keep"},
     "KL to the old policy": {"kl_old_coef": 0.1},
     "LoRA": {"lora": True},
@@ -85,9 +86,9 @@ def test_the_moving_average_takes_in_every_optimizer_step_once(two_ranks, random
     [
         ({}, False, [1, 1]),
         ({"micro_batch_size": 1, "depth": "1000"}, False, [1, 1]),
-        ({"scoring": "separate"}, False, [1, 2]),
+        ({"depth": "0"}, False, [1, 2]),
         ({}, True, [2, 2]),
-        ({"scoring": "separate"}, True, [2, 3]),
+        ({"depth": "0"}, True, [2, 3]),
     ],
 )
 def test_forwards_for_each_micro_batch(two_ranks, random_model, layout, checkpointing, forwards):
@@ -139,7 +140,7 @@ def test_the_estimate_is_what_a_step_at_full_width_holds(one_rank, recipe, fille
     known = memory_estimate.KNOWN_CONFIGS[found.text("--actor.model_name_or_path")]
     full, gpu = memory_estimate.shape_of(known), EVERY_RECIPE[recipe].gpu_gb * 1e9
     if filled:
-        flags = token_budgets.filling(full, found, gpu)
+        flags = memory_estimate.filling(full, found, gpu)
         found = plan(recipe, user={flag: (value,) for flag, value in flags.items()})
     config = {**known, "num_hidden_layers": (FILLED if filled else RECIPES)[recipe]}
     shape, rank = memory_estimate.shape_of(config), found.number("--ds.lora.rank")
@@ -164,7 +165,7 @@ def test_the_estimate_is_what_a_step_at_full_width_holds(one_rank, recipe, fille
         lacking = (full.layers - shape.layers) * 2 * shape.hidden * tokens
         beside = memory_estimate.kept_graphs(full, found, gpu) + memory_estimate.RUNTIME_BYTES
         total = again["backward"] + lacking + beside + sum(memory_estimate.states(full, found).values())
-        assert 0.75 * gpu < total < 1.03 * token_budgets.SHARE * gpu
+        assert 0.75 * gpu < total < 1.03 * memory_estimate.SHARE * gpu
     scored = step(many, checkpointing=True, gradients=False)
     assert close(scored["forward"], moments["log-probabilities of rollouts"])
 
@@ -205,7 +206,7 @@ def test_a_gap_is_that_of_all_ranks_tokens(report, trainer):
     assert one["said"] == []
 
 
-@pytest.mark.parametrize("trainer", [{"loss": "real", "old_log_probs": "always"}, DEALT], ids=["real", "grpo"])
+@pytest.mark.parametrize("trainer", [{"loss": "real", **OLD_FIRST}, DEALT], ids=["real", "grpo"])
 def test_unrelated_ones_stop_every_rank_and_say_where_to_look(report, trainer):
     one, other = report([2.0, 2.0], **trainer)
     assert one == other

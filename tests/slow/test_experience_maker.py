@@ -286,7 +286,7 @@ def test_every_rollout_has_its_place_in_every_epoch(layout, count):
 
 def test_a_rollouts_tokens_and_log_probabilities_stay_together():
     """Through batching, reordering by length, splitting and dealing, there and back."""
-    for args in (arguments(), arguments(max_tokens=30, ranks=3), arguments(old_log_probs="always", micro=1)):
+    for args in (arguments(), arguments(max_tokens=30, ranks=3)):
         samples = batch_of_rollouts(32, 4)
         tokens = [sample.sequences[0].clone() for sample in samples]
         made = Maker(args, reference=True)
@@ -305,15 +305,13 @@ def test_a_rollouts_tokens_and_log_probabilities_stay_together():
                 visible = item.action_mask.bool()
                 assert torch.equal(item.base_action_log_probs[visible], expected[1:][visible].float())
                 old = item.action_log_probs[visible]
-                if place in first and args.algo.real.old_log_probs == "auto":
+                if place in first:
                     assert old.isnan().all()  # the training forward makes them
                 else:
                     assert torch.equal(old, -expected[1:][visible].float())
 
 
-@pytest.mark.parametrize(
-    ("changes", "share"), [({}, 0.5), ({"batch": 32}, 0.0), ({"batch": 8}, 0.75), ({"old_log_probs": "always"}, 1.0)]
-)
+@pytest.mark.parametrize(("changes", "share"), [({}, 0.5), ({"batch": 32}, 0.0), ({"batch": 8}, 0.75)])
 def test_only_rollouts_of_later_updates_need_a_forward(changes, share):
     made = Maker(arguments(**changes))
     ranks = dealt(made.args, 32, made)

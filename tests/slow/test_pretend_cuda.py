@@ -19,7 +19,7 @@ UPSTREAM = {"deal": "groups", "entropy_coef": 0.0}
 FORMS = {
     "real": ({"checkpointing": True, "entropy_coef": 0.0}, 7),
     "waves of one": ({"micro_batch_size": 1, "depth": "1"}, 7),
-    "scored first": ({"scoring": "separate"}, 7),
+    "scored first": ({"depth": "0"}, 7),
     "token budget, two epochs": ({"max_tokens": 30, "epochs": 2}, 17),
     "entropy bonus": ({"entropy_coef": 0.01}, 7),
     "KL to the old policy": ({"kl_old_coef": 0.1}, 7),

@@ -13,7 +13,7 @@ import pytest
 from invented_runs import write_lines, write_run
 
 from real_openrlhf.cli import main
-from real_openrlhf.report import campaign
+from real_openrlhf.report.read_runs import campaign_records
 from real_openrlhf.runs.provenance import irreproducible
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -176,7 +176,7 @@ def test_committed_runs_say_what_they_are_and_nothing_of_the_machine():
     folders = sorted(path.parent for path in RESULTS.rglob("campaign.json"))
     assert len(folders) >= 8
     for folder in folders:
-        records, sources = campaign.records(folder)
+        records, sources = campaign_records(folder)
         assert len(sources) == 2 * len(records) and all(re.fullmatch("[0-9a-f]{64}", sha) for sha in sources.values())
         for name, record in records.items():
             told = folder.name == "map" or name.startswith("weights-small/")  # pages show which runs broke, and why
@@ -191,7 +191,7 @@ def test_new_campaigns_can_be_made_again():
     early |= {"mixed", "knobs", "hard", "more", "deal"}
     campaigns: dict[str, list[dict]] = {}
     for folder in (path.parent for path in RESULTS.rglob("campaign.json")):
-        for name, record in campaign.records(folder)[0].items():
+        for name, record in campaign_records(folder)[0].items():
             campaigns.setdefault(name.rpartition("/")[0] or folder.name, []).append(record)
     for name, records in campaigns.items():
         if name not in early or any("tree" in record for record in records):

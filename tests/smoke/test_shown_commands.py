@@ -80,9 +80,8 @@ class Run:
 
 
 def entries(text: str) -> dict[str, Run]:
-    """{what is shown: what is run}, in the order of the file, where commands that share a run may stand anywhere."""
+    """{what is shown: what is run}, in the order of the file."""
     runs: dict[str, Run] = {}
-    same: dict[str, str] = {}
     shown = behind = ""
     for line in filter(None, text.splitlines()):
         if line.startswith("+ "):
@@ -90,11 +89,11 @@ def entries(text: str) -> dict[str, Run]:
         elif not line.startswith(("#", " ")):
             shown = line
             runs[shown] = Run(line.partition(" [")[0] + behind if behind else line)
-        elif other := re.match(" +as: (.*)", line):
-            same[shown] = other[1]
+        elif other := re.match(" +also: (.*)", line):
+            runs[other[1]] = runs[shown]
         elif instead := re.match(r" +(?:exit (\d): )?(.*)", line):
             runs[shown] = Run(instead[2], int(instead[1] or 0))
-    return runs | {shown: runs[other] for shown, other in same.items()}
+    return runs
 
 
 COMMANDS = commands_shown()

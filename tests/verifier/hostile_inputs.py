@@ -11,7 +11,7 @@ def _nested(opening: str, closing: str, depth: int, core: str = "1") -> str:
 
 _GOLDS = {"number": "7", "root": "\\sqrt{2}", "formula": "x^2+1"}
 
-_COMPUTATIONS = {
+COMPUTATIONS = {
     "tower of nines": "9^{9^{9^9}}",
     "tower of tens": "10^{10^{10}}",
     "tower of twos": "2^{2^{2^{2^{2^{2}}}}}",
@@ -24,6 +24,10 @@ _COMPUTATIONS = {
     "floor of a tower": "\\lfloor e^{e^{e^{6}}} \\rfloor",
     "logarithm of a tower": "\\ln(e^{e^{e^{9}}})",
     "power of a letter by a tower": "x^{e^{e^{e^{e}}}}",
+    "factorial of a tower": r"(\pi^{\pi^\pi})!",
+    "inverse of a tower": "e^{-e^{e^{e^{3}}}}",
+    "divisor of a tower": r"\gcd(e^{e^{e^e}}, 4)",
+    "tower of hyperbolic sines": r"\sinh(\sinh(\sinh(\sinh(5))))",
     "huge exponent": "1.5\\times10^{99999999}",
     "huge float": "1e999999999",
     "huge negative exponent": "7^{-99999999}",
@@ -116,5 +120,5 @@ _RESPONSES = {
 HOSTILE = [
     (f"{name}, for a {kind}", _boxed(answer), gold)
     for kind, gold in _GOLDS.items()
-    for name, answer in (_COMPUTATIONS | _SHAPES).items()
+    for name, answer in (COMPUTATIONS | _SHAPES).items()
 ] + [(name, response, "7") for name, response in _RESPONSES.items()]

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from real_openrlhf.report.curves import VALIDATION, over_training, series, validation_sets
-from real_openrlhf.report.methods import METHODS
+from real_openrlhf.report.drawing import METHODS
 from real_openrlhf.report.read_runs import Run
-from real_openrlhf.report.statistics import estimate, paired
+from real_openrlhf.report.statistics import estimate
 from real_openrlhf.report.table_forms import BLOCK, Table
 
 NOISES = {
@@ -38,6 +38,7 @@ def table(runs: Sequence[Run], _: Path) -> Table:
         for algo in METHODS:
             if (noise, algo) in means:
                 cost = _cost(means, noise, algo) if noise != CLEAN else {}
+                reals = _cost(means, noise, "real") if cost and algo != "real" else {}
                 rows.append(
                     {
                         BLOCK: f"Verdicts made wrong: {about}",
@@ -45,7 +46,7 @@ def table(runs: Sequence[Run], _: Path) -> Table:
                         "Validation pass@1": estimate(ends[noise, algo].values()),
                         "Mean over training": estimate(means[noise, algo].values()),
                         "Cost": estimate(cost.values()),
-                        "Cost less REAL's": paired(cost, _cost(means, noise, "real")) if algo != "real" else None,
+                        "Cost less REAL's": estimate(cost[seed] - reals[seed] for seed in cost.keys() & reals.keys()),
                         "Runs": f"{len(means[noise, algo])} runs",
                     }
                 )

@@ -68,7 +68,7 @@ class ExperienceMaker(RemoteExperienceMaker):
         if not decide:
             if not self.reads_old:
                 forwarded = []
-            elif self.objective and real.old_log_probs == "auto":
+            elif self.objective:
                 forwarded = sorted(set(trained) - set(plan.first_update))
             self.add_log_probs(samples, table.whole.tolist(), forwarded, trained)
         held, plans = rank_plans(plan, table, self.num_ranks, forwarded)
@@ -109,9 +109,9 @@ class ExperienceMaker(RemoteExperienceMaker):
             self.kept_tokens = min(ray.get(self.actor_model_group.async_run_method("call_trainer", "kept_tokens")))
         return replace(
             settings,
-            depth=None if real.wave_depth == "auto" else int(real.wave_depth),
+            depth=int(real.wave_depth) or None if real.wave_depth != "auto" else None,
             kept_tokens=self.kept_tokens,
-            score_first=real.scoring == "separate",
+            score_first=real.wave_depth == "0",
             step_wide=self.objective.own.get("disco_kl_coef", 0) > 0,
             known_at_old=self.objective.score in KNOWN_AT_OLD,
             spare=SPARE_ZERO_3 if self.args.ds.zero_stage == 3 else SPARE,

@@ -32,7 +32,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     _add_objective(real)
     _add_sampler_clip(real)
-    _add_scoring(real)
+    _add_depth(real)
     _add_labels(real)
     _add_settings_of_some(real)
     group = parser.add_argument_group("the run", "for every algorithm")
@@ -89,34 +89,21 @@ def _add_sampler_clip(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def _add_scoring(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
-        "--algo.real.scoring",
-        default="auto",
-        choices=["auto", "separate"],
-        help="auto: score first without gradient only if the graphs of a wave (micro-batches of all ranks that hold "
-        "whole prompts) do not fit; separate: always score first (default: auto)",
-    )
+def _add_depth(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--algo.real.wave_depth",
         default="auto",
         type=_depth,
         metavar="auto|N",
         help="most micro-batches of a rank whose graphs are kept while ranks exchange scores. auto: the smallest "
-        "number that packs nearly as well as no limit and fits in memory (default: auto)",
-    )
-    group.add_argument(
-        "--algo.real.old_log_probs",
-        default="auto",
-        choices=["auto", "always"],
-        help="auto: the first update takes old log-probabilities from its own forward, since its policy is the old "
-        "one; always: a separate forward for every rollout, as built-in losses do (default: auto)",
+        "number that packs nearly as well as no limit and fits in memory; 0: none, always score first without "
+        "gradient (default: auto)",
     )
 
 
 def _depth(text: str) -> str:
-    if text != "auto" and not (text.isdecimal() and int(text) > 0):
-        raise argparse.ArgumentTypeError(f"{text!r}: give auto, or a number of micro-batches of 1 or more")
+    if text != "auto" and not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r}: give auto, or a number of micro-batches of 0 or more")
     return text
 
 
@@ -133,7 +120,7 @@ def _add_labels(group: argparse._ArgumentGroup) -> None:
         type=float,
         metavar="FLOAT",
         help="ignore a rollout whose mean |log pi - log pi of vLLM| exceeds this, in nats a token. Needs a forward "
-        "for every rollout's old log-probabilities, as --algo.real.old_log_probs always (default: none)",
+        "for every rollout's old log-probabilities (default: none)",
     )
     group.add_argument(
         "--algo.real.label_threshold",
@@ -239,12 +226,6 @@ def _add_head(group: argparse._ArgumentGroup) -> None:
         action="store_true",
         help="policy and reference: compute a prompt once for all its answers in a micro-batch; for prompts "
         "that are longer than their answers, with --ds.logit_free and the attention of sdpa or eager (default: off)",
-    )
-    group.add_argument(
-        "--ds.head_dtype",
-        choices=["fp32", "model"],
-        help="with --ds.logit_free: logits in fp32, or rounded to the model's format as its own head and vLLM do, "
-        "which is closer to the sampler (default: model)",
     )
 
 

@@ -46,8 +46,6 @@ def run_problems(args: SimpleNamespace) -> Iterator[str]:
         )
     if ds.logit_free and ds.tensor_parallel_size > 1:
         yield "--ds.logit_free needs the head in one piece. Use --ds.tensor_parallel_size 1, or leave it out"
-    if ds.head_dtype and not ds.logit_free:
-        yield f"--ds.head_dtype {ds.head_dtype} is read by --ds.logit_free only. Add it, or leave --ds.head_dtype out"
     if ds.share_prompts and (ds.packing_samples or not ds.logit_free):
         yield "--ds.share_prompts needs --ds.logit_free, and no --ds.packing_samples. Add the one, leave the other out"
     if ds.share_prompts and args.data.max_images_per_prompt > 0:

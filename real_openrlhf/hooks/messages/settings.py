@@ -40,7 +40,7 @@ def reads_old(args: SimpleNamespace, settings: ObjectiveSettings | None) -> bool
     if settings is None:
         return True
     real, kl = args.algo.real, args.algo.kl
-    asked = real.old_log_probs == "always" or real.kl_old_coef or real.mismatch_limit is not None
+    asked = real.kl_old_coef or real.mismatch_limit is not None
     return bool(asked or (kl.use_loss and kl.init_coef > 0) or not against_sampler(settings.score))
 
 

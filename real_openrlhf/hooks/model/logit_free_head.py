@@ -31,7 +31,7 @@ def attach(actor: Any, strategy) -> None:
     if problems := [*unfit_models.problems(way, text_config(model), type(model))]:
         raise UserError(*problems)
     if settings.logit_free:
-        actor.logit_free = LogitFreeHead(actor.model, actor.temperature, settings.head_dtype != "fp32", strategy.print)
+        actor.logit_free = LogitFreeHead(actor.model, actor.temperature, rounded=True, say=strategy.print)
         actor.logit_free.shares_prompts = settings.share_prompts
         actor.logit_free.trains_entropy = bool(strategy.args.actor.entropy_coef)
 

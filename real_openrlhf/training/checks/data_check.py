@@ -1,29 +1,30 @@
 """Checks each row of a run's data files for faults that would crash it after minutes, or spoil it silently."""
 
+import io
 import json
+import os
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from real_openrlhf.base.errors import UserError, first_line, last_line
+from real_openrlhf.base.errors import UserError, last_line
 from real_openrlhf.base.files import parsed
 from real_openrlhf.base.parsing import did_you_mean
-from real_openrlhf.data.problems import GOLD_COLUMNS, PROBLEM_COLUMNS
+from real_openrlhf.data.problems import GOLD_COLUMNS, PROBLEM_COLUMNS, without_verdict
 from real_openrlhf.data.sources import is_hub_id
 from real_openrlhf.recipes.plan import AGENT, REWARD, USER, Plan, used_rows
 from real_openrlhf.recipes.recipes import TRAINING_ROWS
-from real_openrlhf.training.checks import hub_data
 from real_openrlhf.training.checks.findings import Note
 from real_openrlhf.training.run_inputs import VALIDATION
 from real_openrlhf.training.tasks.tasks import TASKS
 
 LINES, TABLES = (".jsonl", ".json"), (".csv", ".arrow")  # OpenRLHF reads all; the rows of TABLES are not checked here
-KINDS = {str: "text", bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "an object"}
+KINDS = {bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "an object"}
 HUGE = 500  # bytes; no token is longer. A prompt of more than HUGE bytes per allowed token is refused uncounted
 DETAILS = re.compile(r"\d+|'[^']*'|\([^)]*\)")  # in which two faults of one kind differ
+COUNTED = re.compile(r"in row (\d+)")  # by pyarrow, from 0
 TRIED = 3  # labels that this package's own reward functions are tried on
 MOST = 6  # kinds of faults of a file that are printed
 
@@ -37,7 +38,7 @@ def check(plan: Plan, flag: str, elsewhere: bool) -> Iterator[str]:
             if path.is_dir():
                 yield _folder(path, flag, checked)
             elif is_hub_id(name) and not path.exists():
-                yield from hub_data.check(name, flag, elsewhere)
+                yield from _of_the_hub(name, flag, elsewhere)
             elif not path.is_file():
                 yield f"{flag} {name} does not exist. {did_you_mean(path.stem, [*TASKS, *TRAINING_ROWS])}{EXISTING}"
             elif checked:
@@ -66,6 +67,38 @@ def _folder(path: Path, flag: str, checked: bool) -> str:
     return Note(f"{flag} {path} is a folder: its rows were not checked")
 
 
+def _of_the_hub(name: str, flag: str, elsewhere: bool) -> Iterator[str]:
+    """Ask the hub whether it has the set. Its rows are not read: that would be the download."""
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
+
+    repo = name.partition("@")[0]
+    prepare = f"`real-openrlhf data {repo} --out FILE.jsonl` writes a file that is checked"
+    try:
+        HfApi().dataset_info(repo, timeout=10)
+    except GatedRepoError:
+        yield f"{flag} {name} needs a login. Run `hf auth login` with an account that may read it."
+    except RepositoryNotFoundError:
+        yield f"{flag} {name} is neither a file here nor a data set of the hub. Check the name."
+    except Exception as error:  # the hub's client raises a dozen unrelated types for one missing network
+        said = f"{flag} {name} is no file here, and the hub cannot be asked about it ({last_line(error)})"
+        if elsewhere:
+            yield Note(f"{said}: its existence was not checked")
+        elif not _cached(repo):
+            yield f"{said}. Check the network, or name a file."
+    yield Note(
+        f"{flag} {name} comes from the hub and its rows were not checked; a set of several configurations needs the "
+        f"folder of one, as {repo}@main. {prepare}"
+    )
+
+
+def _cached(repo: str) -> bool:
+    """Whether `datasets` has made the set before."""
+    from datasets.config import HF_DATASETS_CACHE
+
+    return os.path.isdir(os.path.join(HF_DATASETS_CACHE, repo.replace("/", "___")))
+
+
 COLUMNS = {"--data.input_key": "prompt", "--data.label_key": "label"}  # of a file that this package makes
 OTHER_FILE = (
     "This file is the recipe's: give --eval.dataset FILE with the columns of your --data, or --no-eval.dataset for a "
@@ -73,36 +106,18 @@ OTHER_FILE = (
 )
 
 
-class Faults:
-    """The faults of one file: the first of each kind, and the number of others of its kind."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.first: dict[str, str] = {}
-        self.counts: Counter[str] = Counter()
-
-    def add(self, where: str, fault: str) -> None:
-        kind = DETAILS.sub("", fault)
-        self.first.setdefault(kind, f"{self.name}, {where} {fault}")
-        self.counts[kind] += 1
-
-    def __iter__(self) -> Iterator[str]:
-        for kind, line in [*self.first.items()][:MOST]:
-            more = self.counts[kind] - 1
-            yield line + f" ({more} more like it)" * bool(more)
-
-
 def _check_file(path: Path, flag: str, plan: Plan) -> Iterator[str]:
-    rows, faults = Rows(plan, flag), Faults(f"{flag} {path}")
+    rows, faults = Rows(plan, flag), dict[str, list[str]]()
     try:
-        for where, row in _rows_of(path, faults, {*rows.columns.values()}):
-            for fault in rows.faults(where, row):
-                faults.add(where, fault)
+        for row in _rows_of(path, {*rows.columns.values()}):
+            for fault in rows.faults(row):
+                faults.setdefault(DETAILS.sub("", fault), []).append(f"{flag} {path}, row {rows.count} {fault}")
     except UserError as wrong:
         yield from (f"{flag} {path} {line}" for line in wrong.problems)
         return
-    yield from faults
-    if faults.first:
+    for first, *others in [*faults.values()][:MOST]:
+        yield first + f" ({len(others)} more like it)" * bool(others)
+    if faults:
         return
     if not rows.count:
         yield f"{flag} {path} is empty. Prepare it again: `real-openrlhf data --help`."
@@ -123,9 +138,7 @@ def _try_reward(path: Path, flag: str, plan: Plan, labels: list[str]) -> Iterato
     setting = plan.flags.get(flag)
     if setting is None or setting.origin != USER or AGENT in plan.flags or not labels:
         return
-    from real_openrlhf.data import expected_answers  # the verifier takes a quarter of a second
-
-    silent = expected_answers.without_verdict(Path(plan.text(REWARD)), labels)
+    silent = without_verdict(Path(plan.text(REWARD)), labels)
     if silent:
         said = (
             f"{flag} {path}: {plan.text(REWARD)} gives no verdict on the expected answers of {len(silent)} of the "
@@ -135,51 +148,36 @@ def _try_reward(path: Path, flag: str, plan: Plan, labels: list[str]) -> Iterato
         yield said if len(silent) == len(labels) else Note(said)
 
 
-def _rows_of(path: Path, faults: Faults, columns: set[str]) -> Iterator[tuple[str, dict]]:
-    """(`line 3`, row) of each readable row; faults of the others are added."""
-    if path.suffix == ".parquet":
-        yield from _parquet_rows(path, columns)
-        return
-    with path.open("rb") as lines:
-        start = lines.read(1)
-        lines.seek(0)
-        if start == b"[" and path.suffix == ".json":
-            yield from ((f"row {number}", row) for number, row in _json_list(lines.read(), faults))
-            return
-        for number, line in enumerate(lines, start=1):
-            try:
-                yield f"line {number}", _row(line)
-            except UserError as wrong:
-                faults.add(f"line {number}", str(wrong))
-
-
-def _json_list(content: bytes, faults: Faults) -> Iterator[tuple[int, dict]]:
-    try:
-        rows = parsed(content.decode(), object_pairs_hook=_once, parse_constant=_no_number)
-    except ValueError as error:
-        raise UserError(f"is not JSON ({_reason(error)}). Write a list of objects, or one object a line.") from None
-    for number, row in enumerate(rows, start=1):
-        if isinstance(row, dict):
-            yield number, row
-        else:
-            faults.add(f"row {number}", "is not a JSON object. Write objects with columns.")
-
-
-def _parquet_rows(path: Path, columns: set[str]) -> Iterator[tuple[str, dict]]:
+def _rows_of(path: Path, columns: set[str]) -> Iterator[dict]:
+    """The rows as OpenRLHF's reader makes them; a UserError if it cannot read the file."""
     import pyarrow
+    import pyarrow.json
     import pyarrow.parquet
 
+    kind, again = "JSON", "Write one object a line, with one kind of value in each column."
     try:
-        file = pyarrow.parquet.ParquetFile(path)
-        names = [*file.schema_arrow.names]
-        there = [name for name in names if name in columns] or names
-        number = 0
-        for batch in file.iter_batches(columns=there):
-            for row in batch.to_pylist():
-                number += 1
-                yield f"row {number}", {**dict.fromkeys(names), **row}
-    except pyarrow.ArrowException as error:
-        raise UserError(f"is not a parquet file ({first_line(error)}). Download it again.") from None
+        if path.suffix == ".parquet":
+            kind, again = "a parquet file", "Download it again."
+            file = pyarrow.parquet.ParquetFile(path)
+            names = [*file.schema_arrow.names]
+            batches = file.iter_batches(columns=[name for name in names if name in columns] or names)
+        else:
+            content = path.read_bytes()
+            content.decode()
+            if path.suffix == ".json" and content[:1] == b"[":
+                content = b"\n".join(json.dumps(one).encode() for one in parsed(content))
+            whole = pyarrow.json.ReadOptions(block_size=len(content) + 1)  # else rows are counted anew in each block
+            table = pyarrow.json.read_json(io.BytesIO(content), whole) if content.strip() else pyarrow.table({})
+            names, batches = table.column_names, iter(table.to_batches(max_chunksize=1000))
+        for batch in batches:
+            yield from ({**dict.fromkeys(names), **row} for row in batch.to_pylist())
+    except UnicodeDecodeError as error:
+        before = content[: error.start]
+        where = f"line {before.count(10) + 1}, byte {error.start - before.rfind(10)}"
+        raise UserError(f"is not UTF-8 ({where}). Save the file as UTF-8.") from None
+    except (pyarrow.ArrowException, ValueError, OverflowError) as error:
+        said = COUNTED.sub(lambda found: f"in row {int(found[1]) + 1}", last_line(error))
+        raise UserError(f"is not {kind} that OpenRLHF reads ({said}). {again}") from None
 
 
 class PromptLengths:
@@ -235,20 +233,10 @@ class Rows:
         self.count = self.unlabelled = 0
         self.prompts: set[int] = set()
         self.labels: list[str] = []  # the first ones
-        self.kinds: dict[str, tuple[str, str]] = {}  # column -> (kind of value, its first row)
 
-    def faults(self, where: str, row: dict) -> Iterator[str]:
+    def faults(self, row: dict) -> Iterator[str]:
         self.count += 1
         yield from self.lacking(row)
-        for column, value in row.items():
-            if value is None:
-                continue
-            kind, first = self.kinds.setdefault(column, (KINDS.get(type(value), "another kind of value"), where))
-            if kind != KINDS.get(type(value), kind):  # OpenRLHF's reader makes a table of the file
-                yield (
-                    f"has {KINDS[type(value)]} in column {column!r}, {first} has {kind}. A column must hold one "
-                    "kind of value."
-                )
         column = self.columns["--data.input_key"]
         if column not in row:
             column = next(self._near("--data.input_key", row), column)
@@ -283,51 +271,13 @@ class Rows:
                 return
             content = message.get("content")
             if not isinstance(content, str) or not content:
-                what = "nothing" if content in (None, "") else KINDS[type(content)]
+                what = "nothing" if content in (None, "") else KINDS.get(type(content), "a date")
                 yield f"has {what} for a prompt in column {column!r}. A prompt is a text, and not empty."
                 return
             texts.append(content)
         if fault := self.lengths.fault(texts):
             yield fault
         self.prompts.add(hash("\0".join(texts)))
-
-
-def _row(line: bytes) -> dict:
-    """One line as an object. Refuses lines that Python's parser accepts and OpenRLHF's reader does not."""
-    if line.startswith(b"\xef\xbb\xbf"):
-        raise UserError("begins with a byte order mark. Save the file as UTF-8 without one.")
-    try:
-        text = line.decode()
-    except UnicodeDecodeError as error:
-        raise UserError(f"is not UTF-8 (byte {error.start + 1}). Save the file as UTF-8.") from None
-    try:
-        row = parsed(text.rstrip("\n"), object_pairs_hook=_once, parse_constant=_no_number)
-        json.dumps(row, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        raise UserError(r"has half a character (\ud800 to \udfff alone). Write whole characters.") from None
-    except ValueError as error:
-        raise UserError(f"is not JSON ({_reason(error)}). Write one JSON object a line.") from None
-    if not isinstance(row, dict):
-        raise UserError("is not a JSON object. Write one object with columns a line.")
-    return row
-
-
-def _reason(error: ValueError) -> str:
-    """The parser's words; its line number is of the text that it was given, here one line."""
-    if isinstance(error, json.JSONDecodeError) and "\n" not in error.doc.strip():
-        return f"{error.msg[0].lower()}{error.msg[1:].removesuffix(' at')} at character {error.pos + 1}"
-    return last_line(error)
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict:
-    row = dict(pairs)
-    if len(row) < len(pairs):
-        raise UserError("has a column twice. Leave one of them out.")
-    return row
-
-
-def _no_number(name: str) -> None:
-    raise UserError(f"has {name}, which JSON does not know. Write null, or a number.")
 
 
 def step_problems(plan: Plan, rows: int) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Needs of a run, before you rent GPUs: memory of GPUs and machines, tokens per step, disk for checkpoints.
+"""Needs of a run, before you rent GPUs: memory of each GPU, disk for checkpoints; and token budgets that fill a GPU.
 
 Standard library only. The sums are over known tensors, and round up where the allocator decides. CUDA, NCCL and
 fragmentation have a line of their own. Nobody has compared the sums with a GPU yet.
@@ -6,19 +6,17 @@ fragmentation have a line of their own. Nobody has compared the sums with a GPU 
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from real_openrlhf.algorithm import graph_memory
 from real_openrlhf.algorithm.graph_memory import LOGITS_AT_ONCE_ON_GPU, RUNTIME_BYTES, resident_bytes
-from real_openrlhf.recipes.plan import Plan
+from real_openrlhf.recipes.plan import DERIVED, Plan, Setting
 from real_openrlhf.training.checks.findings import Line, Note
 
 GB = 1e9
 TRAINING, GENERATION = "training", "generation"
 RUNTIME_GB = {TRAINING: RUNTIME_BYTES / GB, GENERATION: 3.0}  # vLLM counts its own within its share
-PROCESS_GB = 4.0  # of a policy's or an engine's process: libraries, CUDA's own tables, Ray's store
 BLOCK_BYTES = 14  # per logit: bf16 and fp32 of this block, fp32 of the block before, and the exponentials
-SUB_GROUP = 1_000_000_000  # parameters of a rank that DeepSpeed keeps in one buffer under ZeRO-3, at most
 TRAIN, ROLLOUT = "train", "rollout"
 ACTIVATIONS = "activations at their largest"
 
@@ -50,17 +48,11 @@ class Shape:
         return self.vocabulary * self.hidden
 
     @property
-    def matrices(self) -> list[int]:
-        """Parameters of each weight as vLLM joins them: q k v, attention's output, gate and up, down; embeddings."""
-        attention = [self.hidden * (self.attention_width + 2 * self.kv_width), self.attention_width * self.hidden]
-        mlp = [2 * self.hidden * self.intermediate, self.hidden * self.intermediate]
-        return self.layers * (attention + mlp) + [self.head] * (1 if self.tied else 2)
-
-    @property
     def parameters(self) -> int:
+        attention = self.hidden * 2 * (self.attention_width + self.kv_width)
         bias = self.attention_width + 2 * self.kv_width if self.attention_bias else 0
-        norms = 2 * self.hidden
-        return sum(self.matrices) + self.layers * (bias + norms) + self.hidden
+        layer = attention + 3 * self.hidden * self.intermediate + bias + 2 * self.hidden  # with two norms
+        return self.layers * layer + self.head * (1 if self.tied else 2) + self.hidden
 
     def adapter_parameters(self, rank: int) -> int:
         """LoRA on every linear layer but the head: rank x (inputs + outputs)."""
@@ -232,42 +224,8 @@ def disk(shape: Shape, plan: Plan) -> dict[str, float]:
     return sizes
 
 
-def pinned(size: float) -> int:
-    """Bytes that PyTorch takes for a pinned block of this size: a power of two (CachingHostAllocator.h)."""
-    return 1 << max(math.ceil(size) - 1, 0).bit_length()
-
-
-def policy_bytes(shape: Shape, plan: Plan) -> float:
-    """A sleeping rank's fp32 weights and two moments, and its gradients."""
-    held = trained_parameters(shape, plan) / plan.ranks
-    largest = SUB_GROUP if plan.args.ds.zero_stage >= 3 else held
-    groups = [min(largest, held - largest * index) for index in range(math.ceil(held / largest))]
-    return 3 * sum(pinned(4 * group) for group in groups) + pinned(gradient_bytes(plan) * held)
-
-
-def host_memory(shape: Shape, plan: Plan) -> dict[str, float]:
-    """Bytes of host memory on each machine, while everything that can sleep sleeps."""
-    nodes, gpus = plan.nodes, plan.ranks
-    engines, tensor_parallel = plan.args.vllm.num_engines or 0, plan.args.vllm.tensor_parallel_size
-    memory = {"processes, a guess": (gpus + engines * tensor_parallel) * PROCESS_GB * GB / nodes}
-    if plan.args.vllm.enable_sleep:
-        # each weight is a block of its own on each of an engine's GPUs; norms and biases are left out
-        blocks = sum(pinned(2 * size / tensor_parallel) for size in shape.matrices)
-        memory["weights of sleeping vLLM engines, pinned"] = tensor_parallel * blocks * engines / nodes
-    if plan.args.ds.adam_offload:
-        memory["Adam and gradients in fp32"] = 16 * trained_parameters(shape, plan) / nodes
-    elif plan.args.ds.enable_sleep:
-        memory["the sleeping policy's Adam and gradients, pinned"] = policy_bytes(shape, plan) * gpus / nodes
-    if offloads_reference(plan):
-        shards = sum(pinned(2 * size / gpus) for size in shape.matrices)
-        memory["reference model (bf16), pinned"] = shards * gpus / nodes
-    return memory
-
-
-def check(
-    shape: Shape, plan: Plan, gpu_gb: float, measured: bool, host_bytes: float | None, on_cpu: bool = False
-) -> Iterator[str]:
-    """Lines, and notes on what may not fit. `measured`: `gpu_gb` was read. `host_bytes`: None if unknown."""
+def check(shape: Shape, plan: Plan, gpu_gb: float, measured: bool, on_cpu: bool = False) -> Iterator[str]:
+    """Lines, and notes on what may not fit. `measured`: `gpu_gb` was read."""
     training, generation = training_memory(shape, plan, gpu_gb * GB), generation_memory(shape, plan, gpu_gb * GB)
     if plan.colocated and not plan.args.vllm.enable_sleep:
         training |= {name: size for name, size in generation.items() if name.startswith("vLLM")}
@@ -278,9 +236,6 @@ def check(
         total = sum(memory.values()) / GB + RUNTIME_GB[phase]
         yield from sized(f"memory per GPU, {phase}: {total:.1f} GB (upper estimate)", memory)
         yield Line(f"    {RUNTIME_GB[phase]:6.1f}  CUDA, NCCL, fragmentation")
-        if phase == TRAINING:
-            others = {name: size for name, size in moments(shape, plan).items() if name not in memory}
-            yield from sized("    at other moments of a step, in place of the largest:", others)
         if total > gpu_gb:
             kind = "these GPUs have" if measured else "is assumed for each GPU"
             yield Note(
@@ -293,17 +248,51 @@ def check(
     yield Line(f"per step: {rollouts(plan):,} rollouts, at most {most:,} generated tokens, {updates} updates")
     sizes = disk(shape, plan)
     yield from sized(f"disk in the run folder: {sum(sizes.values()) / GB:.1f} GB", sizes)
-    memory = host_memory(shape, plan)
-    total = sum(memory.values())
-    yield from sized(f"host memory, a machine: {total / GB:.0f} GB", memory)
-    if host_bytes is not None and total > host_bytes:
-        yield Note(
-            f"the run may need {total / GB:.0f} GB of host memory, this machine has {host_bytes / GB:.0f} GB: leave "
-            "out --vllm.enable_sleep or --ds.enable_sleep where the GPUs have room, or take more machines"
-        )
 
 
 def sized(title: str, sizes: Mapping[str, float]) -> Iterator[Line]:
     yield Line(title)
     for name, size in sizes.items():
         yield Line(f"    {size / GB:6.1f}  {name}")
+
+
+# Token budgets that fill a GPU: the largest micro-batches whose estimated memory stays within a share of it
+
+SHARE = 0.85  # of a GPU; the rest is for errors of the estimate, which nobody has compared with a GPU yet
+# Of a wave: with 55,296 tokens on eight ranks it costs no micro-batch, with 73,728 on one 2.6 % (packing.py)
+DEPTH = "2"
+LARGEST = 2**31  # numbers of a tensor, from which on kernels take slower ways
+TRAIN_TOKENS, ROLLOUT_TOKENS = "--train.max_tokens_per_gpu", "--rollout.max_tokens_per_gpu"
+WAVE_DEPTH = "--algo.real.wave_depth"
+
+
+def filling(shape: Shape, plan: Plan, gpu_bytes: float, share: float = SHARE) -> dict[str, str]:
+    """{flag: value} of budgets in multiples of the longest sample; empty if none fits, or budgets are not read."""
+    longest, ranks = plan.args.data.max_len, plan.ranks
+    if not plan.args.train.dynamic_batch_enable or not longest:
+        return {}
+    depth = {WAVE_DEPTH: DEPTH} if plan.in_waves and not step_wide(plan) and WAVE_DEPTH not in plan.flags else {}
+
+    def fits(train: int, rollout: int) -> bool:
+        flags = {**depth, **_tokens(train * longest, rollout * longest)}
+        given = plan.flags | {flag: Setting.of(DERIVED, value) for flag, value in flags.items()}
+        memory = training_memory(shape, replace(plan, flags=given), gpu_bytes)
+        return sum(memory.values()) + RUNTIME_GB[TRAINING] * GB <= share * gpu_bytes
+
+    widest = max(shape.intermediate, shape.hidden)
+    most = min(-(-plan.args.train.batch_size // ranks), (LARGEST - 1) // (longest * widest))
+    train = next((count for count in range(most, 0, -1) if fits(count, 1)), 0)
+    rollout = next((count for count in range(2 * train, 0, -1) if fits(train, count)), 0)
+    return {**_tokens(train * longest, rollout * longest), **depth} if train else {}
+
+
+def _tokens(train: int, rollout: int) -> dict[str, str]:
+    return {TRAIN_TOKENS: str(train), ROLLOUT_TOKENS: str(rollout)}
+
+
+def fill_line(shape: Shape, plan: Plan, gpu_gb: float) -> Iterator[str]:
+    """What --fill would change."""
+    flags = filling(shape, plan, gpu_gb * GB)
+    if flags and (tokens := int(flags[TRAIN_TOKENS])) > plan.number(TRAIN_TOKENS):
+        deep = f", waves {flags[WAVE_DEPTH]} deep" if WAVE_DEPTH in flags else ""
+        yield Line(f"--fill uses {SHARE:.0%} of {gpu_gb:.0f} GB: micro-batches of {tokens:,} tokens{deep}")

@@ -19,7 +19,7 @@ from real_openrlhf.base.secrets import BY_VARIABLE, KEY_VARIABLE, REWARD, URL_VA
 from real_openrlhf.machine import nvidia
 from real_openrlhf.machine.probe import ProbeFailed
 from real_openrlhf.recipes.plan import Plan
-from real_openrlhf.training.checks.findings import Line, Note
+from real_openrlhf.training.checks.findings import Note
 
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 SHARED = "shared"  # the third word of `main`
@@ -45,24 +45,6 @@ def secret_problems(plan: Plan, secrets: Mapping[str, str], cluster: str | None,
             f"{REWARD}: user and password of a URL do not travel with a job. Name a URL without, or set RAY_ADDRESS "
             "to HEAD:6379."
         )
-
-
-def kernels(plan: Plan, on_cpu: bool) -> Iterator[str]:
-    """Attention and optimizer, and whether a compiler must build them first."""
-    name = plan.text(ATTENTION)
-    about = {
-        "flash_attention_torch": "PyTorch's own kernels",
-        "eager": "plain tensor operations of transformers",
-        "sdpa": "PyTorch's scaled_dot_product_attention",
-    }
-    if (chosen := plan.text("--actor.optim") or "adam") != "adam":
-        optimizer = f"DeepSpeed's {chosen}"
-    elif OFFLOAD in plan.flags:
-        optimizer = f"DeepSpeed's Adam on the CPU ({OFFLOAD}), which g++ compiles at the first start"
-    else:
-        optimizer = "PyTorch's AdamW" + ", fused" * (not on_cpu)
-    yield Line(f"attention: {name}, {about.get(name, f'of the package {PACKAGES.get(name, name)}')}")
-    yield Line(f"optimizer: {optimizer}")
 
 
 def kernel_problems(plan: Plan) -> Iterator[str]:

@@ -9,7 +9,6 @@ from real_openrlhf.base import ownership, whole_folders
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.lines import short_path
 from real_openrlhf.base.reward_variables import GRADERS
-from real_openrlhf.machine.doctor import within_container
 from real_openrlhf.patching import assert_applied
 from real_openrlhf.recipes import openrlhf_parser
 from real_openrlhf.recipes.plan import USER, changed_flags
@@ -23,7 +22,6 @@ from real_openrlhf.training.checks import (
     model_check,
     preflight,
     reward_check,
-    token_budgets,
 )
 from real_openrlhf.training.checks.findings import Findings, Note
 from real_openrlhf.training.launch.place import Place
@@ -49,7 +47,6 @@ def found(request: Request, place: Place) -> Findings:
     findings.add(() if place.on_cpu or not local else preflight.allocator_notes())
     findings.add(preflight.secret_problems(plan, request.secrets, place.address, place.job_address))
     findings.add(_working_dir(args.working_dir, place))
-    findings.add(preflight.kernels(plan, place.on_cpu))
     unusable = [*preflight.folder_problems(args.runs_dir)]
     findings.add(unusable)
     if local and not unusable:
@@ -149,13 +146,10 @@ def _size(request: Request, place: Place, findings: Findings) -> None:
                 f"no estimate of memory and disk: the shape of {short_path(model)} is not known here"
             )
         return
-    measured = place.gpu_gb is not None
-    machine = float(within_container(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")))
-    host = machine if measured and not place.address else None
     gpu_gb = place.gpu_gb or request.recipe.gpu_gb
-    findings.add(memory_estimate.check(shape, plan, gpu_gb, measured, host, place.on_cpu))
+    findings.add(memory_estimate.check(shape, plan, gpu_gb, place.gpu_gb is not None, place.on_cpu))
     if not (place.on_cpu or request.args.fill):
-        findings.add(token_budgets.line(shape, plan, gpu_gb))
+        findings.add(memory_estimate.fill_line(shape, plan, gpu_gb))
     findings.lines.append("")
     existing = preflight.existing(request.args.runs_dir)
     free, size = shutil.disk_usage(existing).free, sum(memory_estimate.disk(shape, plan).values())

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from real_openrlhf.base.reward_variables import reward_variables
 from real_openrlhf.hooks.engine import engine_process
-from real_openrlhf.machine import home, nvidia
+from real_openrlhf.machine import nvidia, probe
 from real_openrlhf.recipes.plan import Plan, Recipe
 from real_openrlhf.training import run_inputs
 from real_openrlhf.training.checks import memory_estimate, preflight
@@ -68,7 +68,7 @@ COMPUTED = {
     "REAL_REPEATABLE_ENGINE": "seeded samples do not depend on other requests",
     "HF_HUB_OFFLINE": "the model is in a folder",
     **dict.fromkeys(nvidia.ALLOCATOR, f"yours without {nvidia.EXPANDABLE}"),
-    **dict.fromkeys(home.CACHES, "the home folder cannot be written"),
+    **dict.fromkeys(probe.CACHES, "the home folder cannot be written"),
 }
 TABLES = (CPU_ENVIRONMENT, NO_GPU, LOOPBACK, ON_GPUS)
 WHY = COMPUTED | {name: why for table in TABLES for name, (_, why) in table.items()}
@@ -108,17 +108,6 @@ class Place:
             return f"the Ray cluster {self.address} (RAY_ADDRESS)"
         return "this machine, on CPU with logical GPUs" if self.on_cpu else f"this machine, {self.gpus_here} GPUs"
 
-    def threads(self, plan: Plan) -> str:
-        """The threads of each process, and the reason, for a dry run."""
-        if own := os.environ.get(THREADS):
-            return f"{own} a process, by your {THREADS}"
-        if not self.on_cpu and preflight.OFFLOAD not in plan.flags:
-            return "1 a process, which Ray sets"
-        if self.address:
-            return f"1 a process, which Ray sets: before `ray start` set {THREADS} to cores / ranks of a node"
-        count, why = thread_choice(plan) if self.on_cpu else offload_threads(plan)
-        return f"{count} a process: {why}"
-
     def command(self, words: list[str], job: str = "NAME", python: str = sys.executable) -> list[str]:
         """The command to start on this machine, so that `python WORDS` runs here or as a job of the cluster."""
         if not self.job_address:
@@ -133,7 +122,7 @@ class Place:
         """All variables of the run's processes. The user's own values win over ours."""
         ours = {}
         if self.on_cpu:
-            ours = _values(CPU_ENVIRONMENT) | {THREADS: str(thread_choice(plan)[0])}
+            ours = _values(CPU_ENVIRONMENT) | {THREADS: str(thread_choice(plan))}
             if "--rollout.seeded" in plan.flags:
                 ours["REAL_REPEATABLE_ENGINE"] = "1"
             if Path(plan.text("--actor.model_name_or_path")).is_dir():
@@ -144,8 +133,9 @@ class Place:
                 # DeepSpeed's offloaded Adam is compiled there. One folder a machine: drop_stale_locks sees no other's.
                 ours["TORCH_EXTENSIONS_DIR"] = str(EXTENSIONS / platform.node())
             if preflight.OFFLOAD in plan.flags:
-                ours[THREADS] = str(offload_threads(plan)[0])
-        environment = {**home.elsewhere(cache_folder()), **ours, **os.environ}
+                # DeepSpeed's Adam is a loop over threads: Ray would give each rank one
+                ours[THREADS] = str(threads_each(plan.ranks // plan.nodes))
+        environment = {**probe.caches_elsewhere(cache_folder()), **ours, **os.environ}
         for name, rest in nvidia.expandable_segments({} if self.on_cpu else environment).items():
             environment.pop(name)
             environment |= {name: rest} if rest else {}
@@ -240,24 +230,13 @@ def threads_each(at_once: int) -> int:
     return max(len(os.sched_getaffinity(0)) // max(at_once, 1), 1)
 
 
-def offload_threads(plan: Plan) -> tuple[int, str]:
-    """As `thread_choice`, for DeepSpeed's Adam on the CPU, a loop over threads: Ray would give each rank one."""
-    ranks = plan.ranks // plan.nodes
-    return threads_each(ranks), f"{len(os.sched_getaffinity(0))} cores; {ranks} ranks run DeepSpeed's Adam at once"
-
-
-def thread_choice(plan: Plan) -> tuple[int, str]:
-    """(threads of each process, why). The user's OMP_NUM_THREADS wins."""
+def thread_choice(plan: Plan) -> int:
+    """Threads of each process on CPU. The user's OMP_NUM_THREADS wins."""
     ranks, size = plan.ranks, parameters(plan.text("--actor.model_name_or_path"))
     engines = plan.number("--vllm.num_engines") * plan.number("--vllm.tensor_parallel_size")
     if size is not None and size < SMALL:
-        millions = f"{size / 1e6:.1f} M parameters: under {SMALL / 1e6:.0f} M"
-        return 1, f"the model has {millions} a second thread gains little"
-    if "--train.async_enable" in plan.flags:
-        at_once, why = ranks + engines, f"{engines} engines generate while {ranks} ranks train"
-    else:
-        at_once, why = max(ranks, engines), f"generation ({engines} engines) and training ({ranks} ranks) take turns"
-    return threads_each(at_once), f"{len(os.sched_getaffinity(0))} cores; {why}"
+        return 1
+    return threads_each(ranks + engines if "--train.async_enable" in plan.flags else max(ranks, engines))
 
 
 def parameters(model: str) -> int | None:
@@ -269,30 +248,9 @@ def parameters(model: str) -> int | None:
     return shape.parameters if shape else None
 
 
-def process_table(plan: Plan, place: Place) -> list[str]:
-    """A run's processes and their variables, for a dry run. Each is the title of a Ray actor, or a description."""
-    ranks, on_gpu = str(plan.ranks), "CPU" if place.on_cpu else "a GPU"
-    engines, width = plan.number("--vllm.num_engines"), plan.number("--vllm.tensor_parallel_size")
-    shared = on_gpu if place.on_cpu or not plan.colocated else "the policy's GPU"
-    memory = f"{memory_estimate.PROCESS_GB:g} GB"
-    rows = [
-        ("process", "number", "device", "cores", "memory", ""),
-        ("driver", "1", "none", "-", memory, "starts Ray and the actors"),
-        ("PPOTrainer", "1", "none", "1", memory, "controller: plans steps, labels, writes the log"),
-        ("PolicyModelActor", ranks, on_gpu, "1", memory, "a rank of the policy"),
-    ]
-    if plan.needs_reference:
-        rows.append(("ReferenceModelActor", ranks, shared, "1", memory, "a rank of the reference model"))
-    engine_gpus = shared if width == 1 else f"{width} GPUs"
-    does = "vLLM engine, calls the reward function"
-    rows.append(("RolloutRayActor", str(engines), engine_gpus, "1", memory, does))
-    # two verifiers for each engine: one serves while the other is started again
-    rows.append(("verifier", str(2 * engines), "none", "-", "0.2 GB", "grades one answer at a time"))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    lines.append("cores: as Ray counts them; memory: host memory a process, a guess, without sleeping states")
-    lines.append("variables that are set for them:")
+def variable_table(plan: Plan, place: Place) -> Iterator[str]:
+    """The variables that are set for a run's processes, for a dry run."""
+    yield "variables that are set for its processes:"
     for name, value in place.variables(plan).items():
         short = value if len(value) < 40 else f"{value[:30]}..."
-        lines.append(f"  {name}={short}: {WHY[name]}")
-    return lines
+        yield f"  {name}={short}: {WHY[name]}"

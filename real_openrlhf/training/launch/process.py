@@ -1,16 +1,18 @@
-"""The training process: stale locks before its start, its signals, a stall, its exit code."""
+"""The training process: its scratch folder, stale locks before its start, its signals, a stall, its exit code."""
 
 import contextlib
 import glob
 import os
+import shutil
 import signal
 import subprocess
+import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Protocol
+from typing import Any
 
 from real_openrlhf.base import signals
 from real_openrlhf.base.files import parsed
@@ -69,16 +71,6 @@ def _stamp(path: Path) -> tuple[int, int]:
     return 0, 0
 
 
-class Display(Protocol):
-    """Shows the progress of the process whose output goes to `log`."""
-
-    log: Path
-
-    def update(self) -> None: ...
-
-    def close(self) -> None: ...
-
-
 def drop_stale_locks(folder: Path) -> list[Path]:
     """Remove compiler locks that a killed run left: DeepSpeed would wait for them in the next run.
 
@@ -94,13 +86,13 @@ def drop_stale_locks(folder: Path) -> list[Path]:
 
 
 def supervise(
-    command: list[str], environment: Mapping[str, str], lock: int, progress: Display, watch: Watch | None = None
+    command: list[str], environment: Mapping[str, str], lock: int, progress: Any, watch: Watch | None = None
 ) -> tuple[int, str | None]:
     """Run the command to its end: (exit code, why it failed). A signal is passed on; SIGTERM and SIGKILL follow.
 
     The exit code of a signal has no reason if the child came to its end all the same. The child writes to
-    `progress.log`, and `progress.update` shows how far it is. The child has a session of its own, so each signal
-    reaches it once, through us. It inherits the folder's lock.
+    `progress.log`; `progress` shows how far it is (`update`, `close`). The child has a session of its own, so each
+    signal reaches it once, through us. It inherits the folder's lock.
     """
     caught: list[int] = []
     sent: list[float] = []  # the times of signals to the child
@@ -155,3 +147,54 @@ def _poll(child: subprocess.Popen, seconds: float = 0.5) -> int | None:
         return child.wait(seconds)
     except subprocess.TimeoutExpired:
         return None
+
+
+LONGEST = 34  # characters of the folder: Ray's names below it take 73, and a socket's path has 107 at most
+SECONDS = 3.0  # for processes that still write
+
+
+def end_ray(folder: str) -> None:
+    """End Ray's agents: after the run's end they would try for a minute to reach a cluster that is gone.
+
+    Again until none is found: one that is just starting has no words yet, or starts another.
+    """
+    mark, deadline, found = f"RAY_TMPDIR={folder}".encode(), time.monotonic() + SECONDS, True
+    while found and time.monotonic() < deadline:
+        found = False
+        for process in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                words = (process / "cmdline").read_bytes()
+                if (words.startswith(b"ray::") or b"/ray/" in words) and mark in (process / "environ").read_bytes():
+                    os.kill(int(process.name), signal.SIGKILL)
+                    found = True
+        time.sleep(0.1 * found)
+
+
+@dataclass
+class Scratch:
+    """A folder for the sockets and logs of Ray and vLLM in one run on this machine; it goes after a clean end."""
+
+    environment: dict[str, str]
+    folder: str | None = None
+    keep: bool = False  # after a failure, for Ray's logs
+
+
+@contextlib.contextmanager
+def scratch(environment: Mapping[str, str]) -> Iterator[Scratch]:
+    base = environment.get("RAY_TMPDIR") or environment.get("TMPDIR") or tempfile.gettempdir()
+    if len(os.fsencode(base)) + len("/real_12345678") > LONGEST or not os.path.isdir(base):
+        yield Scratch(dict(environment))
+        return
+    folder = tempfile.mkdtemp(prefix="real_", dir=base)
+    made = Scratch({**environment, "RAY_TMPDIR": folder, "VLLM_RPC_BASE_PATH": folder}, folder)
+    try:
+        yield made
+    finally:
+        end_ray(folder)
+        made.keep = made.keep and bool(os.listdir(folder))
+        deadline = time.monotonic() + SECONDS
+        while not made.keep and os.path.isdir(folder):
+            shutil.rmtree(folder, ignore_errors=True)
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.1)

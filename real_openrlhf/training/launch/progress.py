@@ -1,13 +1,10 @@
-"""A run on the terminal: one line a step and a bar while it trains, a summary and a picture at its end."""
+"""A run on the terminal: one line a step while it trains, a summary and a picture at its end."""
 
 import contextlib
 import re
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-
-from tqdm import tqdm
 
 from real_openrlhf.base.files import parsed
 from real_openrlhf.machine.engine_reason import MARK
@@ -45,12 +42,10 @@ class Progress:
         self.told = self.seen = False
         self.began = time.monotonic()
         self.offsets = {path: _size(path) for path in (self.path, self.notes)}
-        self.bar = tqdm(total=total_steps, unit="step", disable=not sys.stderr.isatty(), file=sys.stderr, leave=False)
         self.say(f"starting Ray, the vLLM engine and the policy; their output goes to {log}")
 
     def say(self, text: str) -> None:
-        self.bar.write(text, file=sys.stdout)
-        sys.stdout.flush()
+        print(text, flush=True)
 
     def update(self) -> None:
         if not self.seen and time.monotonic() - self.began > QUIET:
@@ -65,7 +60,6 @@ class Progress:
             else:
                 self.say(self.step_line(line))
                 self.say_verdicts(line)
-                self.bar.update(line["step"] - self.bar.n)
 
     def say_verdicts(self, line: dict) -> None:
         """Once, if more than half of a step's answers have no verdict: they train nothing."""
@@ -99,9 +93,7 @@ class Progress:
             parts.append(f"{duration(elapsed / done * (self.total - step))} left")
         return "  ".join(parts)
 
-    def close(self) -> None:
-        self.update()
-        self.bar.close()
+    close = update
 
 
 def rows_in(text: bytes) -> Iterator[dict]:

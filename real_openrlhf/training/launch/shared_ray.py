@@ -24,7 +24,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.training.launch import forked_workers, scratch
+from real_openrlhf.training.launch import forked_workers
+from real_openrlhf.training.launch.process import scratch
 
 MODULE = "real_openrlhf.training.launch.shared_ray"
 START_SECONDS = 300
@@ -35,7 +36,7 @@ END_SECONDS = 6  # for Ray's own clean-up; what is left ends with the session's 
 def opened(path: Path, environment: Mapping[str, str], log: Path) -> Iterator[subprocess.Popen]:
     """A session that listens at `path`; Ray and the engine start with its first training."""
     with contextlib.ExitStack() as stack:
-        own = stack.enter_context(scratch.opened(environment))
+        own = stack.enter_context(scratch(environment))
         python, environment = stack.enter_context(forked_workers.started(own.environment))
         output = stack.enter_context(log.open("a"))
         process = subprocess.Popen(

@@ -1,1 +1,0 @@
-"""The parts of `real_openrlhf.patching`; standard library only, for environments that are half built."""

@@ -1,1 +1,0 @@
-"""Scores on benchmarks: ours beside the paper's, and differences between methods."""

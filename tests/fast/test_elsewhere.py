@@ -1,0 +1,494 @@
+"""Our losses in other trainers: the Python of docs/change, examples/tinker/train.py and the notebook, on stand-ins.
+
+With the published TRL, verl and Tinker client, which a package index must have: `run.sh every`.
+"""
+
+import asyncio
+import collections
+import json
+import math
+import os
+import re
+import shutil
+import subprocess
+import sys
+from argparse import Namespace
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+import tinker_stub
+import torch
+from every import every
+from naive import naive_losses, naive_score
+
+from real_openrlhf import group_weights, real_policy_loss
+from real_openrlhf.algorithm.objective import ObjectiveSettings
+from real_openrlhf.report.read_runs import read_run
+from real_openrlhf.training.tasks import tiny_model
+from real_openrlhf.training.tasks.tasks import default
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs/change/elsewhere.md"
+
+
+def python_of(page: Path) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+
+
+BLOCKS, OBJECTIVES = python_of(PAGE), python_of(ROOT / "docs/change/objectives.md")
+NAMED = {found[1]: block for block in BLOCKS if (found := re.match(r"# (\w+)\.py\n", block))}
+
+
+def run(block: str) -> dict:
+    names: dict = {"__name__": "block"}
+    exec(compile(block, str(PAGE), "exec"), names)
+    return names
+
+
+def test_the_blocks_of_the_page_of_objectives_run(tmp_path, monkeypatch):
+    """In order, in one folder, which has the files that the page names."""
+    monkeypatch.chdir(tmp_path)
+    for block in OBJECTIVES:
+        if file := re.match(r"# (\w+\.py)\n", block):
+            Path(file[1]).write_text(block)
+        run(block)
+
+
+def test_the_blocks_that_need_torch_alone_run(capsys):
+    first, advantages = (block for block in BLOCKS if block not in NAMED.values())
+    assert run(first)["new"].grad.abs().sum() > 0
+    run(advantages)
+    assert capsys.readouterr().out.strip() == advantages.rpartition("# ")[2].strip()  # as the page says
+
+
+GROUP, TOKENS = 4, 5
+
+
+@pytest.fixture
+def drawn():
+    """Two groups of four ragged rollouts: (new, old, mask, rewards, groups). The last has no known reward."""
+    generator = torch.Generator().manual_seed(0)
+    old = torch.randn(8, TOKENS, generator=generator, dtype=torch.float64) - 1
+    new = old + 0.3 * torch.randn(8, TOKENS, generator=generator, dtype=torch.float64)
+    mask = (torch.arange(TOKENS) < torch.tensor([5, 1, 3, 2, 4, 0, 2, 3])[:, None]).long()
+    rewards = torch.tensor([0.25, 1.0, 0.0, 0.5, 1.0, 1.0, 0.5, torch.nan], dtype=torch.float64)
+    return new.requires_grad_(), old, mask, rewards, torch.arange(8) // GROUP
+
+
+class Trainer:
+    """What the snippet takes from GRPOTrainer: rewards of all ranks, padded rollouts, and their log-probabilities."""
+
+    def __init__(self, new, mask, rewards):
+        self.new, self.mask, self.all_rewards = new, mask, rewards
+        self.accelerator, self.num_generations = SimpleNamespace(process_index=1), GROUP
+        self.reward_weights, self.current_gradient_accumulation_steps = torch.tensor([1.0, 0.5]), 2
+        self._metrics = {"train": collections.defaultdict(list)}
+
+    def _calculate_rewards(self, inputs):
+        other_rank = torch.zeros(len(inputs), 2)
+        return torch.cat(
+            [other_rank, torch.stack([self.all_rewards, torch.full_like(self.all_rewards, torch.nan)], 1)]
+        )
+
+    def _generate_and_score_completions(self, inputs):
+        self._calculate_rewards(inputs)
+        nothing = torch.zeros(len(inputs), 0, dtype=torch.long)
+        ids = torch.arange(len(inputs) * TOKENS).view(-1, TOKENS)
+        return {"prompt_ids": nothing, "prompt_mask": nothing, "completion_ids": ids, "completion_mask": self.mask}
+
+    def _get_per_token_logps_and_entropies(self, model, ids, seen, kept):
+        assert ids.shape == seen.shape == (8, TOKENS) and kept == TOKENS
+        return self.new, None, None
+
+
+def test_trls_subclass_hands_over_rewards_groups_masks_and_old_log_probabilities(drawn, monkeypatch):
+    monkeypatch.setitem(sys.modules, "trl", ModuleType("trl"))
+    sys.modules["trl"].GRPOTrainer = Trainer
+    new, old, mask, rewards, groups = drawn
+    trainer = run(NAMED["trl_groups"])["GroupLossTrainer"](new, mask, rewards)
+    inputs = trainer._generate_and_score_completions([None] * 8)
+    assert inputs["rewards"].tolist() == pytest.approx(rewards.tolist(), nan_ok=True)
+    model = SimpleNamespace(training=True)
+    spoken = (torch.arange(TOKENS) != 1).long()  # a tool has said the second word
+    for more, before, seen in (
+        ({}, new.detach(), mask),
+        ({"old_per_token_logps": old, "tool_mask": spoken}, old, mask * spoken),
+    ):
+        expected, metrics = real_policy_loss(new, before, seen, rewards, groups, objective="listwise")
+        loss = trainer._compute_loss(model, {**inputs, **more})
+        assert loss.item() == pytest.approx(expected.item() / 2, abs=1e-15)  # of two calls an update
+        torch.testing.assert_close(
+            *(torch.autograd.grad(one, new)[0] for one in (2 * loss, expected)), rtol=1e-12, atol=0
+        )
+        assert trainer._metrics["train"]["real/loss"][-1] == metrics["real/loss"]
+    torn = {name: column[[0, 1, 2, 3, 4, 5]] for name, column in inputs.items()}
+    trainer.new, trainer._get_per_token_logps_and_entropies = new[:6], lambda *_: (new[:6], None, None)
+    with pytest.raises(ValueError, match="group 3 has 2 rollouts on rank 0, not 4"):
+        trainer._compute_loss(model, torn)
+
+
+def estimator(monkeypatch, module: str, decorator: str):
+    """The page's estimator, where only this trainer is installed."""
+    registered = {}
+    for name in ("verl.trainer.ppo.core_algos", "skyrl.backends.skyrl_train.utils.ppo_utils"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    setattr(sys.modules[module], decorator, lambda name: lambda function: registered.setdefault(name, function))
+    run(NAMED["estimator"])
+    return registered["listwise"]
+
+
+@pytest.mark.parametrize("trainer", ["verl", "skyrl"])
+def test_the_estimator_has_our_gradient_at_the_first_update_in_any_micro_batches(drawn, monkeypatch, trainer):
+    """Their loss there: -advantage * ratio, sums over tokens, mean over rollouts, of which a call has a part."""
+    places = {
+        "verl": ("verl.trainer.ppo.core_algos", "register_adv_est"),
+        "skyrl": ("skyrl.backends.skyrl_train.utils.ppo_utils", "register_advantage_estimator"),
+    }
+    listwise = estimator(monkeypatch, *places[trainer])
+    _, old, mask, rewards, groups = drawn
+    rewards = rewards.nan_to_num(0.75)
+    last = torch.zeros(8, TOKENS, dtype=torch.float64)
+    last[:, -1] = rewards
+    uids = [f"prompt {group}" for group in groups.tolist()]
+    advantages, _ = listwise(token_level_rewards=last, response_mask=mask, index=uids, config=None)
+    scale = 1 / 8
+    if trainer == "skyrl":  # seq_mean_token_sum_norm with max_seq_len 1: scaled before any split, then summed
+        advantages, scale = advantages / (len(advantages) * 1), 1
+    new = old.clone().requires_grad_()
+    for rows in ([0, 5, 3], [1, 2, 4, 6, 7]):
+        ratio = (new[rows] - old[rows]).exp()
+        (-(advantages * mask)[rows] * ratio).sum().mul(scale).backward()
+    expected, _ = real_policy_loss(new, old, mask, rewards, groups, objective="listwise")
+    torch.testing.assert_close(new.grad, torch.autograd.grad(expected, new)[0], rtol=1e-6, atol=1e-8)
+
+
+def cosine(one: torch.Tensor, other: torch.Tensor) -> float:
+    return torch.nn.functional.cosine_similarity(one.flatten(), other.flatten(), dim=0).item()
+
+
+def test_prime_rls_class_has_our_gradient_and_one_number_a_token_has_not(drawn, monkeypatch):
+    """Its loss where trainer and sampler agree: -advantage * ratio, a sum over tokens divided by all tokens."""
+    new, *_ = drawn
+    mask = (torch.arange(TOKENS) < torch.tensor([5, 1, 3, 2, 4, 1, 2, 3])[:, None]).long()
+    rewards = [1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0]
+    base, routing = (ModuleType(f"prime_rl.orchestrator.algo.{name}") for name in ("base", "routing"))
+    base.Algorithm = object
+    base.iter_trainable_traces = lambda episodes: [(one, trace) for one in episodes for trace in one.traces]
+    routing.assign_advantages = lambda trace, values: setattr(trace, "advantages", values)
+    for module in (base, routing):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    algorithm = run(NAMED["prime_groups"])["RealAlgorithm"]()
+
+    def trace(row: int) -> SimpleNamespace:
+        """The prompt is a node without sampled tokens; an answer is two nodes if it has two tokens or more."""
+        own = [1] * int(mask[row].sum())
+        nodes = [SimpleNamespace(mask=part) for part in ([0, 0], own[:1], own[1:])]
+        return SimpleNamespace(nodes=nodes, reward=rewards[row])
+
+    advantages = torch.zeros(8, TOKENS, dtype=torch.float64)
+    plain = torch.zeros(8, TOKENS, dtype=torch.float64)
+    for rows in (range(4), range(4, 8)):
+        traces = [trace(row) for row in rows]
+        asyncio.run(algorithm.score_group([SimpleNamespace(traces=traces[:1]), SimpleNamespace(traces=traces[1:])]))
+        weights = group_weights([rewards[row] for row in rows], [0] * 4)
+        for row, one, weight in zip(rows, traces, weights, strict=True):
+            advantages[row, : len(one.advantages)] = torch.tensor(one.advantages, dtype=torch.float64)
+            plain[row] = weight * mask[row]
+    expected, _ = real_policy_loss(new, new.detach(), mask, rewards, [0] * 4 + [1] * 4)
+    (ours,) = torch.autograd.grad(expected, new)
+    gradients = []
+    for given in (advantages, plain):
+        loss = -(given * (new - new.detach()).exp() * mask).sum() / mask.sum()
+        gradients.append(torch.autograd.grad(loss, new)[0])
+    assert cosine(gradients[0], ours) == pytest.approx(1, abs=1e-12)
+    assert cosine(gradients[1], ours) < 0.95
+
+
+# examples/real_in_ten_minutes.ipynb, where a notebook service has little installed
+
+NOTEBOOK_ALONE = """
+import sys
+class Refuses:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"deepspeed", "openrlhf", "ray", "transformers", "vllm"}:
+            raise ImportError(f"{name} is not there on a notebook service")
+sys.meta_path.insert(0, Refuses())
+sys.argv = ["notebook.py", "--check"]
+import runpy
+runpy.run_path("docs/notebook.py", run_name="__main__")
+"""
+
+
+def test_the_notebook_runs_with_torch_and_matplotlib_alone_and_prints_what_is_stored():
+    done = subprocess.run([sys.executable, "-c", NOTEBOOK_ALONE], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+# The published TRL and verl
+
+PINS = {  # without what they ask for beside the environment of the tests
+    "trl": "trl==1.16.0",
+    "verl": """verl==0.9.1 tensordict==0.10.0 pyvers omegaconf hydra-core antlr4-python3-runtime==4.9.3 codetiming
+        orjson torchdata""",
+}
+
+
+def run_with(name: str, folder: Path, code: str, *words: str) -> str:
+    """What the code prints where this trainer is installed; `pip` keeps it apart from the environment."""
+    packages = folder / "packages"
+    install = [f"{sys.prefix}/bin/uv", "pip", "install", "-q", "--python", sys.executable, "--no-deps"]
+    subprocess.run([*install, "--target", str(packages), *PINS[name].split()], check=True)
+    for file, block in NAMED.items():
+        (folder / f"{file}.py").write_text(block)
+    (folder / "script.py").write_text(code)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(packages), str(ROOT)])}
+    done = subprocess.run(
+        [sys.executable, "script.py", *words], cwd=folder, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+TRL = """
+import sys
+import torch
+from datasets import Dataset
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from trl import GRPOConfig
+from trl_groups import GroupLossTrainer
+
+model = AutoModelForCausalLM.from_pretrained(sys.argv[1], dtype=torch.float32)
+questions = [{"prompt": f"{number}{number + 1}{number + 2}1="} for number in range(1, 7)] * 4
+
+def longest(completions, **_):
+    return [float(len(one) % 3) for one in completions]
+
+def train(**more):
+    config = GRPOConfig(
+        output_dir="out", use_cpu=True, bf16=False, per_device_train_batch_size=8, num_generations=4, num_iterations=2,
+        max_completion_length=12, max_steps=4, report_to=[], logging_steps=1, save_strategy="no", learning_rate=1e-3,
+        disable_tqdm=True, **more,
+    )
+    trainer = GroupLossTrainer(
+        model=model, processing_class=AutoTokenizer.from_pretrained(sys.argv[1]), args=config, reward_funcs=[longest],
+        train_dataset=Dataset.from_list(questions),
+    )
+    trainer.train()
+    return [line["real/score_std"] for line in trainer.state.log_history if "real/loss" in line]
+
+print("scores", *train(steps_per_generation=1))
+try:
+    train(gradient_accumulation_steps=2)
+except ValueError as error:
+    print("torn", error)
+"""
+
+
+@every
+def test_the_class_of_the_page_trains_with_the_published_trl(tmp_path):
+    """Two updates a batch, by TRL's own generation: the first finds all scores 0. The default of TRL tears groups."""
+    said = run_with("trl", tmp_path, TRL, str(tiny_model.prepare(default("reverse")) / "model"))
+    spread = [float(word) for word in re.search(r"^scores (.*)", said, re.MULTILINE)[1].split()]
+    assert len(spread) == 4 and max(spread[0], spread[2]) < 1e-5 and min(spread[1], spread[3]) > 1e-3
+    assert re.search(r"^torn group \d+ has \d rollouts on rank 0, not 4", said, re.MULTILINE), said
+
+
+VERL = """
+from types import SimpleNamespace
+import torch
+import estimator
+from verl.trainer.ppo.core_algos import compute_policy_loss_vanilla, get_adv_estimator_fn
+from real_openrlhf import real_policy_loss
+
+generator = torch.Generator().manual_seed(0)
+old = -torch.rand(8, 5, generator=generator)
+mask = (torch.arange(5) < torch.tensor([5, 1, 3, 2, 4, 1, 2, 3])[:, None]).float()
+rewards = torch.tensor([0.25, 1.0, 0.0, 0.5, 1.0, 1.0, 0.5, 0.75])
+uids = [f"prompt {row // 4}" for row in range(8)]
+advantages, _ = get_adv_estimator_fn("listwise")(
+    token_level_rewards=rewards[:, None] * torch.tensor([0.0, 0, 0, 0, 1]), response_mask=mask, index=uids, config=None
+)
+new = old.clone().requires_grad_()
+
+class Config(SimpleNamespace):
+    def get(self, name, otherwise):
+        return otherwise
+
+config = Config(clip_ratio=0.2, clip_ratio_low=0.2, clip_ratio_high=0.2, global_batch_info={"global_batch_size": 8})
+for rows in ([0, 5, 3], [1, 2, 4, 6, 7]):
+    columns = old[rows], new[rows], advantages[rows], mask[rows]
+    compute_policy_loss_vanilla(*columns, loss_agg_mode="seq-mean-token-sum", config=config)[0].backward()
+loss, _ = real_policy_loss(new, old, mask, rewards, uids, objective="listwise")
+torch.testing.assert_close(new.grad, torch.autograd.grad(loss, new)[0], rtol=1e-5, atol=1e-7)
+print("norm", float(new.grad.norm()))
+"""
+
+
+@every
+def test_the_estimator_of_the_page_has_our_gradient_in_the_published_verl(tmp_path):
+    """verl's registry, and its PPO loss over micro-batches that tear groups."""
+    assert float(run_with("verl", tmp_path, VERL).split()[1]) > 0.01
+
+
+# Tinker: a service with real gradients (tinker_stub.py)
+
+FILE = ROOT / "examples/tinker/train.py"
+PINNED = "tinker==0.38.0"
+
+
+@pytest.fixture
+def example(monkeypatch, tmp_path):
+    """The names of the example, run with a stand-in for the client; its runs go into a folder of the test's."""
+    module = tinker_stub.stand_in()
+    monkeypatch.setitem(sys.modules, "tinker", module)
+    monkeypatch.chdir(tmp_path)
+    names = {"__name__": "example"}
+    monkeypatch.setitem(sys.modules, "example", Namespace(__dict__=names))  # dataclasses look themselves up
+    exec(compile(FILE.read_text(), FILE, "exec"), names)
+    return Namespace(**names)
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory):
+    """The tiny task of the CPU recipe, with few questions held out."""
+    folder, few = tiny_model.prepare(default("reverse")), tmp_path_factory.mktemp("questions") / "few.jsonl"
+    few.write_text("".join(open(folder / "eval.jsonl").readlines()[:16]))
+    return folder, few
+
+
+def words(task, *more):
+    folder, few = task
+    files = ["--model", str(folder / "model"), "--data", str(folder / "train.jsonl"), "--eval", str(few)]
+    return [*files, "--max-tokens", "13", "--eval-samples", "8", *map(str, more)]
+
+
+def test_the_example_is_short():
+    assert len(FILE.read_text().splitlines()) <= 150
+
+
+SETTINGS = {"real": None, "bce": None, "listwise": None, "conspo": None, "maxrl": None, "disco_lratio": None}
+
+
+@pytest.mark.parametrize("objective", SETTINGS)
+@pytest.mark.parametrize("anchor", ["sampler", "policy"])
+def test_the_weights_that_are_sent_are_the_gradient_in_float64(example, objective, anchor):
+    """Ragged prompts and answers, one without a verdict, scores that moved. The loss sees float32, as the client's."""
+    generator = torch.Generator().manual_seed(1)
+    rewards, groups = [1.0, 0.0, 0.0, 1.0, math.nan, 0.0, 1.0, 0.0], [0] * 4 + [1] * 4
+    rollouts, new, old = [], [], []
+    for place, (prompt, said) in enumerate([(2, 5), (2, 1), (2, 3), (2, 4), (3, 2), (3, 6), (3, 1), (3, 2)]):
+        count = prompt + said - 1
+        drawn, before, now = (-torch.rand(count, generator=generator) for _ in range(3))
+        mask = torch.tensor([0.0] * (prompt - 1) + [1.0] * said)
+        datum = tinker_stub.Datum([0] * count)
+        rollouts.append(example.Rollout(groups[place], datum, drawn * mask, mask, rewards[place]))
+        new.append(now.requires_grad_(True))
+        old.append(drawn * mask if anchor == "sampler" else before)
+    loss, metrics = example.group_loss(rollouts, old, 4, objective=objective)([], new)
+    loss.backward()
+
+    settings = ObjectiveSettings(objective)
+    leaves = [one.detach().double().requires_grad_(True) for one in new]
+    own = [one.mask.bool() for one in rollouts]
+    columns = [[one[on].double() for one, on in zip(part, own, strict=True)] for part in (leaves, old)]
+    scores = [naive_score(settings.score, *pair) for pair in zip(*columns, strict=True)]
+    labels = [-1 if math.isnan(reward) else int(reward) for reward in rewards]
+    losses, _ = naive_losses(settings, range(8), groups, scores, labels, [max(label, 0) for label in labels])
+    expected = sum(losses) / 2
+    expected.backward()
+    assert metrics["real/loss"] == pytest.approx(expected.item(), rel=1e-12)
+    for got, leaf in zip(new, leaves, strict=True):
+        torch.testing.assert_close(got.grad, leaf.grad.float(), rtol=1e-6, atol=1e-9)
+    assert sum(one.grad.abs().sum() for one in new) > 0.1
+
+
+def test_a_group_that_is_not_whole_is_refused(example):
+    rollout = example.Rollout(0, None, torch.zeros(2), torch.ones(2), 1.0)
+    with pytest.raises(ValueError, match="group 0 has 3 rollouts on rank 0, not 4"):
+        example.group_loss([rollout] * 3, [torch.zeros(2)] * 3, 4)
+
+
+def test_a_tiny_task_is_learned_and_the_report_reads_the_run(example, task):
+    service = tinker_stub.Service(task[0] / "model")
+    args = example.parse(words(task, "--steps", 14, "--prompts", 8, "--group", 16, "--updates", 1, "--lr", 5e-4))
+    run = read_run(example.train(args, tinker_stub.ServiceClient(service)))
+    passed = run.logged["eval"]["eval_few_pass1"]
+    assert [*passed.index] == [0, 14]
+    assert passed.iloc[1] > passed.iloc[0] + 0.3
+    assert (run.algo, run.status, run.last_step) == ("real", "finished", 14)
+    assert len(run.logged["train"]["rollout/reward_mean"]) == 14
+    first = run.logged["train"]["real/score_pos"].values  # one update, anchored at the sampler, which is the policy
+    assert max(map(abs, first)) < 1e-5
+
+
+@pytest.mark.parametrize("anchor", ["sampler", "policy"])
+def test_several_updates_of_a_batch_have_one_anchor(example, task, anchor):
+    service = tinker_stub.Service(task[0] / "model")
+    counts = ["--steps", 1, "--prompts", 2, "--group", 64, "--updates", 2, "--lr", 1e-2, "--eval-samples", 1]
+    args = example.parse([*words(task, *counts), "--anchor", anchor, "--seed", "3"])
+    numbers = read_run(example.train(args, tinker_stub.ServiceClient(service))).logged["train"]
+    assert len(service.weights) == 128 and len(service.snapshots) == 2
+    assert abs(numbers["real/score_neg"].iloc[0]) > 1e-3  # of two updates: the second found a moved policy
+
+
+def test_updates_that_do_not_divide_the_batch_are_refused(example, task):
+    with pytest.raises(SystemExit, match="--updates 3 does not divide --prompts 8. Change one of them"):
+        example.train(example.parse(words(task, "--prompts", 8, "--updates", 3)), None)
+
+
+@every  # needs a package index
+def test_the_published_client_trains_as_the_stand_in(example, task, tmp_path):
+    """Over HTTP, with requests of five rollouts: each number that is logged is the same."""
+    packages = tmp_path / "packages"
+    install = [f"{sys.prefix}/bin/uv", "pip", "install", "-q", "--python", sys.executable, "--target", str(packages)]
+    subprocess.run([*install, PINNED], check=True)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(packages), str(ROOT / "tests"), str(ROOT)])}
+    asked = words(task, "--steps", 3, "--prompts", 4, "--group", 4, "--lr", 1e-3)
+    serve = [sys.executable, str(ROOT / "tests/tinker_server.py"), str(task[0] / "model")]
+    with subprocess.Popen(serve, env=environment, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            url = f"http://127.0.0.1:{server.stdout.readline().strip()}"
+            environment |= {"TINKER_BASE_URL": url, "TINKER_API_KEY": "tml-none", "TINKER_TELEMETRY": "0"}
+            subprocess.run([sys.executable, str(FILE), *asked], env=environment, cwd=tmp_path, check=True, timeout=300)
+        finally:
+            server.kill()
+    (over_http,) = (tmp_path / "runs").glob("*/metrics.jsonl")
+    lines = [*map(json.loads, over_http.read_text().splitlines())]
+    service = tinker_stub.Service(task[0] / "model")
+    here = example.train(example.parse(asked), tinker_stub.ServiceClient(service)) / "metrics.jsonl"
+    assert len(lines) == 5
+    for got, expected in zip(lines, map(json.loads, here.read_text().splitlines()), strict=True):
+        assert got.pop("phase") == expected.pop("phase")
+        own = [name for name in got if not name.endswith(("time", "_right"))]  # "right" has the signs of zeros
+        assert {name: got[name] for name in own} == pytest.approx(
+            {name: expected[name] for name in own}, rel=1e-3, abs=1e-5
+        )
+
+
+# The loss alone: Python 3.10 to 3.13
+
+ALONE = ["real_openrlhf", "algorithm.policy_loss", "algorithm.token_log_probs", "algorithm.trial"]
+IMPORTS = """
+import importlib, sys
+from unittest.mock import MagicMock
+for name in ("torch", "torch.distributed", "torch.nn", "torch.nn.functional", "torch.utils.checkpoint", "numpy"):
+    sys.modules[name] = MagicMock()
+sys.modules["torch"].Tensor = type("Tensor", (), {})
+sys.modules["torch"].nn.Module = sys.modules["torch"].autograd.Function = type("Base", (), {})
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+"""
+
+
+@every
+@pytest.mark.parametrize("version", ["3.10", "3.13"])
+def test_the_loss_imports_nothing_that_other_pythons_lack(version):
+    """With a stand-in for torch, of which an index may have no small build for that Python."""
+    names = [path.as_posix() for path in Path.home().glob(f".pyenv/versions/{version}.*/bin/python")]
+    python = next(iter(names), shutil.which(f"python{version}"))
+    if python is None:
+        pytest.skip(f"no Python {version} here")
+    modules = [ALONE[0], *(f"real_openrlhf.{name}" for name in ALONE[1:])]
+    environment = {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
+    subprocess.run([python, "-c", IMPORTS, *modules], env=environment, check=True)

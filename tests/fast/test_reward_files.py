@@ -1,0 +1,256 @@
+"""Reward files: tried by `real-openrlhf reward`, called as OpenRLHF calls them, and the graders that they choose."""
+
+import importlib.util
+import json
+import math
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from real_openrlhf import rewards
+from real_openrlhf.cli import main
+from real_openrlhf.evaluation.grading import find_grader
+from real_openrlhf.evaluation.tasks import Task
+from real_openrlhf.rewards.graders import Asked, judge, reward_function
+
+# `real-openrlhf reward`: shipped files are right, and each fault of a broken one is named.
+
+SHIPPED = Path(rewards.__file__).parent
+HEAD = r"""
+import itertools, re
+turns = itertools.count()
+def reward_func(queries, prompts, labels):
+    query, label = queries[0], labels[0]
+    found = re.findall(r"boxed{(\w+)}", query)
+"""
+GOOD = HEAD + "    return {'rewards': float(found[-1:] == [label])}\n"
+BROKEN = {
+    "broken.py cannot be loaded: line 1, ZeroDivisionError": "1 / 0\n" + GOOD,
+    "it fails (raises) on empty: IndexError": HEAD + "    return {'rewards': float(found[-1] == label)}",
+    "it fails (no_reward) on empty": HEAD + "    return [1.0]",
+    "it calls these right: empty": HEAD + "    return {'rewards': 1.0}",
+    "it does not read the label: 24 of 24": HEAD + "    return {'rewards': float(bool(found))}",
+    "expected answers wrong, in a box": HEAD + "    return {'rewards': float('#### ' + label in query)}",
+    "differently called again": HEAD + "    return {'rewards': float(found[-1:] == [label] and next(turns) % 7 > 0)}",
+    "no verdict on 100% of them": HEAD + "    return {'rewards': 0.0, 'scores': float('nan')}",
+}
+
+
+def told(capsys, *words) -> tuple[int, str]:
+    code = main(["reward", *map(str, words)])
+    return code, capsys.readouterr().out
+
+
+def test_the_files_that_come_with_the_package(capsys, tmp_path):
+    assert main(["data", "gym", "chain_sum", "--out", str(tmp_path / "sums"), "--train", "30", "--test", "2"]) == 0
+    gym = (SHIPPED / "gym_reward.py", "--data", tmp_path / "sums" / "train.jsonl")
+    for words in ((SHIPPED / "math_reward.py",), gym):
+        code, said = told(capsys, *words)
+        assert code == 0 and "WRONG" not in said and "24 of 24 expected answers are right" in said, said
+
+
+@pytest.mark.parametrize("fault", BROKEN)
+def test_a_broken_file_is_refused_with_its_fault(capsys, caplog, tmp_path, fault):
+    (tmp_path / "good.py").write_text(GOOD)
+    assert told(capsys, tmp_path / "good.py")[0] == 0
+    (tmp_path / "broken.py").write_text(BROKEN[fault])
+    code, said = told(capsys, tmp_path / "broken.py")
+    assert code == 2 and fault in said, said
+    assert "asyncio" not in caplog.text  # no traceback of the calls beside the one that failed
+
+
+FORMAT_AND_ANSWER = "    return {'rewards': 0.1 * ('boxed{' in query) + float(found[-1:] == [label])}\n"
+
+
+def test_scores_other_than_0_and_1_are_told_with_the_flag_that_reads_them(capsys, tmp_path):
+    """As of the commonest reward: a little for the format, and one for the answer."""
+    (tmp_path / "mine.py").write_text(HEAD + FORMAT_AND_ANSWER)
+    code, said = told(capsys, tmp_path / "mine.py")
+    flag = "--algo.real.label_threshold 0.6"
+    assert code == 0 and f"ok     its scores are 0, 0.1, 1.1: REAL needs {flag};" in said, said
+    assert said.splitlines()[-1] == f"use it: real-openrlhf train --reward.remote_url {tmp_path}/mine.py {flag}"
+
+
+OTHER_TRAINERS = {
+    "verl": "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n"
+    "    return float(r'\\boxed{' + ground_truth + '}' in solution_str)\n",
+    "TRL": "def accuracy(completions, answer, **kwargs):\n"
+    "    return [float(r'\\boxed{' + one + '}' in text) for text, one in zip(completions, answer)]\n",
+}
+
+
+@pytest.mark.parametrize("whose", OTHER_TRAINERS)
+def test_a_reward_function_of_another_trainer_is_wrapped_as_the_message_says(capsys, tmp_path, whose):
+    file = tmp_path / "theirs.py"
+    file.write_text(OTHER_TRAINERS[whose])
+    code, said = told(capsys, file)
+    assert code == 2 and f"is a function for {whose}: wrap it as `" in said, said
+    file.write_text(f"{OTHER_TRAINERS[whose]}\n\n{said.partition('wrap it as `')[2].partition('`')[0]}\n")
+    code, said = told(capsys, file)
+    assert code == 0 and "24 of 24 expected answers are right" in said, said
+
+
+@pytest.mark.parametrize(
+    "body, expected",
+    [
+        ("import os; os._exit(3)", "it fails (exits) on empty: it called exit(3)"),
+        ("import time; time.sleep(9)", "no reward in 0.2 s; a run's limit, REAL_REWARD_SECONDS, is 0.2"),
+    ],
+)
+def test_a_function_that_ends_its_process_or_hangs_is_named(capsys, tmp_path, monkeypatch, body, expected):
+    monkeypatch.setenv("REAL_REWARD_SECONDS", "0.2")
+    (tmp_path / "mine.py").write_text(f"def reward_func(queries, prompts, labels):\n    {body}\n")
+    code, said = told(capsys, tmp_path / "mine.py")
+    assert code == 2 and expected in said, said
+
+
+def test_other_columns_and_no_word_on_a_label_that_no_answer_shows(capsys, tmp_path):
+    """If it calls every answer wrong, it calls that with another label wrong too, which proves nothing."""
+    (tmp_path / "mine.py").write_text(HEAD + "    return {'rewards': 0.0}")
+    (tmp_path / "rows.jsonl").write_text('{"question": "1+1=", "answer": "2"}\n{"question": "1+2=", "answer": "3"}\n')
+    code, said = told(capsys, tmp_path / "mine.py", "--data", tmp_path / "rows.jsonl")
+    assert code == 2 and "it calls 2 of 2 expected answers wrong" in said and "read the label" not in said, said
+
+
+# The reward file as OpenRLHF uses it: loaded by its path, called in a thread for one response.
+
+
+PATH = SHIPPED / "math_reward.py"
+NOISY = Path(__file__).parents[2] / "examples" / "labels" / "noisy_reward.py"
+PROMPT = "<|user|>What is 3+4? Put the answer in \\boxed{}.<|assistant|>"
+
+
+@pytest.fixture
+def load(monkeypatch):
+    def load(path=PATH, **environment):
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        return module_of(path).reward_func
+
+    return load
+
+
+def module_of(path):
+    spec = importlib.util.spec_from_file_location("reward_func", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_scores_are_labels(load):
+    reward = load()
+    right, wrong, none = (
+        reward([PROMPT + response + "<|im_end|>"], [PROMPT], ["7"])
+        for response in ("It is \\boxed{7}.", "It is \\boxed{8}.", "It is 7.")
+    )
+    assert (right["rewards"], right["scores"]) == (1.0, 1.0)
+    assert (wrong["rewards"], wrong["scores"]) == (0.0, 0.0)
+    assert (none["rewards"], none["scores"]) == (0.0, 0.0)
+    assert none["extra_logs"]["verifier/no_answer"] == 1.0 and right["extra_logs"]["verifier/no_answer"] == 0.0
+    assert right["extra_logs"].keys() == wrong["extra_logs"].keys() == none["extra_logs"].keys()
+    assert all(isinstance(value, float) for value in right["extra_logs"].values())
+
+
+def test_no_verdict_is_nan_and_never_a_reward(load):
+    result = load()([PROMPT + "\\boxed{7}"], [PROMPT], [""])
+    assert result["rewards"] == 0.0 and math.isnan(result["scores"])
+    assert result["extra_logs"]["verifier/ignored_no_gold"] == 1.0
+
+
+def test_the_box_in_the_prompt_is_no_answer(load):
+    reward = load()
+    prompt = PROMPT.replace("\\boxed{}", "\\boxed{7}")
+    assert reward([prompt + "I do not know"], [prompt], ["7"])["scores"] == 0.0
+
+
+def test_a_prompt_that_the_tokenizer_changed_is_found_by_its_end(load):
+    reward = load()
+    long = "word " * 100 + PROMPT
+    cut = long[50:]
+    assert reward([cut + "\\boxed{7}"], [long], ["7"])["scores"] == 1.0
+    lost = reward(["something else \\boxed{7}"], [long], ["7"])
+    assert math.isnan(lost["scores"]) and lost["extra_logs"]["verifier/ignored_prompt_not_found"] == 1.0
+
+
+@pytest.mark.parametrize(
+    "rule, ending, response, score",
+    [
+        ("auto", "<think>\n", "\\boxed{7}", 0.0),
+        ("auto", "<think>\n", "hm</think>\\boxed{7}", 1.0),
+        ("auto", "", "\\boxed{7}", 1.0),
+        ("required", "", "\\boxed{7}", 0.0),
+        ("optional", "<think>\n", "\\boxed{7}", 1.0),
+    ],
+)
+def test_thinking_must_be_finished_where_the_prompt_begins_it(load, rule, ending, response, score):
+    prompt = PROMPT + ending
+    assert load(REAL_THINK=rule)([prompt + response], [prompt], ["7"])["scores"] == score
+
+
+def test_the_disco_grader_by_environment(load):
+    reward = load(REAL_GRADER="disco")
+    assert reward([PROMPT + "\\boxed{2/4}"], [PROMPT], ["\\frac{1}{2}"])["scores"] == 0.0
+    assert reward([PROMPT + "\\boxed{1/2}"], [PROMPT], ["\\frac{1}{2}"])["scores"] == 1.0
+
+
+def test_an_unknown_option_stops_the_run_at_its_start(load):
+    with pytest.raises(ValueError, match="REAL_GRADER=mathd"):
+        load(REAL_GRADER="mathd")
+
+
+@pytest.mark.parametrize("share", ["right-to-wrong", "wrong-to-right"])
+def test_noise_flips_its_share_of_one_side_and_spares_plain_labels(load, tmp_path, monkeypatch, share):
+    questions, noisy = tmp_path / "questions.jsonl", tmp_path / "noisy.jsonl"
+    questions.write_text(json.dumps({"prompt": PROMPT, "label": "7"}) + "\n")
+    monkeypatch.setattr(sys, "argv", ["noisy_reward.py", str(questions), str(noisy), f"--{share}", "0.3"])
+    module_of(NOISY).main()
+    reward, label = load(NOISY), json.loads(noisy.read_text())["label"]
+
+    def verdicts(answer, label):
+        return [reward([f"{PROMPT}{n} \\boxed{{{answer}}}"], [PROMPT], [label])["scores"] for n in range(1000)]
+
+    right, wrong = verdicts(7, label), verdicts(8, label)
+    flipped, kept = (1000 - sum(right), sum(wrong)) if share == "right-to-wrong" else (sum(wrong), 1000 - sum(right))
+    assert 250 < flipped < 350 and kept == 0
+    assert (right, wrong) == (verdicts(7, label), verdicts(8, label))
+    assert set(verdicts(7, "7")) == {1.0} and set(verdicts(8, "7")) == {0.0}
+    assert math.isnan(reward([PROMPT + "\\boxed{7}"], [PROMPT], [json.dumps({"gold": ""})])["scores"])
+
+
+# The graders beside the verifier, and what training and evaluation tell it
+
+
+def boxed(answer: str) -> str:
+    return f"The answer is \\boxed{{{answer}}}."
+
+
+def test_the_disco_grader_follows_the_rules_of_the_baselines():
+    def disco(response, label="\\frac{1}{2}"):
+        return judge(Asked(response, label), "required", "disco").score
+
+    assert disco("x</think>\\boxed{1/2}") == 1.0
+    assert disco("\\boxed{1/2}") == 0.0  # no </think>
+    assert disco("x</think>\\boxed{2/4}") == 0.0  # it refuses fractions that are not reduced
+    assert disco("x</think>\\boxed {1/2}") == 0.0  # and a box with a space
+    assert disco("x</think>\\boxed{1/2}</think>\\boxed{3}") == 1.0  # it reads up to the second </think>
+    assert disco("x</think>\\boxed{3,5}", "5,3") == 0.0  # order counts
+    assert disco("x</think>\\boxed{0.02}", '["0.01", "0.02"]') == 1.0
+    assert judge(Asked("x</think>\\boxed{9**9**9**9}", "x"), "required", "disco").reason == "timeout"
+
+
+def test_training_and_eval_know_the_question(monkeypatch):
+    asked = "Simplify $2x+x$."
+    copied = [asked + boxed("2x+x")], [asked], ["3x"]
+    found = reward_function("robust")(*copied)
+    assert (found["rewards"], found["extra_logs"]["verifier/copied"]) == (0.0, 1.0)
+    assert reward_function("robust")([asked + boxed("3x")], [asked], ["3x"])["rewards"] == 1.0
+    monkeypatch.setenv("REAL_ALLOW", "copied,unevaluated")
+    assert reward_function("robust")(*copied)["rewards"] == 1.0
+    monkeypatch.setenv("REAL_ALLOW", "copies")
+    with pytest.raises(ValueError, match="REAL_ALLOW names copies"):
+        reward_function("robust")
+    pairs = [(Task("math", "1", asked, (), "3x"), SimpleNamespace(response=boxed("2x+x")))]
+    assert [*find_grader("robust", "optional")(pairs)] == [(0.0, "copied")]
+    assert [*find_grader("robust", "optional", ("copied",))(pairs)] == [(1.0, "exact")]

@@ -1,0 +1,261 @@
+"""Each command line that cannot be meant ends at once with exit code 2, says what to do, and changes nothing.
+
+Bad data, models, folders and reward files for `train` are in test_bad_inputs.py.
+"""
+
+import json
+import os
+import re
+import shlex
+
+import pytest
+from invented_runs import write_run
+
+from real_openrlhf.cli import main
+
+NONSENSE = "\u202e\x1b[31m; rm -rf \x00/".replace("\x00", "")
+TRAIN = "train --data rows.jsonl --model model --max-steps 1"
+COMPARE = "compare --algos real --seeds 1 --data rows.jsonl --model model"
+ONE_DIGIT = "min_terms=2 max_terms=2 min_digits=1 max_digits=1"
+TWICE = {"prompt": [{"role": "user", "content": "a"}] * 2, "answer": "1"}
+BENCH = f"{COMPARE} --benchmarks problems.jsonl"
+ALONE = "eval --model /no/model --out e"  # these are refused before the model is looked for, which takes half a minute
+PROBLEMS = "eval --model model --out e --max-new-tokens 8 --benchmarks"
+REWARD = "reward_func(queries, prompts, labels)"
+# Words, what is said with pieces left out at "…", and the text of the file `it` that the words name.
+REFUSED = [
+    ("", "compare   train algorithms x seeds"),
+    ("--versoin", "unknown flag --versoin. Did you mean --version?"),
+    ("trian", "there is no 'trian'"),
+    (f"'{NONSENSE}'", "there is no"),
+    ("train extra", "'extra' follows no flag"),
+    ("train --recipe nope", "there is no 'nope'"),
+    ("train --algo nope", "there is no 'nope'"),
+    ("train --algo GRPO", "there is no 'GRPO'. Did you mean grpo?"),
+    (f"{TRAIN} --nope.flag 1", "nope.flag"),
+    (f"{TRAIN} --seed -1", "-1"),
+    (f"{TRAIN} --seed 1.5", "is not a whole number"),
+    (f"{TRAIN} --seed 1 --train.seed 2", "say the same thing"),
+    (f"{TRAIN} --runs-dir ''", "the name of a file or folder is missing"),
+    (f"{TRAIN} --run-name a/b", "use letters, digits"),
+    (f"{TRAIN} --run-name '-rf'", "expected one argument"),
+    (f"{TRAIN} --run-name 'a b'", "use letters, digits"),
+    (f"{TRAIN} --actor.adam.lr nan", "--actor.adam.lr"),
+    (f"{TRAIN} --actor.adam.lr", "--actor.adam.lr"),
+    (f"{TRAIN} --algo.real.tau 0", "--algo.real.tau"),
+    (f"{TRAIN} --algo.real.objective nothing.py:f", "nothing.py"),
+    (f"{TRAIN} --algo.real.objective 'x;import os'", "x;import os"),
+    (f"{TRAIN} --reward.remote_url nothing.py", "does not exist"),
+    (f"{TRAIN} --logger.wandb.key env", "WANDB_API_KEY is not set"),
+    (f"{TRAIN} --ckpt.path rows.jsonl", "exists, and real-openrlhf did not write it"),
+    (f"{TRAIN} --ckpt.output_dir model", "exists, and real-openrlhf did not write it"),
+    (f"{TRAIN} --ckpt.output_dir /", "has the run's folder in it"),
+    (f"{TRAIN} --ckpt.path .", "has the run's folder in it"),
+    (f"{TRAIN} --run-name model --runs-dir .", "model exists, and is not a run. Move it away, or choose"),
+    (f"{TRAIN} --train.run_dir x", "which --runs-dir and --run-name name"),
+    (f"{COMPARE} --seeds 0", "is not above 0"),
+    (f"{COMPARE} --algos nope", "not an algorithm"),
+    (f"{COMPARE} --algos real real", "the same run twice"),
+    (f"""{COMPARE} --algos "real --algo.real.tau 'x" """, "Close each quote"),
+    (f"""{COMPARE} --benchmarks problems.jsonl --eval-flags "'x" """, "Close each quote"),
+    (f"{COMPARE} --grid actor.adam.lr", "give its values"),
+    (f"{COMPARE} --benchmarks nothing.jsonl", "there is no such file"),
+    (f"{COMPARE} --algos 'real --logger.wandb.key K'", "a secret is in them"),
+    (f"{COMPARE} --campaign nothing.toml", "no such file"),
+    (f"{COMPARE} --campaign rows.jsonl", "cannot be read"),
+    (f"{COMPARE} --out rows.jsonl", "rows.jsonl exists, and real-openrlhf did not write it"),
+    (f"{COMPARE} --out TYPO --status", "TYPO does not exist"),
+    ("eval", "--model or --out is missing"),
+    ("eval --model ./nowhere --out e", "model nowhere does not exist. Give an existing folder, or a hub id"),
+    ("eval --model run --out e", "model run is a folder without config.json"),
+    ("eval --model model --out e --k 0", "is not above 0"),
+    ("eval --model model --out e --temperature nan", "--temperature must be 0 or more"),
+    ("eval --model model --out e --grader nothing.py", "nothing.py"),
+    ("eval --model model --out rows.jsonl --benchmarks problems.jsonl --max-new-tokens 8", "rows.jsonl"),
+    ("eval --compare nowhere model", "nowhere has no results.json"),
+    ("eval --compare run", "expected 2 arguments"),
+    ("data nothing --out x.jsonl", "neither a file nor a known data set"),
+    ("data rows.jsonl --out x.txt", "must end in .jsonl"),
+    ("data rows.jsonl --out rows.jsonl", "lies in what is read"),
+    ("data rows.jsonl --out x.jsonl --gold-column nope", "nope"),
+    ("data benchmarks --out rows.jsonl", "is a file, and the benchmarks need a folder"),
+    ("data rows.jsonl extra --out x.jsonl", "a second name goes with `gym` only"),
+    ("grade --input nothing --output x", "cannot be read"),
+    ("grade --input model --output x", "is no file"),
+    ("grade --input /dev/zero --output x", "is no file"),
+    ("grade --input rows.jsonl --output x", "no JSON object with `response`"),
+    ("grade --input graded.jsonl --output ./graded.jsonl", "is the input"),
+    ("grade --input graded.jsonl --output ''", "the name of a file or folder is missing"),
+    ("grade --input graded.jsonl --output /proc/x", "no file can be made there"),
+    ("grade --input graded.jsonl --output model", "exists, and real-openrlhf did not write it"),
+    ("grade --input graded.jsonl --output rows.jsonl/x", "rows.jsonl"),
+    ("reward nothing.py", "nothing.py"),
+    ("reward rows.jsonl", "rows.jsonl"),
+    ("report nothing --out x", "no run to report on"),
+    ("report model --out x", "no run to report on"),
+    ("report run --out ''", "the name of a file or folder is missing"),
+    ("report run --out rows.jsonl", "rows.jsonl"),
+    ("report run --out x --map one two", "--map one: --one is not set in all runs"),
+    ("show nothing", "nothing has no answers: there is no such folder. Name"),
+    ("show rnu", "Did you mean run?"),
+    ("show failed", "has no answers: the run failed (MemoryError: too large). Read failed/train.log"),
+    ("show piped", "not a regular file"),
+    ("show run --step x", "is not a whole number"),
+    ("patch export model/../rows.jsonl", "rows.jsonl"),
+    ("patch nope", "there is no 'nope'"),
+    ("doctor --nope", "real-openrlhf doctor: error: unknown flag --nope. `real-openrlhf doctor --help`"),
+    ("doctor --jsn", "Did you mean --json?"),
+    ("patch status --rot x", "usage: real-openrlhf patch status"),
+    ("show run extra", "usage: real-openrlhf show [-h]"),
+    ("show run --setp 1", "Did you mean --step?"),
+    ("eval --modle model --out e", "Did you mean --model?"),
+    ("report run --outt x", "Did you mean --out?"),  # before the --out that is missing
+    ("data rows.jsonl --out x.jsonl --benchmark none", "Did you mean --benchmarks?"),  # no prefix is a flag
+    ("grade --inptu graded.jsonl --output x", "Did you mean --input?"),
+    ("reward mine.py --dta rows.jsonl", "Did you mean --data?"),
+    (f"{COMPARE} --sedes 3", "Did you mean --seeds?"),
+    (f"{COMPARE} --benchmarks problems.jsonl --eval-flags '--kk 4'", "unknown flag --kk. Did you mean --k?"),
+    ("report --out x it.jsonl", "no run to report on", ""),
+    ("report run --out run/run.json", "Choose another --out"),
+    # comparisons, refused before the first training
+    (f"{COMPARE} --algos grpoo", "not an algorithm. Did you mean grpo?"),
+    (f"{COMPARE} --skill 2", "argument --skill: '2' is not a share: give a number above 0 and at most 1"),
+    (f"{COMPARE} --skill nan", "argument --skill: 'nan' is not a share"),
+    (f"{COMPARE} --recipe cpu-sum", "there is no 'cpu-sum'. Did you mean cpu-sums? Choose one of cpu, cpu-sums, "),
+    (f"{COMPARE} --campaign paper-1.5", "no campaign of ours. Did you mean paper-1.5b?"),
+    (f"{COMPARE} --campaign paper-70b", "ablations, paper-1.5b, paper-7b, paper-dapo17k, smoke"),
+    (f"{COMPARE} --campaign it.toml", "algos = 3 has the wrong type", "algos = 3"),
+    (f"{COMPARE} --campaign it.toml", "unknown key methods. There are: about, recipe", "methods = []"),
+    (f"{COMPARE} --benchmarks math50", "unknown benchmark math50. Did you mean math500?"),
+    (f"{BENCH} --eval-flags '--top-p 0'", "--top-p above 0 and at most 1"),
+    (f"{BENCH} --eval-flags '--grader robost'", "unknown grader robost"),
+    (f"{BENCH} --eval-flags '--max-new-tokens 64'", "--max-new-tokens 64: the model's context is 64."),
+    (f"{BENCH} --ds.lora.rank 4 --ds.logit_free", "saves an adapter, which `eval` cannot load"),
+    (f"{COMPARE} --seed 3", "--seed is of `train`: a comparison sets it for each run. Use --first-seed and --seeds"),
+    (f"{COMPARE} --run-name x", "--run-name is of `train`"),
+    # evaluations
+    (f"{ALONE} --benchmarks aime26", "unknown benchmark aime26. Did you mean aime25?"),
+    ("eval --model model --out e --benchmarks ,", "no benchmark in ','"),
+    (f"{ALONE} --benchmarks /no/such.jsonl", "no file or folder /no/such.jsonl"),
+    (f"{ALONE} --benchmarks aime24 --data-dir /no/folder", "no file or folder /no/folder"),
+    (f"{ALONE} --top-p 0", "--top-p above 0 and at most 1"),
+    (f"{ALONE} --grader guess", "unknown grader guess"),
+    (f"{ALONE} --grader /no/such.py", "--grader /no/such.py does not exist"),
+    (f"{ALONE} --gpu-memory-utilization 0", "'0' is not a share"),
+    (f"{ALONE} --gpu-memory-utilization 1.1", "'1.1' is not a share"),
+    (f"{ALONE} --gpu-memory-utilization half", "'half' is not a share"),
+    ("eval --model model --out e --benchmarks problems.jsonl --max-new-tokens 62", "Use --max-new-tokens 61 or less"),
+    ("eval --compare run run --model m", "Leave --model out"),
+    (f"{PROBLEMS} it.jsonl", "row 0 has no column label", '{"prompt": "a"}'),
+    (f"{PROBLEMS} it.jsonl", "row 0 has no column prompt", '{"label": "a"}'),
+    (f"{PROBLEMS} it.jsonl", "the label text", '{"prompt": "a", "label": 1}'),
+    (f"{PROBLEMS} it.jsonl", "the prompt must be text or a chat", '{"prompt": 1, "label": "1"}'),
+    (f"{PROBLEMS} it.jsonl", "several problems share one id", '{"prompt": "a", "label": "1", "id": "x"}\n' * 2),
+    (f"{PROBLEMS} it.jsonl", "is empty", ""),
+    # configuration files
+    ("train --config none.toml", "none.toml cannot be read"),
+    ("train --config it.toml", "cannot be read", "recipe = "),
+    ("train --config it.toml", "unknown key actor. There are: recipe, algo", "actor.adam.lr = 1e-4"),
+    ("train --config it.toml", "unknown key resume", "resume = true"),
+    ("train --config it.toml", "seed = [1, 2] has the wrong type", "seed = [1, 2]"),
+    ("train --config it.toml", "seed = True has the wrong type", "seed = true"),
+    ("train --config it.toml", "flags = '--actor.adam.lr 1e-4' has the wrong type", "flags = '--actor.adam.lr 1e-4'"),
+    ("train --config it.toml", "train.seed = datetime.date(2026, 1, 1) has", "[flags]\ntrain.seed = 2026-01-01"),
+    ("train --config it.toml", "has a secret", "[flags]\nlogger.wandb.key = 'abc'"),
+    ("train --config it.toml", "there is no 'none'", "recipe = 'none'"),
+    # budgets that cannot fill a GPU
+    ("train --recipe cpu --fill", "--fill is for GPUs"),
+    ("train --recipe qwen7b --fill --train.max_tokens_per_gpu 9", "--fill and --train.max_tokens_per_gpu"),
+    ("train --recipe qwen7b --fill --model some/other", "the shape of some/other is not known here"),
+    ("train --recipe qwen7b --fill 0.1", "--fill 0.1: not one of the longest samples fits"),
+    # training data
+    ("data deepscalr --out o.jsonl", "known data set. Did you mean deepscaler? There are: "),
+    ("data deepscaler --out o.jsonl", "cannot load agentica-org/DeepScaleR-Preview-Dataset from the hub"),
+    ("data it.jsonl --out o.jsonl", "is empty", ""),
+    ("data it.jsonl --out o.jsonl", "is not JSON", '{"problem": "p", "answer"'),
+    ("data it.json --out o.jsonl", "row 1 is a int", "[1, 2]"),
+    ("data it.parquet --out o.jsonl", "is not a parquet file", "not parquet"),
+    ("data it.csv --out o.jsonl", "expected .parquet, .json, .jsonl", "a,b"),
+    ("data it.jsonl --out o.jsonl", "no column with the problem", '{"text": "p"}'),
+    ("data it.jsonl --out o.jsonl", "1 no gold answer", '{"problem": "p", "answer": ""}'),
+    ("data it.jsonl --out o.jsonl", "no column with the gold answer", '{"problem": "p", "gold": "1"}'),
+    ("data it.jsonl --out o.jsonl", "row 0: the problem is a int", '{"problem": 3, "answer": "1"}'),
+    ("data it.jsonl --out o.jsonl", "row 0: the gold answer is a dict", '{"problem": "p", "answer": {"a": 1}}'),
+    ("data it.jsonl --out o.jsonl", "row 0: the gold answer is true or false", '{"problem": "p", "answer": true}'),
+    ("data it.jsonl --out o.jsonl", "row 0: the prompt has 2 user messages", json.dumps(TWICE)),
+    # reasoning-gym
+    ("data gym chain_sums --out o", "Did you mean chain_sum? `real-openrlhf data gym --out DIR` lists all"),
+    ("data gym xyzzy --out o", "no task xyzzy. There are: ab, acre"),
+    ("data gym --out o", "needs a task…word_sorting"),
+    ("data gym zebra_puzzles --out o", "zebra_puzzles is not offered: one of its packages"),
+    ("data gym game_of_life_halting --out o", "is not offered: one of its packages"),
+    ("data gym it.json --set a=1 --out o", "Write the settings", "{}"),
+    ("data gym none.json --out o", "No such file"),
+    ("data gym it.json --out o", "is no mixture", "{"),
+    ("data gym it.json --out o", "is no mixture", "[]"),
+    ("data gym it.json --out o", "is no mixture", '{"tasks": [{"weight": 2}]}'),
+    ("data gym it.json --out o", "is no mixture", '{"tasks": ["gcd"]}'),
+    ("data gym it.json --out o", "at least one task", '{"tasks": []}'),
+    ("data gym it.json --out o", "wight is unknown", '{"tasks": [{"name": "gcd", "wight": 2}]}'),
+    ("data gym it.json --out o", "level is unknown", '{"tasks": [{"name": "gcd", "level": 1}]}'),
+    ("data gym it.json --out o", "weights above 0", '{"tasks": [{"name": "gcd", "weight": NaN}]}'),
+    ("data gym chain_sum --set max_terms --out o", "KEY=VALUE"),
+    ("data gym chain_sum --set max_term=3 --out o", "max_term…There are: allow_negation, max_digits"),
+    ("data gym chain_sum --set seed=3 --out o", "cannot have these settings"),
+    ("data gym chain_sum --set max_terms=many --out o", "cannot have these settings…str"),
+    ("data gym chain_sum --set min_terms=5 max_terms=2 --out o", "cannot have these settings"),
+    (f"data gym chain_sum --set {ONE_DIGIT} --train 500 --out o", "questions that can be used…repeated…--train"),
+    # answers to grade, and reward functions
+    ("grade --input it.jsonl --output o.jsonl", "the file is empty", ""),
+    ("grade --input it.jsonl --output o.jsonl", "line 1 is no JSON object", "{"),
+    ("grade --input it.jsonl --output o.jsonl", "line 1 is no JSON object", "[1]"),
+    ("grade --input it.jsonl --output o.jsonl", "line 1 is no JSON object", '{"response": 7, "label": "7"}'),
+    ("grade --input it.jsonl --output o.jsonl", "line 2 is no JSON object with `response`, a text, and `label`",
+     '{"response": "7", "label": "7"}\n{"response": "x"}'),
+    ("reward it.py", "has no reward_func", "x = 1"),
+    ("reward it.py --data graded.jsonl", "rows need `prompt` and `label`", f"def {REWARD}: ..."),
+]  # fmt: skip
+
+
+@pytest.fixture
+def here(elsewhere, monkeypatch, tmp_path):
+    monkeypatch.chdir(elsewhere)
+    monkeypatch.setenv("REAL_CACHE", str(tmp_path / "cache"))
+    for variable in ("RAY_ADDRESS", "WANDB_API_KEY"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    write_run(elsewhere, name="failed", status="failed", reason="MemoryError: too large")
+    (elsewhere / "piped").mkdir()
+    os.mkfifo(elsewhere / "piped" / "rollouts.jsonl")
+    return elsewhere
+
+
+def ends(capsys, words: str) -> tuple[int, str]:
+    """The exit code, and all that is said."""
+    given = shlex.split(words)
+    if given[:1] and given[0] in ("train", "compare"):
+        given.append("--dry-run")  # what is accepted shall not start
+    try:
+        code = main(given)
+    except SystemExit as end:
+        code = end.code
+    return code, "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize("case", REFUSED, ids=[f"{words or 'nothing'}: {part}" for words, part, *_ in REFUSED])
+def test_a_command_that_cannot_be_meant_is_refused_and_changes_nothing(here, capsys, case):
+    words, expected, *text = case
+    if text:
+        (name,) = re.findall(r"\bit\.\w+", words)
+        (here / name).write_text(text[0])
+    before = {path: path.stat().st_mtime_ns for path in here.rglob("*")}
+    code, said = ends(capsys, words)
+    assert code == 2 and re.search(".*".join(map(re.escape, expected.split("…"))), said, re.DOTALL), said
+    assert {path: path.stat().st_mtime_ns for path in here.rglob("*")} == before
+    assert "Traceback" not in said and "\x1b" not in said and max(map(len, said.splitlines())) < 2500
+
+
+def test_what_can_be_meant_is_accepted(here, capsys):
+    """Otherwise the table would prove nothing."""
+    code, said = ends(capsys, f"{TRAIN} --seed ٣")
+    assert code == 0 and "nothing is wrong" in said
