@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
 
-from real_openrlhf.verifier import arithmetic, equality
+from real_openrlhf.verifier import arithmetic
 from real_openrlhf.verifier.arithmetic import ROUNDED_DIGITS, NeedsDigits, NoValue
 from real_openrlhf.verifier.process import NoVerdict
 from real_openrlhf.verifier.reading.grammar import expression
@@ -223,7 +223,7 @@ class _Comparison:
             return None
         if not self.digits:
             raise NeedsDigits
-        factor = equality.proportional(gold, answer)
+        factor = arithmetic.proportional(gold, answer)
         return None if factor is None else int(factor)
 
     def _quantities(self, gold: Expr, gold_unit: Unit | None, answer: Expr, unit: Unit | None) -> bool:
@@ -249,7 +249,7 @@ class _Comparison:
             apart = Call("/", (Call("+", (gold.args[0], Call("-", (answer.args[0],)))), gold.args[1]))
             return self._same(gold.args[1], answer.args[1]) and _is_whole(apart)
         try:
-            return equality.same_value(gold, _in_letters_of(gold, answer), self.rounded, self.digits)
+            return arithmetic.same_value(gold, _in_letters_of(gold, answer), self.rounded, self.digits)
         except NoValue:
             return False
 
