@@ -6,7 +6,7 @@ and tokens in float64. Not covered here: DeepSpeed's own scaling by ranks and ac
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 import torch
@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 from naive import lots_of, naive_losses, naive_score
 
 from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, OBJECTIVES
-from real_openrlhf.algorithm.meter import sum_over_ranks
-from real_openrlhf.algorithm.objective import ObjectiveSettings, weightless
+from real_openrlhf.algorithm.groups import Table
+from real_openrlhf.algorithm.metrics import sum_over_ranks
+from real_openrlhf.algorithm.objective import ObjectiveSettings, make_groups
 from real_openrlhf.algorithm.policy_loss import check_whole_groups, real_policy_loss
 from real_openrlhf.algorithm.schedule import Limit
 from real_openrlhf.algorithm.step_plan import (
     MicroBatch,
     PlanSettings,
     RankStep,
-    Rollouts,
     plan_rollouts,
     rank_plans,
 )
@@ -110,26 +110,30 @@ def cases(draw, max_group_size=8, max_groups=5, max_length=6):
     )
 
 
-def rollouts_of(case: Case) -> Rollouts:
-    groups, labels, settings = torch.tensor(case.groups), torch.tensor(case.labels), ObjectiveSettings(**case.settings)
+def settings_of(case: Case) -> ObjectiveSettings:
+    given = {name: value for name, value in case.settings.items() if name not in ("own", "tau")}
+    own = {**case.settings.get("own", {}), "tau": case.settings.get("tau"), "disco_kl_coef": case.disco_kl_coef}
+    known = OBJECTIVES[case.settings.get("name", "real")].settings
+    return ObjectiveSettings(**given, own={name: value for name, value in own.items() if name in known})
+
+
+def rollouts_of(case: Case) -> Table:
+    settings = settings_of(case)
     values = torch.tensor(case.values or [float(label == 1) for label in case.labels])
     on_all = case.kl_old_coef or (settings.name.startswith("disco") and case.disco_kl_coef)
-    no_weight = weightless(settings, labels, groups, values)
-    left_out = no_weight.nonzero().flatten().tolist() if case.skip and not on_all else []
-    return Rollouts(
-        groups=groups,
-        labels=labels,
+    table = Table(
+        labels=torch.tensor(case.labels),
+        groups=torch.tensor(case.groups),
         values=values,
-        truncated=torch.zeros(len(case.groups), dtype=torch.bool),
-        lengths=list(case.lengths),
-        actions=[len(case.actions(row)) for row in range(len(case.groups))],
-        signal=~no_weight,
-        left_out=frozenset(left_out),
+        lengths=torch.tensor([len(case.actions(row)) for row in range(len(case.groups))]),
+        whole=torch.tensor(case.lengths),
     )
+    signal = make_groups(settings, table).valid
+    return replace(table, signal=signal, trains=signal if case.skip and not on_all else None)
 
 
 def plan_settings(case: Case, ranks: int) -> PlanSettings:
-    settings = ObjectiveSettings(**case.settings)
+    settings = settings_of(case)
     return PlanSettings(
         groups_per_step=case.groups_per_step,
         num_ranks=ranks,
@@ -181,8 +185,8 @@ class Trainer:
     def __init__(self, case: Case, rank: int, ranks: int):
         self.case, self.rank, self.ranks = case, rank, ranks
         self.toy = Toy(case)
-        self.settings = ObjectiveSettings(**case.settings)
-        self.coefficients = Coefficients(kl_old=case.kl_old_coef, disco_kl=case.disco_kl_coef)
+        self.settings = settings_of(case)
+        self.coefficients = Coefficients(kl_old=case.kl_old_coef)
 
     def run(self) -> list[dict]:
         plan = plan_rollouts(rollouts_of(self.case), plan_settings(self.case, self.ranks))
@@ -275,7 +279,7 @@ def naive_step(case: Case, record: dict) -> tuple[torch.Tensor, list[torch.Tenso
     """(logged loss, gradients) of one optimizer step: the paper's mean loss as one graph, at the step's parameters."""
     toy = Toy(case)
     parameters = [weight.clone().requires_grad_() for weight in record["parameters"]]
-    settings = ObjectiveSettings(**case.settings)
+    settings = settings_of(case)
     new = toy.log_probs(list(range(len(case.groups))), parameters)
     zero = sum(weight.sum() for weight in parameters) * 0
     tables = (new, toy.old, toy.ref, toy.drawn)

@@ -24,9 +24,9 @@ from safetensors.torch import load_file
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from real_openrlhf.algorithm import meter, update
-from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE
-from real_openrlhf.algorithm.objective import ObjectiveSettings, weightless
-from real_openrlhf.algorithm.step_plan import BatchPlan, Rollouts, plan_rollouts, rank_plans
+from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, Table
+from real_openrlhf.algorithm.objective import ObjectiveSettings, make_groups
+from real_openrlhf.algorithm.step_plan import BatchPlan, plan_rollouts, rank_plans
 from real_openrlhf.algorithm.update import NonFiniteError, StepTable
 from real_openrlhf.hooks.actor import policy_trainer
 from real_openrlhf.hooks.actor.mismatch import MismatchError
@@ -218,15 +218,14 @@ def with_old_log_probs(policy, samples: list[Experience]) -> list[Experience]:
     return [item for sample in samples for item in split_experience_batch(sample)]
 
 
-def facts_of(case: Case) -> Rollouts:
+def facts_of(case: Case) -> Table:
     samples = rollouts(case)
-    return Rollouts(
-        groups=torch.tensor(groups_of(case)),
+    return Table(
         labels=torch.tensor(labels_of(case)),
+        groups=torch.tensor(groups_of(case)),
         values=torch.tensor(rewards_of(case)),
-        truncated=torch.zeros(len(samples), dtype=torch.bool),
-        lengths=[int(sample.total_length) for sample in samples],
-        actions=[int(sample.action_mask.sum()) for sample in samples],
+        lengths=torch.tensor([int(sample.action_mask.sum()) for sample in samples]),
+        whole=torch.tensor([int(sample.total_length) for sample in samples]),
     )
 
 
@@ -238,14 +237,14 @@ def deal(policy, case: Case) -> tuple[list[Experience], BatchPlan, PlannedExperi
     every, items = (with_old_log_probs(policy, rollouts(case)) for _ in range(2))
     facts = facts_of(case)
     if maker.objective:
-        facts = replace(facts, signal=~weightless(maker.objective, facts.labels, facts.groups, facts.values))
+        facts = replace(facts, signal=make_groups(maker.objective, facts).valid)
     else:
         advantages = advantages_of(case)
         for item, advantage in zip(every + items, 2 * advantages, strict=True):
             item.advantages = advantage * item.action_mask
         facts = replace(facts, signal=torch.tensor(advantages) != 0)
     if maker.skips:
-        facts = replace(facts, left_out=frozenset((~facts.signal).nonzero().flatten().tolist()))
+        facts = replace(facts, trains=facts.signal)
     plan = plan_rollouts(facts, maker.plan_settings())
     unknown = plan.first_update if maker.objective and maker.args.algo.real.mismatch_limit is None else []
     for position in unknown:
@@ -255,7 +254,7 @@ def deal(policy, case: Case) -> tuple[list[Experience], BatchPlan, PlannedExperi
         for item in items:
             item.action_log_probs = item.rollout_log_probs.clone()
     forwarded = sorted(set(plan.trained) - set(unknown))
-    held, plans = rank_plans(plan, facts, maker.num_ranks, forwarded, maker.skips)
+    held, plans = rank_plans(plan, facts, maker.num_ranks, forwarded)
     rank = dist.get_rank()
     return every, plan, PlannedExperience.of([items[i] for i in held[rank]], plans[rank])
 

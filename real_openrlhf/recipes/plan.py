@@ -12,8 +12,7 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
-from real_openrlhf.algorithm.formulas import SETTINGS, Objective, assignments
-from real_openrlhf.algorithm.lookup import find
+from real_openrlhf.algorithm.formulas import FLAGGED, Objective, assignments, find
 from real_openrlhf.base.secrets import HIDDEN, REWARD, WANDB_KEY, hide
 from real_openrlhf.recipes import openrlhf_parser
 from real_openrlhf.runs import run_folder
@@ -196,7 +195,7 @@ def _method(algorithm: Algorithm, user: Mapping[str, tuple[str, ...]]) -> dict[s
     """The algorithm's flags, without the constants of its objective if the user names another objective."""
     method = dict(algorithm.settings)
     if OBJECTIVE in user and OBJECTIVE in method and user[OBJECTIVE] != method[OBJECTIVE].words:
-        for flag in (SET, *(f"--algo.real.{name}" for name in SETTINGS)):
+        for flag in (SET, *(f"--algo.real.{name}" for name in FLAGGED)):
             method.pop(flag, None)
     return method
 

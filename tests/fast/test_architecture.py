@@ -43,7 +43,7 @@ ROOMS = {
 STANDARD_LIBRARY_ONLY = """
     cli patching base.errors base.files base.ownership base.parsing base.signals machine.doctor recipes.recipes
     runs.provenance runs.run_folder training.checks.memory_estimate training.tasks.tasks hooks.flags.arguments
-    algorithm.lookup algorithm.schedule evaluation.engines rewards.math_reward rewards.gym_reward
+    algorithm.formulas algorithm.schedule evaluation.engines rewards.math_reward rewards.gym_reward
 """.split()
 # OpenRLHF is for hooks/; this module asks for it inside functions.
 ASKS_OPENRLHF = {"training.launch.shared_ray"}

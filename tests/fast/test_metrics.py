@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from real_openrlhf.algorithm.formulas import OBJECTIVES
+from real_openrlhf.algorithm.groups import Table
 from real_openrlhf.algorithm.metrics import (
     GROUP_METRICS,
     MISMATCH_METRICS,
@@ -28,9 +29,10 @@ from real_openrlhf.hooks.actor.mismatch import Mismatch, MismatchError
 def measure(scores, labels, groups, truncated=None, score_drift=0.0, num_groups=None, **options):
     settings = ObjectiveSettings(**options)
     scores, labels, groups = torch.tensor(scores, dtype=torch.float64), torch.tensor(labels), torch.tensor(groups)
-    weighed = score_weights(settings, scores, labels, groups, num_groups, values=labels == 1)
     truncated = None if truncated is None else torch.tensor(truncated)
-    return group_metrics(scores, labels, groups, weighed, settings, truncated=truncated, score_drift=score_drift)
+    table = Table(labels, groups, labels == 1, truncated=truncated)
+    weighed = score_weights(settings, scores, table, num_groups)
+    return group_metrics(scores, table, weighed, settings, score_drift=score_drift)
 
 
 def test_by_hand():

@@ -7,11 +7,10 @@ import torch
 from naive import naive_losses, naive_score
 
 from real_openrlhf import group_weights, real_policy_loss
-from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, OBJECTIVES
+from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, OBJECTIVES, TOKEN_WEIGHTS
 from real_openrlhf.algorithm.metrics import GROUP_METRICS
 from real_openrlhf.algorithm.objective import ObjectiveSettings, rollout_scores
 from real_openrlhf.algorithm.policy_loss import RealPolicyLoss, kl_hinge_coef, kl_k1, kl_old
-from real_openrlhf.algorithm.token_weights import TOKEN_WEIGHTS
 
 NAN = math.nan
 
@@ -37,7 +36,9 @@ def test_loss_and_gradient_are_the_papers(batch, tau, uniform_groups):
     loss, metrics = real_policy_loss(new, old, mask, torch.tensor(rewards), torch.tensor(groups), **options)
     scores = [naive_score("log_ratio_old", new[row, :count], old[row, :count]) for row, count in enumerate(lengths)]
     labels = [-1 if math.isnan(reward) else reward for reward in rewards]
-    losses, _ = naive_losses(ObjectiveSettings("real", **options), range(len(groups)), groups, scores, labels)
+    losses, _ = naive_losses(
+        ObjectiveSettings("real", uniform_groups, {"tau": tau}), range(len(groups)), groups, scores, labels
+    )
     expected = sum(losses) / len(losses)
     torch.testing.assert_close(loss, expected, rtol=1e-12, atol=1e-12)
     (gradient,), (expected_gradient,) = torch.autograd.grad(loss, new), torch.autograd.grad(expected, new)
@@ -81,7 +82,7 @@ def test_nothing_to_learn_is_a_loss_of_0_with_zero_gradient(batch):
         ({"objective": "trpa"}, "needs ref_log_probs"),
         ({"objective": "bce", "own": {"reduction": "max"}}, "choose sum or mean"),
         ({"uniform_groups": "maybe"}, "choose drop or keep"),
-        ({"tau": 0.0}, "tau is 0.0: it must be a positive number"),
+        ({"tau": 0.0}, "tau is 0.0: use a number above 0, for example 0.5"),
     ],
 )
 def test_refusals(batch, change, message):

@@ -12,9 +12,7 @@ import torch
 from small_runs import run_args
 
 from real_openrlhf.base.user_files import load
-from real_openrlhf.hooks.controller import user_logger
-from real_openrlhf.hooks.controller.hopeless import HopelessCounter, HopelessRunError
-from real_openrlhf.hooks.controller.run_log import RunLog
+from real_openrlhf.hooks.controller.run_log import HopelessCounter, HopelessRunError, RunLog, logger_problems
 
 
 def run_log(folder, group_size=4, threshold=None) -> RunLog:
@@ -240,7 +238,7 @@ def ends_after(hope: HopelessCounter, steps: list[dict]) -> tuple[int | None, li
         if hope.see(values):
             warned.append(step)
         try:
-            hope.check()
+            hope.ends_run()
         except HopelessRunError:
             return step, warned
     return None, warned
@@ -251,7 +249,7 @@ def test_it_is_warned_of_once_and_then_ends_the_run(reason):
     watch = hope()
     assert ends_after(watch, [FINE] * 3 + [FINE | HOPELESS[reason]] * 9) == (7, [5])
     with pytest.raises(HopelessRunError, match=f"for 4 steps .*{reason}.*hopeless_steps 0"):
-        watch.check()
+        watch.ends_run()
 
 
 @pytest.mark.parametrize("reason", HOPELESS)
@@ -281,10 +279,9 @@ def test_a_sweep_ends_such_a_run_as_if_it_were_over():
     seen = []
     for step in (FINE, bad, bad, bad, bad):
         watch.see(step)
-        watch.check()  # no error
-        seen.append(watch.ends_run)
+        seen.append(watch.ends_run())  # no error
     assert seen == [False] * 4 + [True]
-    assert not hope(0, hopeless="end").ends_run and not hope().ends_run
+    assert not hope(0, hopeless="end").ends_run() and not hope().ends_run()
 
 
 LOGGER = """
@@ -337,7 +334,7 @@ def test_the_users_logger_is_closed_at_the_end(tmp_path):
 def test_a_logger_file_that_cannot_log_is_refused_before_the_run(tmp_path):
     (tmp_path / "none.py").write_text("def send(step, numbers): pass")
     (tmp_path / "broken.py").write_text("import nothing_of_this_name")
-    (none,), (broken,) = (list(user_logger.problems(str(tmp_path / name))) for name in ("none.py", "broken.py"))
+    (none,), (broken,) = (list(logger_problems(str(tmp_path / name))) for name in ("none.py", "broken.py"))
     assert "it defines no log(step, numbers)" in none
     assert "line 1, ModuleNotFoundError" in broken
 

@@ -11,12 +11,12 @@ import pytest
 import torch
 from every import every
 
+from real_openrlhf.algorithm.formulas import TOKEN_WEIGHTS
+from real_openrlhf.algorithm.groups import Table
 from real_openrlhf.algorithm.objective import ObjectiveSettings
 from real_openrlhf.algorithm.schedule import Limit
-from real_openrlhf.algorithm.step_plan import PlanSettings, Rollouts, plan_rollouts, rank_plans
-from real_openrlhf.algorithm.token_loss import WeightedTokens
-from real_openrlhf.algorithm.token_weights import TOKEN_WEIGHTS
-from real_openrlhf.algorithm.update import Coefficients, Forward
+from real_openrlhf.algorithm.step_plan import PlanSettings, plan_rollouts, rank_plans
+from real_openrlhf.algorithm.update import Coefficients, Forward, WeightedTokens
 
 # CISPO and REINFORCE in any cut, as loops say.
 
@@ -43,7 +43,7 @@ def update_of(name: str, columns, size: int = 6, mean: str = "token-mean"):
 def update_with(choices: ObjectiveSettings, columns, size: int):
     new, old, advantages, mask = columns
     labels, nothing = (advantages[:, 0] > 0).long(), torch.zeros(len(LENGTHS), dtype=torch.long)
-    rollouts = Rollouts(nothing, labels, nothing.bool(), [1 + length for length in LENGTHS], list(LENGTHS))
+    rollouts = Table(labels, nothing, None, torch.tensor(LENGTHS), torch.tensor(LENGTHS) + 1)
     settings = PlanSettings(groups_per_step=1, num_ranks=1, limit=Limit(size), seed=0, whole_groups=False)
     step = rank_plans(plan_rollouts(rollouts, settings), rollouts, 1, [])[1][0].steps[0]
     update, leaf = WeightedTokens(choices, step, Coefficients()), new.clone().requires_grad_()

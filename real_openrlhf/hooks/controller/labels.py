@@ -9,8 +9,8 @@ import torch
 from openrlhf.trainer.ppo_utils.experience import Experience
 from torch import Tensor
 
+from real_openrlhf.algorithm.formulas import find
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE
-from real_openrlhf.algorithm.lookup import find
 from real_openrlhf.algorithm.metrics import rollout_gaps
 from real_openrlhf.hooks.controller.label_rules import Rollout, apply, find_rule
 

@@ -9,9 +9,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from real_openrlhf.algorithm.formulas import against_sampler, assignments
-from real_openrlhf.algorithm.lookup import find
-from real_openrlhf.algorithm.token_weights import TOKEN_WEIGHTS
+from real_openrlhf.algorithm.formulas import TOKEN_WEIGHTS, against_sampler, find, given_settings
 
 if TYPE_CHECKING:
     from real_openrlhf.algorithm.formulas import Objective
@@ -43,7 +41,7 @@ def _settings(args: SimpleNamespace) -> ObjectiveSettings | None:
     from real_openrlhf.algorithm.objective import ObjectiveSettings
 
     real = args.algo.real
-    return ObjectiveSettings(real.objective, real.tau, real.uniform_groups, assignments(real.set))
+    return ObjectiveSettings(real.objective, real.uniform_groups, given_settings(real))
 
 
 def objective_of(args: SimpleNamespace) -> Objective | None:
@@ -91,9 +89,8 @@ def why_all_train(args: SimpleNamespace) -> str | None:
         return f"--algo.real.kl_old_coef {real.kl_old_coef:g} is a KL to the old policy on every token"
     objective = objective_of(args)
     if objective and not objective.of_tokens:
-        if objective.needs_step_kl and real.disco_kl_coef > 0:
-            return f"--algo.real.disco_kl_coef {real.disco_kl_coef:g} is a constraint on every token"
-        return None
+        coefficient = objective.constants(given_settings(real)).get("disco_kl_coef", 0)
+        return f"--algo.real.disco_kl_coef {coefficient:g} is a constraint on every token" if coefficient else None
     if objective and not objective.two_sides:
         return f"--algo.real.objective {real.objective} may give weights to tokens of advantage 0"
     if args.train.deal != "groups":
