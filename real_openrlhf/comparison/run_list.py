@@ -161,11 +161,19 @@ def taken(folder: Path, name: str, number: int) -> Iterator[Callable[[int, str |
         ended.set()
         write_json(path, {**record, "ended": now(), "ended_at": time.time(), "code": code, "reason": reason})
 
+    def beat() -> None:
+        """Touch the file until the attempt ends. Terminate this process if another one has taken the run over."""
+        while not ended.wait(BEAT):
+            with contextlib.suppress(OSError):
+                os.utime(path)
+            if (folder / f"{name}.{number + 1}.json").exists():
+                os.kill(os.getpid(), signal.SIGTERM)
+
     with file:
         locks.wait_for(file)
         file.write(json.dumps(record))
         file.flush()
-        beats = threading.Thread(target=_beat, args=(path, folder / f"{name}.{number + 1}.json", ended), daemon=True)
+        beats = threading.Thread(target=beat, daemon=True)
         beats.start()
         try:
             yield end
@@ -173,15 +181,6 @@ def taken(folder: Path, name: str, number: int) -> Iterator[Callable[[int, str |
             if not ended.is_set():
                 end(INTERRUPTED, "the process was interrupted")
             beats.join()
-
-
-def _beat(path: Path, successor: Path, ended: threading.Event) -> None:
-    """Touch the file until the attempt ends. Terminate this process if another one has taken the run over."""
-    while not ended.wait(BEAT):
-        with contextlib.suppress(OSError):
-            os.utime(path)
-        if successor.exists():
-            os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _job() -> str | None:
@@ -209,8 +208,12 @@ def state(runs: RunList, entry: Entry) -> State:
     held = attempt is not None and attempt.is_held()
     number = attempt.number if attempt else 0
     trained = runs.trained(entry)
-    if not held and trained and (runs.evaluation is None or is_evaluated(path, runs.evaluation)):
-        return State(FINISHED, "", number)
+    if not held and trained:
+        asked = None
+        with contextlib.suppress(ValueError, OSError):
+            asked = parsed((path / "eval" / ASKED).read_bytes())
+        if runs.evaluation is None or asked == {"words": [*runs.evaluation]}:
+            return State(FINISHED, "", number)
     if held or run_folder.is_trained(path):
         host = f" on {attempt.record['host']}" if attempt and attempt.record.get("host") else ""
         return State(
@@ -242,12 +245,6 @@ def training_progress(path: Path) -> str:
         return f"step {step}"
     left = (recent[-1]["time"] - recent[0]["time"]) / (len(recent) - 1) * (total - step)
     return f"step {step} of {total}, {duration(left)} left"
-
-
-def is_evaluated(path: Path, words: Sequence[str]) -> bool:
-    with contextlib.suppress(ValueError, OSError):
-        return parsed((path / "eval" / ASKED).read_bytes()) == {"words": [*words]}
-    return False
 
 
 def samples(path: Path) -> int:

@@ -6,7 +6,7 @@ from pathlib import Path
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.parsing import did_you_mean
 from real_openrlhf.data.problems import Problem, read_problems
-from real_openrlhf.data.sources import SUFFIXES, HubDataset, Rows, read_hub, read_local
+from real_openrlhf.data.sources import SUFFIXES, HubDataset, read_hub, read_local
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,16 @@ BENCHMARKS = {
 def read_benchmark(name: str, source: Path | None = None) -> tuple[list[Problem], dict]:
     """A benchmark's problems and their origin, from the hub, a file, or a folder of prepared or original files."""
     benchmark = BENCHMARKS[name]
-    rows = read_hub(benchmark.hub) if source is None else _read_from(benchmark, source)
+    if source and source.is_dir():
+        files = [source / f"{stem}{end}" for stem in (benchmark.name, benchmark.stem) for end in SUFFIXES]
+        if not (there := [file for file in files if file.exists()]):
+            raise UserError(
+                f"{source} has no {benchmark.name}.jsonl and no {benchmark.stem}.parquet for {benchmark.name}. Make "
+                "it with `real-openrlhf data benchmarks`"
+            )
+        rows = read_local(there[0])
+    else:
+        rows = read_local(source) if source else read_hub(benchmark.hub)
     problems = list(read_problems(rows.rows))
     if len(problems) not in (benchmark.rows, benchmark.hub_rows):
         raise UserError(
@@ -50,19 +59,6 @@ def read_benchmark(name: str, source: Path | None = None) -> tuple[list[Problem]
                 "another --source"
             )
     return problems, rows.origin
-
-
-def _read_from(benchmark: Benchmark, source: Path) -> Rows:
-    if not source.is_dir():
-        return read_local(source)
-    for stem in (benchmark.name, benchmark.stem):
-        for suffix in SUFFIXES:
-            if (source / f"{stem}{suffix}").exists():
-                return read_local(source / f"{stem}{suffix}")
-    raise UserError(
-        f"{source} has no {benchmark.name}.jsonl and no {benchmark.stem}.parquet for {benchmark.name}. Make it with "
-        "`real-openrlhf data benchmarks`"
-    )
 
 
 def chosen(typed: str) -> tuple[list[str], list[str]]:

@@ -148,16 +148,12 @@ def prepare_training(
             f"no row of {what} can be used: {counts}. Name the right columns with --problem-column and --gold-column"
         )
 
-    kept = len(selection.kept)
+    kept, read = len(selection.kept), len(selection.kept) + selection.counts.total()
     summary = {
+        "real_openrlhf": __version__,
         "datasource": name,
         "source": rows.origin,
-        "rows": {
-            "read": kept + selection.counts.total(),
-            "kept": kept,
-            "written": kept,
-            "dropped": dict(selection.counts),
-        },
+        "rows": {"read": read, "kept": kept, "written": kept, "dropped": dict(selection.counts)},
         "prompt_tokens": {"tokenizer": tokenizer, "limit": max_prompt_tokens} if tokenizer else None,
         "contamination": checked,
     }
@@ -166,8 +162,18 @@ def prepare_training(
         dropped: selection.dropped,
         overlaps: ({"id": f"{name}-{row}", **match.__dict__} for row, match in matches.items()),
     }
-    write_rows(files, out.with_suffix(MANIFEST), {"real_openrlhf": __version__, **summary})
-    _print_report(summary, out)
+    write_rows(files, out.with_suffix(MANIFEST), summary)
+    print(f"{name}: {read} rows read, {kept} kept")
+    for reason, count in selection.counts.items():
+        print(f"  {count:>8} dropped: {reason}")
+    if not tokenizer:
+        print("  prompt lengths were not checked: give --tokenizer")
+    if checked["checked"]:
+        counts = ", ".join(f"{name} {count}" for name, count in checked["by_benchmark"].items()) or "none"
+        print(f"  {checked['problems']:>8} contain a benchmark problem ({counts})")
+    else:
+        print(f"  contamination was not checked: {checked['why']}")
+    print(f"{out}: {kept} rows")
     print(f"  {about_template}")
     if systems := sum(bool(problem.system) for problem in selection.kept):
         print(f"  {systems} prompts begin with a system message")
@@ -248,19 +254,3 @@ def _contamination(
         "by_benchmark": dict(Counter(match.benchmark for match in matches.values())),
     }
     return matches, summary
-
-
-def _print_report(summary: dict, out: Path) -> None:
-    rows = summary["rows"]
-    print(f"{summary['datasource']}: {rows['read']} rows read, {rows['kept']} kept")
-    for reason, count in rows["dropped"].items():
-        print(f"  {count:>8} dropped: {reason}")
-    if summary["prompt_tokens"] is None:
-        print("  prompt lengths were not checked: give --tokenizer")
-    check = summary["contamination"]
-    if check["checked"]:
-        counts = ", ".join(f"{name} {count}" for name, count in check["by_benchmark"].items()) or "none"
-        print(f"  {check['problems']:>8} contain a benchmark problem ({counts})")
-    else:
-        print(f"  contamination was not checked: {check['why']}")
-    print(f"{out}: {rows['written']} rows")

@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f"{args.out} is a file: data of gym are a folder with train.jsonl and test.jsonl")
     if not args.task:
         raise UserError(f"data gym needs a task. There are: {', '.join(gym_tasks.offered())}")
-    parts = _mixture(Path(args.task), args.set) if args.task.endswith(".json") else [_single(args.task, args.set)]
+    parts = _parts(args.task, args.set)
     for part in parts:
         gym_tasks.check(part.task)
     refuse_foreign_rows([args.out / name for name in ("train.jsonl", "test.jsonl")], args.out / "manifest.json")
@@ -111,25 +111,23 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _single(task: str, words: list[str]) -> Part:
-    settings = {}
-    for word in words:
-        key, equals, value = word.partition("=")
-        if not equals:
-            raise UserError(f"--set {word}: KEY=VALUE is expected, for example --set max_terms=3")
-        try:
-            settings[key] = parsed(value)
-        except ValueError:
+def _parts(task: str, words: list[str]) -> list[Part]:
+    """One task with its settings KEY=VALUE, or the mixture of a JSON file."""
+    if not task.endswith(".json"):
+        settings = {}
+        for word in words:
+            key, equals, value = word.partition("=")
+            if not equals:
+                raise UserError(f"--set {word}: KEY=VALUE is expected, for example --set max_terms=3")
             settings[key] = value
-    return Part(task, settings)
-
-
-def _mixture(path: Path, words: list[str]) -> list[Part]:
+            with contextlib.suppress(ValueError):
+                settings[key] = parsed(value)
+        return [Part(task, settings)]
     if words:
-        raise UserError(f"--set goes with one task. Write the settings into {path}")
+        raise UserError(f"--set goes with one task. Write the settings into {task}")
     form = '{"tasks": [{"name": "chain_sum", "weight": 2, "set": {"min_terms": 2}}, ...]}'
     try:
-        items = parsed(path.read_text(encoding="utf-8"))["tasks"]
+        items = parsed(Path(task).read_text(encoding="utf-8"))["tasks"]
         names = [str(item["name"]) for item in items]
         parts = [
             Part(name, dict(item.get("set", {})), float(item.get("weight", 1)), names[: number + 1].count(name))
@@ -140,7 +138,7 @@ def _mixture(path: Path, words: list[str]) -> list[Part]:
         if not parts or not all(0 < part.weight < 1e9 for part in parts):
             raise ValueError("it needs at least one task, and weights above 0")
     except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
-        raise UserError(f"{path} is no mixture of tasks ({first_line(error)}). Expected is {form}") from None
+        raise UserError(f"{task} is no mixture of tasks ({first_line(error)}). Expected is {form}") from None
     return parts
 
 

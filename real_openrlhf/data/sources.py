@@ -116,12 +116,8 @@ def _read_json(file: Path) -> Iterator[dict]:
         with file.open(encoding="utf-8") as lines:
             is_list = lines.read(1) == "["
             lines.seek(0)
-            numbered: Iterable[tuple[int, object]]
-            if is_list:
-                numbered = enumerate(parsed(lines.read()), start=1)
-            else:
-                numbered = ((n, parsed(line)) for n, line in enumerate(lines, start=1) if line.strip())
-            for number, row in numbered:
+            found = parsed(lines.read()) if is_list else (parsed(line) for line in lines if line.strip())
+            for number, row in enumerate(found, start=1):
                 if not isinstance(row, dict):
                     raise UserError(f"{file}: row {number} is a {type(row).__name__}, expected an object with columns")
                 yield row

@@ -15,15 +15,13 @@ from real_openrlhf.evaluation.grading import AGENT, VERIFIERS, find_grader, grad
 from real_openrlhf.evaluation.store import NUMBERS, PROBLEMS, TABLE, SampleStore, refuse_foreign
 from real_openrlhf.evaluation.tasks import (
     LONGEST,
-    Task,
     answer_length,
     digest,
     find_model,
     fingerprint,
     read_tasks,
-    refuse_heads,
     refuse_length,
-    refuse_own_code,
+    refuse_unfit,
 )
 from real_openrlhf.report.benchmarks import compare_two
 from real_openrlhf.report.model_card import write_card
@@ -127,8 +125,7 @@ def run(args: argparse.Namespace) -> int:
     refuse_length(args.max_new_tokens, model)
     judge = AGENT if args.agent else args.grader
     length = trajectory_length(model, str(args.agent), args.max_len) if args.agent else None
-    refuse_heads(model)
-    refuse_own_code(model)
+    refuse_unfit(model)
     grader = find_grader(judge, args.think, tuple(args.allow))
     groups = read_tasks(args.benchmarks, args.data_dir, load_tokenizer(str(model)))
     prompts = {name: digest(group) for name, group in groups.items()}
@@ -149,43 +146,33 @@ def run(args: argparse.Namespace) -> int:
     if args.agent:
         drawn_by |= {"agent": sha256(args.agent), "max_len": length}
     with SampleStore(args.out).opened(drawn_by, prompts, ids) as store:
-        draw(tasks, args.k, engine, args.data_parallel, store)
+        done = {(sample.id, sample.sample) for sample in store}
+        every_pair = [(task, number) for task in tasks for number in range(args.k)]
+        if missing := [(task, number) for task, number in every_pair if (task.identity, number) not in done]:
+            total = len(every_pair)
+            bar = {"initial": total - len(missing), "desc": "sampling", "unit": "sample", "smoothing": 0}
+            for sample in tqdm(generate(missing, engine, args.data_parallel), total=total, **bar):
+                store.append(sample)
         samples = {(sample.id, sample.sample): sample for sample in store}
     problems = grade(tasks, args.k, samples, grader)
     think = args.think if judge in VERIFIERS else None
     thinks = think != "required" or any("</think>" in sample.response for sample in samples.values())
     settings = {"k": args.k, **sampling, "limit": args.limit, "grader": judge, "think": think}
     settings |= {"allow": " ".join(args.allow)} if args.allow else {}
-    report(args.out, args.name or Path(args.model).resolve().name, settings, problems, thinks)
-    if (model.parent / "run.json").exists():
-        write_card(model.parent)  # the model is a run's final weights
-    return 0
-
-
-def draw(tasks: list[Task], k: int, engine: EngineSettings, engines: int | None, store: SampleStore) -> None:
-    """Draw the samples that the store lacks."""
-    done = {(sample.id, sample.sample) for sample in store}
-    missing = [(task, number) for task in tasks for number in range(k) if (task.identity, number) not in done]
-    if missing:
-        total = len(tasks) * k
-        with tqdm(total=total, initial=total - len(missing), desc="sampling", unit="sample", smoothing=0) as bar:
-            for sample in generate(missing, engine, engines):
-                store.append(sample)
-                bar.update()
-
-
-def report(out: Path, name: str, settings: dict, problems: list[dict], thinks: bool) -> None:
-    benchmarks, average = summarise(problems, settings["seed"])
+    benchmarks, average = summarise(problems, args.seed)
     results = {
-        "name": name,
+        "name": args.name or Path(args.model).resolve().name,
         "versions": versions(),
         **code(),
         "settings": settings,
         "benchmarks": benchmarks,
         "average": average,
     }
-    write_jsonl(out / PROBLEMS, problems)
-    write_json(out / NUMBERS, results)
-    made = table(results, thinks)
-    write_text(out / TABLE, [to_markdown(made)])
-    print(to_markdown(made))
+    write_jsonl(args.out / PROBLEMS, problems)
+    write_json(args.out / NUMBERS, results)
+    said = to_markdown(table(results, thinks))
+    write_text(args.out / TABLE, [said])
+    print(said)
+    if (model.parent / "run.json").exists():
+        write_card(model.parent)  # the model is a run's final weights
+    return 0

@@ -87,7 +87,10 @@ def generate(pairs: list[Pair], settings: EngineSettings, engines: int | None) -
             file=sys.stderr,
         )
     engines = engine_count(engines, len(devices), width)
-    quieten_tracker()
+    # Python's semaphore tracker outlives the command to clean up after stopped engines, and would print behind its
+    # last line
+    quiet = "ignore::UserWarning:multiprocessing.resource_tracker"
+    os.environ["PYTHONWARNINGS"] = ",".join(filter(None, (os.environ.get("PYTHONWARNINGS"), quiet)))
     context = multiprocessing.get_context("spawn")
     results = context.Queue()
     shares = [pairs[rank::engines] for rank in range(engines)]
@@ -113,13 +116,6 @@ def generate(pairs: list[Pair], settings: EngineSettings, engines: int | None) -
         raise
     for worker in workers:
         worker.join()
-
-
-def quieten_tracker() -> None:
-    """Silence the warnings of Python's semaphore tracker. It outlives the command to clean up after stopped engines,
-    and would print behind the last line of the command."""
-    quiet = "ignore::UserWarning:multiprocessing.resource_tracker"
-    os.environ["PYTHONWARNINGS"] = ",".join(filter(None, (os.environ.get("PYTHONWARNINGS"), quiet)))
 
 
 def _next(results: "Queue", workers: list["SpawnProcess"]) -> Sample:
@@ -171,7 +167,19 @@ def _engine(results: "Queue", pairs: list[Pair], settings: EngineSettings, devic
         reason = Path(folder) / "reason"
         os.environ[engine_reason.FILE] = str(reason)
         try:
-            _run_engine(results, pairs, settings, on_cpu=not devices)
+            from vllm import LLM
+
+            llm = LLM(**engine_arguments(settings, on_cpu=not devices))
+            parent = multiprocessing.parent_process()
+            assert parent
+            try:
+                drawn = _samples if settings.agent is None else trajectories
+                for sample in drawn(llm, pairs, settings, wanted=parent.is_alive):
+                    results.put(sample)
+            finally:
+                llm.llm_engine.engine_core.shutdown()
+                if not parent.is_alive():
+                    results.cancel_join_thread()
         except Exception as error:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)  # nothing may interrupt the clean-up
             traceback.print_exc()
@@ -193,22 +201,6 @@ def engine_arguments(settings: EngineSettings, on_cpu: bool) -> dict[str, Any]:
         **({"gpu_memory_utilization": share} if share else {}),
         **nvidia.attention_without_nvcc(),
     }
-
-
-def _run_engine(results: "Queue", pairs: list[Pair], settings: EngineSettings, on_cpu: bool) -> None:
-    from vllm import LLM
-
-    llm = LLM(**engine_arguments(settings, on_cpu))
-    parent = multiprocessing.parent_process()
-    assert parent
-    try:
-        drawn = _samples if settings.agent is None else trajectories
-        for sample in drawn(llm, pairs, settings, wanted=parent.is_alive):
-            results.put(sample)
-    finally:
-        llm.llm_engine.engine_core.shutdown()
-        if not parent.is_alive():
-            results.cancel_join_thread()
 
 
 def _samples(llm: "LLM", pairs: list[Pair], settings: EngineSettings, wanted: Callable[[], bool]) -> Iterator[Sample]:
@@ -304,22 +296,20 @@ def trajectories(
             requests.step()
         for done in [one for one in tasks if one.done()]:
             task, number, seed = tasks.pop(done)
-            yield _sample(task.identity, number, seed, done.result(), tokenizer)
-
-
-def _sample(identity: str, number: int, seed: int, played: dict, tokenizer: Any) -> Sample:
-    score = float(played["reward"] if played.get("scores") is None else played["scores"])
-    if not (math.isnan(score) or score in (0.0, 1.0)):
-        raise UserError(
-            f"the agent gave score {score:g}, and pass@1 needs 0 or 1. Return these, or nan for no verdict"
-        )
-    begin = played["action_ranges"][0][0] if played["action_ranges"] else 0
-    return Sample(
-        id=identity,
-        sample=number,
-        seed=seed,
-        response=tokenizer.decode(played["observation_tokens"][begin:], skip_special_tokens=False),
-        tokens=sum(end - start for start, end in played["action_ranges"]),
-        truncated=bool(played["truncated"]),
-        score=None if math.isnan(score) else score,
-    )
+            outcome = done.result()
+            score = float(outcome["reward"] if outcome.get("scores") is None else outcome["scores"])
+            if not (math.isnan(score) or score in (0.0, 1.0)):
+                raise UserError(
+                    f"the agent gave score {score:g}, and pass@1 needs 0 or 1. Return these, or nan for no verdict"
+                )
+            turns = outcome["action_ranges"]
+            answer = outcome["observation_tokens"][turns[0][0] if turns else 0 :]
+            yield Sample(
+                id=task.identity,
+                sample=number,
+                seed=seed,
+                response=tokenizer.decode(answer, skip_special_tokens=False),
+                tokens=sum(end - start for start, end in turns),
+                truncated=bool(outcome["truncated"]),
+                score=None if math.isnan(score) else score,
+            )

@@ -109,34 +109,30 @@ def summarise(problems: Iterable[dict], seed: int) -> tuple[dict, dict]:
     groups: dict[str, list[dict]] = {}
     for problem in problems:
         groups.setdefault(problem["benchmark"], []).append(problem)
-    resampled = {
+    benchmarks, resampled = {}, []
+    for name, rows in groups.items():
         # a random generator for each benchmark: its error does not depend on the other benchmarks
-        name: bootstrap(np.array([row["pass@1"] for row in rows]), np.random.default_rng([seed, *name.encode()]))
-        for name, rows in groups.items()
-    }
-    benchmarks = {name: _summary(name, rows, resampled[name]) for name, rows in groups.items()}
+        rng = np.random.default_rng([seed, *name.encode()])
+        resampled.append(bootstrap(np.array([row["pass@1"] for row in rows]), rng))
+        verdicts, tokens = (np.array([row[key] for row in rows]) for key in ("verdicts", "tokens"))
+        right, wrong = tokens[verdicts == 1], tokens[verdicts == 0]
+        benchmarks[name] = {
+            "title": BENCHMARKS[name].title if name in BENCHMARKS else name,
+            "problems": len(rows),
+            "pass@1": float(verdicts.mean()),
+            "standard_error": float(resampled[-1].std(ddof=1)),
+            "pass@k": {str(k): pass_at(k, verdicts) for k in powers_of_two(verdicts.shape[1])},
+            "truncated": float(np.mean([row["truncated"] for row in rows])),
+            "ungraded": sum(row["ungraded"] for row in rows),
+            "mean_tokens": float(tokens.mean()),
+            "mean_tokens_right": float(right.mean()) if right.size else None,
+            "mean_tokens_wrong": float(wrong.mean()) if wrong.size else None,
+        }
     average = {
         "pass@1": float(np.mean([entry["pass@1"] for entry in benchmarks.values()])),
-        "standard_error": float(np.mean(list(resampled.values()), axis=0).std(ddof=1)),
+        "standard_error": float(np.mean(resampled, axis=0).std(ddof=1)),
     }
     return benchmarks, average
-
-
-def _summary(name: str, rows: list[dict], resampled: np.ndarray) -> dict:
-    verdicts = np.array([row["verdicts"] for row in rows])
-    tokens = np.array([row["tokens"] for row in rows])
-    return {
-        "title": BENCHMARKS[name].title if name in BENCHMARKS else name,
-        "problems": len(rows),
-        "pass@1": float(verdicts.mean()),
-        "standard_error": float(resampled.std(ddof=1)),
-        "pass@k": {str(k): pass_at(k, verdicts) for k in powers_of_two(verdicts.shape[1])},
-        "truncated": float(np.mean([row["truncated"] for row in rows])),
-        "ungraded": sum(row["ungraded"] for row in rows),
-        "mean_tokens": float(tokens.mean()),
-        "mean_tokens_right": _mean(tokens[verdicts == 1]),
-        "mean_tokens_wrong": _mean(tokens[verdicts == 0]),
-    }
 
 
 def table(results: dict, thinks: bool = True) -> Table:
@@ -156,10 +152,6 @@ def table(results: dict, thinks: bool = True) -> Table:
         )
     numbers = {one["title"]: Estimate(one["pass@1"], one["standard_error"], 1) for one in columns}
     return Table("benchmarks", "Benchmarks", [{"Model": results["name"], **numbers}], notes)
-
-
-def _mean(values: np.ndarray) -> float | None:
-    return float(values.mean()) if values.size else None
 
 
 def pass_at(k: int, verdicts: np.ndarray) -> float:

@@ -46,12 +46,12 @@ def read_tasks(names: str, folder: Path | None, tokenizer: "PreTrainedTokenizerB
     identities = [record["id"] for rows in records.values() for record in rows]
     if len(set(identities)) < len(identities):
         raise UserError(f"{names}: several problems share one id. Make the column id unique, or remove it")
-    return {name: [_task(name, record, tokenizer) for record in rows] for name, rows in records.items()}
 
+    def task(benchmark: str, record: dict) -> Task:
+        tokens = token_ids(tokenizer, record["prompt"])
+        return Task(benchmark, record["id"], tokenizer.decode(tokens), tuple(tokens), record["label"])
 
-def _task(benchmark: str, record: dict, tokenizer: "PreTrainedTokenizerBase") -> Task:
-    tokens = token_ids(tokenizer, record["prompt"])
-    return Task(benchmark, record["id"], tokenizer.decode(tokens), tuple(tokens), record["label"])
+    return {name: [task(name, record) for record in rows] for name, rows in records.items()}
 
 
 def file_records(file: Path) -> list[dict]:
@@ -91,9 +91,11 @@ def find_model(name: str) -> Path:
         raise UserError(f"model {name} cannot be downloaded ({first_line(error)}). Check the network") from error
 
 
-def refuse_own_code(model: Path) -> None:
-    """Raise for a model that only Python code in its own folder can load. Nothing of it is run here."""
-    config = json.loads((model / "config.json").read_text())
+def refuse_unfit(model: Path) -> None:
+    """Raise for a model that only Python code of its own can load, which is not run here, or of unfit heads on CPU."""
+    config = json.loads((model / "config.json").read_bytes())
+    if environment_for_cpu() and (wrong := heads_problem(config)):
+        raise UserError(f"model {model}: {wrong}")
     if "auto_map" in config:
         from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
@@ -102,13 +104,6 @@ def refuse_own_code(model: Path) -> None:
                 f"model {model} brings Python code of its own (auto_map in config.json), which is not run here. Take "
                 "a model that transformers and vLLM know"
             )
-
-
-def refuse_heads(model: Path) -> None:
-    """Raise if the attention heads have a width that vLLM cannot compute on CPU."""
-    wrong = heads_problem(json.loads((model / "config.json").read_bytes())) if environment_for_cpu() else None
-    if wrong:
-        raise UserError(f"model {model}: {wrong}")
 
 
 def fingerprint(model: Path) -> str:

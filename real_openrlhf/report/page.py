@@ -144,10 +144,11 @@ def _runs(comparisons: Sequence[Comparison]) -> Table:
             "Status": run.status,
             "Last step": str(run.last_step),
             "Code version": str(run.meta.get("code_version", "")),
-            "Command": " ".join(map(str, run.meta["command"])) if run.meta.get("command") else "plain log",
+            "Command": " ".join(map(str, words)) if isinstance(words, list) else "plain log",
         }
         for comparison in comparisons
         for setting in comparison.settings
         for run in setting.runs
+        for words in [run.meta.get("command")]
     ]
     return Table("runs", "Runs", rows)
