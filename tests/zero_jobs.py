@@ -23,7 +23,7 @@ from openrlhf.utils import utils
 from safetensors.torch import load_file
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from real_openrlhf.algorithm import meter, update
+from real_openrlhf.algorithm import metrics, update
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, Table
 from real_openrlhf.algorithm.objective import ObjectiveSettings, make_groups
 from real_openrlhf.algorithm.step_plan import BatchPlan, plan_rollouts, rank_plans
@@ -589,16 +589,16 @@ def host_waits(**case) -> dict[str, int]:
     """Waits of a batch's training by REAL's trainer: in its own code, and by its fetches."""
     policy, case = filled(**case)
     trainer, engine = policy.trainer, policy.actor.model
-    waits, fetches = Waits(), mock.Mock(wraps=meter.fetch)
+    waits, fetches = Waits(), mock.Mock(wraps=metrics.fetch)
     with (
-        mock.patch.object(meter, "fetch", fetches),
+        mock.patch.object(metrics, "fetch", fetches),
         mock.patch.object(update, "fetch", fetches),
         mock.patch.object(policy_trainer, "fetch", fetches),
         on_the_host(waits, engine, "forward", "backward"),
         on_the_host(waits, policy.strategy, "optimizer_step", "get_grad_norm"),
         on_the_host(waits, trainer, "load"),
         on_the_host(waits, StepTable, "__init__", "put", "metrics"),
-        on_the_host(waits, meter.Meter, "metrics", "token_means"),
+        on_the_host(waits, metrics.Meter, "metrics", "token_means"),
         waits,
     ):
         trainer.ppo_train(0.0)

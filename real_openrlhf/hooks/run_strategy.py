@@ -19,7 +19,7 @@ from real_openrlhf.hooks.fixes.deepspeed_optimizers import (
     forget_host_buffers,
     restore_powers,
 )
-from real_openrlhf.hooks.fixes.loopback_stores import keep_stores_here
+from real_openrlhf.hooks.fixes.process_starts import keep_stores_here
 from real_openrlhf.hooks.model import flash_attention_torch
 from real_openrlhf.machine.signs_of_life import enter, offer_stacks
 

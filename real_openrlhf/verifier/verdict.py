@@ -87,7 +87,7 @@ def _verdict(response: str, label: object, think: Think, prompt: str, allowed: t
         return Verdict(1.0, "exact")
     if len(answer) > _MAX_LENGTH:
         return Verdict(0.0, "too_long")
-    if _too_deep(answer):
+    if too_deep(answer):
         return Verdict(0.0, "too_deep")
     verdict = _compared(tuple(dict.fromkeys(map(_normal_gold, golds))), clean(answer))
     if verdict.score == 1.0:
@@ -130,7 +130,7 @@ def _worked_out(golds: tuple[str, ...], answer: str) -> Verdict:
         raise
 
 
-def _too_deep(answer: str) -> bool:
+def too_deep(answer: str) -> bool:
     """Whether brackets nest too deep. Callers ask this before parsing, because the parsers recurse into brackets."""
     depth = 0
     for bracket in _BRACKET.finditer(answer):
@@ -148,7 +148,7 @@ def _prose(gold: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def _normal_gold(gold: str) -> str:
-    if len(gold) > _MAX_LENGTH or _too_deep(gold):
+    if len(gold) > _MAX_LENGTH or too_deep(gold):
         raise NoVerdict("gold_unparsed", "too long or nested too deep")
     return clean(gold)
 

@@ -11,7 +11,7 @@ from random import Random
 import spelled_pairs
 from hypothesis import strategies as st
 
-from real_openrlhf.verifier import compare, guard
+from real_openrlhf.verifier import compare, verdict
 from real_openrlhf.verifier.arithmetic import NeedsDigits
 from real_openrlhf.verifier.process import NoVerdict
 from real_openrlhf.verifier.reading.tex import clean
@@ -79,7 +79,7 @@ def _numbers(draw) -> tuple[str, Fraction]:
 
 def exactly(gold: str, answer: str) -> bool | None:
     """The verdict without algebra; None where that has to decide."""
-    if guard.too_deep(gold) or guard.too_deep(answer):
+    if verdict.too_deep(gold) or verdict.too_deep(answer):
         return None
     try:
         return compare.same(gold, answer)

@@ -342,7 +342,7 @@ def to_the_end(train: Callable[[SimpleNamespace], None], parse: Callable[[], Sim
         sys.exit(2)
     offer_stacks()
     if os.environ.get("RAY_ADDRESS") == "local":  # as `real-openrlhf train` sets it: this process starts a Ray
-        from real_openrlhf.hooks.fixes.patient_start import wait_longer
+        from real_openrlhf.hooks.fixes.process_starts import wait_longer
 
         wait_longer()
     train(args)
