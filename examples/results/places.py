@@ -16,7 +16,6 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.transforms import Transform
 from records import HERE, runs_of
 
 from real_openrlhf.report.curves import (
@@ -30,10 +29,11 @@ from real_openrlhf.report.curves import (
     validation_sets,
 )
 from real_openrlhf.report.differences import less_first, samples, verdict
-from real_openrlhf.report.drawing import INK, METHODS, STYLE, Look, method, save_png
+from real_openrlhf.report.drawing import INK, METHODS, STYLE, method, save_png
+from real_openrlhf.report.figures import Line, draw_forest
 from real_openrlhf.report.read_runs import Run, read_runs
 from real_openrlhf.report.settings import Setting, compare
-from real_openrlhf.report.statistics import MARGIN, Difference, Estimate, estimate, holm
+from real_openrlhf.report.statistics import Difference, Estimate, estimate, holm
 from real_openrlhf.report.table_forms import NONE, Table
 
 # Records without a tree: the code that ran cannot be had again. `map` used DeepSpeed's Adam.
@@ -187,7 +187,9 @@ def save_picture(path: Path) -> None:
         figure = Figure(figsize=(10, 6.4), layout="constrained")
         left, right = figure.subplots(1, 2, width_ratios=[1, 1.25])
         _draw_cells(left)
-        _draw_forest(right, list(_lines()))
+        draw_forest(right, list(_lines()), size=7)
+        right.set_xlim(-0.6, 0.6)
+        right.set_title("Methods less REAL, 95 % intervals; band: ± 0.03")
         save_png(figure, path)
 
 
@@ -215,40 +217,12 @@ def _draw_cells(axes: Axes) -> None:
     axes.set_ylabel("held-out pass@1, mean over training")
 
 
-Line = tuple[str, Look | None, Difference | None]  # a heading has no look and no difference
-
-
 def _lines() -> Iterator[Line]:
     for place in places():
         yield place.title, None, None
         for setting, (gap, _) in place.gaps.items():
             if setting.algo in IN_FOREST and not any("labels" in word for word in setting.deviation):
                 yield setting.label.replace("score=log_ratio_rollout", "sampler as anchor"), method(setting.algo), gap
-
-
-def _draw_forest(axes: Axes, lines: Sequence[Line]) -> None:
-    axes.axvspan(-MARGIN, MARGIN, color=INK, alpha=0.1, linewidth=0)
-    axes.axvline(0, color=INK, linewidth=0.6)
-    for place, (label, look, gap) in enumerate(lines):
-        if look is None or gap is None:
-            axes.text(
-                -0.02, place, label, fontsize=7.5, fontweight="bold", va="center", ha="right", transform=_rows(axes)
-            )
-            continue
-        low, high = gap.interval(0.95)
-        axes.plot([low, high], [place, place], color=look.colour, linewidth=1.4)
-        axes.plot([gap.mean], [place], color=look.colour, marker=look.marker, markersize=4)
-        axes.text(-0.02, place, label, fontsize=7, va="center", ha="right", color=look.colour, transform=_rows(axes))
-    axes.set_ylim(len(lines) - 0.5, -0.7)
-    axes.set_xlim(-0.6, 0.6)
-    axes.set_yticks([])
-    axes.grid(visible=False)
-    axes.set_title("Methods less REAL, 95 % intervals")
-    axes.set_xlabel("held-out pass@1, mean over training; band: ± 0.03")
-
-
-def _rows(axes: Axes) -> Transform:
-    return axes.get_yaxis_transform()
 
 
 TABLES: dict[str, Callable[[], Table]] = {"by_z": by_z, "everywhere": everywhere}

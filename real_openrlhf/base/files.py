@@ -22,10 +22,16 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def parsed(text: str | bytes, **options: Any) -> Any:
-    """Parse JSON of any origin. Every fault is a ValueError, also nesting that is too deep."""
+def parsed(text: str | bytes) -> Any:
+    """Parse JSON of any origin. Every fault is a ValueError, also nesting that is too deep.
+
+    Half of a surrogate pair, which JSON can spell and no file or library takes, becomes a question mark.
+    """
     try:
-        return json.loads(text, **options)
+        found = json.loads(text)
+        if "\\ud" in str(text).lower():
+            return json.loads(json.dumps(found, ensure_ascii=False).encode(errors="replace"))
+        return found
     except RecursionError:
         raise ValueError("it is nested too deep") from None
 

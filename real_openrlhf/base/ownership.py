@@ -3,12 +3,14 @@
 docs/evidence/reliability.md lists each place where something is written, and how it is known as ours.
 """
 
+import contextlib
 import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
 
 from real_openrlhf.base.errors import UserError
+from real_openrlhf.base.files import parsed, read_bytes
 
 MARK = ".real_openrlhf"  # in a folder that a run fills: which run
 
@@ -17,6 +19,13 @@ def refuse_foreign(option: str, files: Iterable[Path], ours: bool) -> None:
     """Raise if one of the files exists and is not ours; `option` names them."""
     if not ours and (there := next(filter(os.path.lexists, files), None)):
         raise UserError(foreign(there, option))
+
+
+def has_keys(file: Path, *keys: str) -> bool:
+    """Whether the file is a JSON object with these keys, as ours is."""
+    with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
+        return {*keys} <= parsed(read_bytes(file)).keys()
+    return False
 
 
 def foreign(there: Path, option: str) -> str:

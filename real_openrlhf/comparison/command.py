@@ -4,6 +4,7 @@ A finished run is not run again. Several shells or tasks of SLURM on one folder 
 """
 
 import argparse
+import glob
 import os
 import re
 import shutil
@@ -70,7 +71,7 @@ INSTEAD = {
 CAMPAIGNS = Path(__file__).with_name("campaigns")
 OURS = sorted(path.stem for path in CAMPAIGNS.glob("*.toml"))
 KEYS: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("about", "recipe", "benchmarks", "eval-flags", "flags"), (str,)),
+    **dict.fromkeys(("about", "recipe", "benchmarks", "eval-flags", "flags", "beside"), (str,)),
     **dict.fromkeys(("seeds", "first-seed", "steps"), (int,)),
     "skill": (int, float),
     "algos": (list,),
@@ -197,6 +198,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="also write a campaign, small enough to commit: three files with records and logged numbers, without "
         "paths of this machine; refuses runs of uncommitted code",
+    )
+    parser.add_argument(
+        "--beside",
+        metavar="DIR",
+        help="campaigns or run folders, with * for any name: the report shows their runs too, those of this "
+        "machine and starting model",
     )
     parser.add_argument("--compact", action="store_true", help="with --publish: only the numbers that results read")
 
@@ -379,6 +386,12 @@ def _report(runs: RunList, args: argparse.Namespace, across: Sequence[str]) -> N
         found, skipped = read_runs(sorted(runs.folder.glob("*")))  # also runs of earlier comparisons in this folder
         if not found:
             return
+        if args.beside:
+            others = read_runs(glob.glob(args.beside))[0]
+            blocks = {run.block for run in found}
+            rivals = [run for run in others if run.block in blocks and run.path not in [one.path for one in found]]
+            print(f"beside: {len(rivals)} of the {len(others)} runs of {args.beside}, those of this machine and model")
+            found = [*rivals, *found]
         map_of = across if across and varied([run.meta for run in found], across) else None
         print(f"report: {write(found, skipped, runs.out / 'report', map_of)}")
         if args.publish:

@@ -1,6 +1,5 @@
 """Publish runs as a campaign: small enough to commit, without paths of this machine, of committed code only."""
 
-import contextlib
 import csv
 import io
 import json
@@ -11,7 +10,7 @@ from typing import Any
 
 from real_openrlhf.base import ownership
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.base.files import parsed, read_bytes, sha256, write_json, write_text
+from real_openrlhf.base.files import parsed, sha256, write_json, write_text
 from real_openrlhf.report.read_runs import (
     ABOUT,
     FORMAT,
@@ -87,9 +86,7 @@ def _logged(path: Path, compact: bool) -> Iterable[dict]:
 
 
 def refuse_foreign(out: Path) -> None:
-    ours = False
-    with contextlib.suppress(OSError, ValueError):
-        ours = "sources" in parsed(read_bytes(out / ABOUT))
+    ours = ownership.has_keys(out / ABOUT, "sources")
     ownership.refuse_foreign("--publish", (out / name for name in (ABOUT, RUNS, METRICS)), ours)
 
 

@@ -32,8 +32,10 @@ INTERRUPTED = 130
 BEAT, DEAD = 20.0, 300.0  # seconds between two touches; seconds without a touch until a remote process is dead
 FINISHED, HELD, FAILED, WAITING = "finished", "running", "failed", "waiting"
 SIGNALS = (129, INTERRUPTED, 143)  # exit codes of a run that was asked to end
+OBJECTIVE = "--algo.real.objective"
 RECENT = 10  # steps whose mean time predicts the time left
 QUEUE = "queue"  # folder of the attempts
+OWN = re.compile(r".+\.py:\w+")  # an objective of the user's own
 ASKED = "asked.json"  # in eval/, written by an evaluation that reached its end
 
 
@@ -55,6 +57,7 @@ class Entry:
 def entries(algos: Iterable[str], seeds: int, first_seed: int = 1, grid: Sequence[Sequence[str]] = ()) -> list[Entry]:
     """All runs, seed by seed: a comparison that ends early has every algorithm in every cell of the grid."""
     methods = [tuple(words_of("--algos", text)) for text in algos]
+    methods = [("real", OBJECTIVE, *words) if OWN.fullmatch(words[0]) else words for words in methods if words]
     for flag, *values in grid:
         if not values:
             raise UserError(f"--grid {flag}: give its values, like --grid {flag} 1 2.")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from real_openrlhf.base import locks, ownership
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.base.files import parsed, read_bytes, write_json
+from real_openrlhf.base.files import write_json
 
 SAMPLES, MANIFEST = "samples.jsonl", "manifest.json"
 RESULTS = PROBLEMS, NUMBERS, TABLE = "per_problem.jsonl", "results.json", "table.md"
@@ -33,9 +33,7 @@ def sample_seed(seed: int, identity: str, sample: int) -> int:
 
 def refuse_foreign(out: Path) -> None:
     """Raise if a file that an evaluation writes is there without our manifest."""
-    ours = False
-    with contextlib.suppress(OSError, ValueError, TypeError):
-        ours = {"settings", "prompts"} <= parsed(read_bytes(out / MANIFEST)).keys()
+    ours = ownership.has_keys(out / MANIFEST, "settings", "prompts")
     files = [out / name for name in (SAMPLES, MANIFEST, *RESULTS)]
     if files[0].is_file() and not files[0].stat().st_size:
         del files[0]  # an evaluation that was killed before its manifest made it, and it has nothing to lose

@@ -1,6 +1,5 @@
 """Scores on benchmarks, which `real-openrlhf eval` wrote: beside published numbers, and one model less another."""
 
-import contextlib
 import json
 import math
 from collections import defaultdict
@@ -12,7 +11,7 @@ import numpy as np
 
 from real_openrlhf.base import ownership
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.base.files import parsed, read_bytes, write_json, write_text
+from real_openrlhf.base.files import write_json, write_text
 from real_openrlhf.data.benchmarks import BENCHMARKS
 from real_openrlhf.report.read_runs import Run
 from real_openrlhf.report.settings import Comparison, Setting
@@ -208,9 +207,7 @@ def _interval(means: np.ndarray) -> tuple[float, float]:
 def compare_two(a: Path, b: Path, out: Path | None) -> str:
     """The table as Markdown; with `out` also written there, and as JSON with all digits."""
     if out:
-        ours = False
-        with contextlib.suppress(OSError, ValueError, TypeError):
-            ours = {"a", "b", "level", "rows"} <= parsed(read_bytes(out / NUMBERS)).keys()
+        ours = ownership.has_keys(out / NUMBERS, "a", "b", "level", "rows")
         ownership.refuse_foreign("--out", (out / name for name in (NUMBERS, TABLE)), ours)
     first, second = Evaluated.read(a), Evaluated.read(b)
     found = paired_gaps(first, second)

@@ -13,7 +13,6 @@ from real_openrlhf.report.read_runs import Run
 from real_openrlhf.report.settings import Comparison, Setting
 from real_openrlhf.report.statistics import Estimate, estimate
 
-MAX_POINTS = 100  # a curve is averaged over equal windows of steps until it has no more points than this
 COLLAPSED = 0.5  # a run that ended below this share of its own best
 TAIL = 0.1  # a training metric's final value is its mean over this share of the steps
 
@@ -84,11 +83,6 @@ def band(runs: Sequence[pd.Series]) -> pd.DataFrame | None:
     """`mean` and standard error `se` over runs, at the steps where every run has a value; None if there is none."""
     table = pd.concat(runs, axis=1, join="inner") if runs else pd.DataFrame()
     return None if table.empty else pd.DataFrame({"mean": table.mean(axis=1), "se": table.sem(axis=1)})
-
-
-def window_length(runs: Sequence[Run]) -> int:
-    """How many steps are averaged into one point of a curve of these runs."""
-    return max(1, math.ceil(max(run.last_step for run in runs) / MAX_POINTS))
 
 
 def windowed(curve: pd.Series, length: int) -> pd.Series:
@@ -165,14 +159,12 @@ OVER_TRAINING, AT_THE_END, BEST, LOST = "Mean over training", "At the end", "Bes
 def outcomes(comparison: Comparison) -> pd.DataFrame:
     """A row a run: its setting, its block, and its validation. A run that broke off has no numbers.
 
-    A block is one machine and one starting model. Older records name neither; they are one block. LOST is 1 for a run
-    that failed or collapsed, and missing for one that still trains or was not evaluated.
+    LOST is 1 for a run that failed or collapsed, and missing for one that still trains or was not evaluated.
     """
     sets, rows = validation_sets(comparison.runs), []
     for setting in comparison.settings:
         for run in setting.runs:
-            machines = sorted({str(one.get("machine")) for one in run.places})
-            rows.append({"setting": setting, "run": run, "block": f"{machines} {run.meta.get('starting_weights')}"})
+            rows.append({"setting": setting, "run": run, "block": run.block})
             curve = series(run, VALIDATION, sets) if run.counted else None
             if curve is not None:
                 ends = {AT_THE_END: float(curve.iloc[-1]), BEST: float(curve.max()), LOST: float(collapsed(curve))}

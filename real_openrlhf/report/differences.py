@@ -80,7 +80,8 @@ def table(name: str, title: str, blocks: Mapping[str, Samples]) -> Table | None:
 def verdict(gap: Difference, p: float) -> str:
     if p < LEVEL:
         return "higher" if gap.mean > 0 else "lower"
-    return "level" if gap.is_level else "open"
+    low, high = gap.interval(0.9)
+    return "level" if -MARGIN < low and high < MARGIN else "open"
 
 
 def _p(p: float) -> str:

@@ -110,6 +110,7 @@ class Picture:
     columns: int
     rows: list[tuple] = field(default_factory=list)  # the drawn numbers: curve, metric, x, runs, mean, SE
     axis: str = "step"
+    panel: tuple[float, float] = PANEL
 
     def to_csv(self) -> str:
         columns = ["curve", "metric", self.axis, "runs", "mean", "se"]
@@ -141,7 +142,7 @@ def _whole(picture: Picture) -> Figure:
     lines = -(-len(picture.panels) // columns)
     legend_columns = min(len(picture.legend), 2 if columns < 3 else columns)
     legend_height = 0.22 * -(-len(picture.legend) // legend_columns) + 0.1
-    width, height = columns * PANEL[0], lines * PANEL[1] + legend_height
+    width, height = columns * picture.panel[0], lines * picture.panel[1] + legend_height
     above_legend = (0, legend_height / height, 1, 1 - legend_height / height)
     figure = Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(rect=above_legend))
     for place, panel in enumerate(picture.panels, 1):

@@ -1,6 +1,7 @@
 """The content of each figure: a list of panels with one legend."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import cycle, groupby
 from pathlib import Path
@@ -14,17 +15,20 @@ from real_openrlhf.report import drawing
 from real_openrlhf.report.curves import (
     DYNAMICS,
     OF_ONE_RUN,
+    OVER_TRAINING,
     Curve,
     band,
     curve,
+    outcomes,
     series,
     validation_sets,
-    window_length,
     windowed,
 )
+from real_openrlhf.report.differences import less_first, samples
 from real_openrlhf.report.drawing import INK, METHODS, Entry, Look, Panel, Picture, method
 from real_openrlhf.report.read_runs import UnreadableRun, read_run
 from real_openrlhf.report.settings import REAL_FAMILY, Comparison, Setting
+from real_openrlhf.report.statistics import MARGIN, Difference
 
 # Settings of one method share its colour; these set the second, third ... apart: how much lighter, line style, marker.
 VARIANTS = ((0.0, None, None), (0.5, "--", "s"), (0.25, "-.", "^"), (0.65, ":", "D"), (0.4, (0, (5, 1, 1, 1)), "v"))
@@ -74,8 +78,7 @@ def _curves(
     name: str, title: str, comparison: Comparison, settings: Sequence[Setting], expected: Sequence[str]
 ) -> Picture:
     sets = validation_sets(comparison.runs)
-    window = window_length(comparison.runs)
-    look = looks(comparison)
+    window, look = comparison.window, looks(comparison)
     panels, rows, notes = [], [], []
     for metric in DYNAMICS:
         curves = [curve(setting, metric, sets, window) for setting in settings]
@@ -124,13 +127,48 @@ def _draw_curves(axes: Axes, curves: Sequence[Curve], look: dict[Setting, Look])
         drawing.say(axes, "no run logged this")
 
 
+# ----------------------------------------------------------------------------------------- differences from one method
+
+Line = tuple[str, Look | None, Difference | None]  # a heading has no look and no difference
+
+
+def forest(comparison: Comparison) -> Picture | None:
+    """Every setting less the first one by the main endpoint; None if no two settings have three runs each."""
+    first, gaps = less_first(samples(outcomes(comparison), OVER_TRAINING))
+    if first is None:
+        return None
+    look = looks(comparison)
+    lines = [(setting.label, look[setting], gap) for setting, gap in gaps.items()]
+    rows = [(label, OVER_TRAINING, first.label, gap.runs[0], gap.mean, gap.se) for label, _, gap in lines]
+    panel = Panel("", partial(draw_forest, lines=lines, size=9))
+    zero = [Entry(f"{first.label}: 0", look[first])]
+    caption = f"Point: validation pass@1 as the mean over training. Line: 95 % interval. Band: ± {MARGIN}, level."
+    picture = Picture("forest", f"Less {first.label}", caption, [panel], zero, columns=1, rows=rows, axis="less")
+    return replace(picture, panel=(6.6, 0.9 + 0.25 * len(lines)))
+
+
+def draw_forest(axes: Axes, lines: Sequence[Line], size: float) -> None:
+    beside = axes.get_yaxis_transform()
+    axes.axvspan(-MARGIN, MARGIN, color=INK, alpha=0.1, linewidth=0)
+    axes.axvline(0, color=INK, linewidth=0.6)
+    for place, (label, look, gap) in enumerate(lines):
+        weight = "normal" if look else "bold"
+        axes.text(-0.02, place, label, size=size, weight=weight, va="center", ha="right", transform=beside)
+        if look and gap:
+            axes.plot(gap.interval(0.95), [place, place], color=look.colour, linewidth=1.4)
+            axes.plot([gap.mean], [place], color=look.colour, marker=look.marker, markersize=4)
+    axes.set_ylim(len(lines) - 0.5, -0.7)
+    axes.set_yticks([])
+    axes.grid(visible=False)
+    axes.set_xlabel("held-out pass@1, mean over training")
+
+
 # ------------------------------------------------------------------------------------------------- scores and weights
 
 
 def distributions(comparison: Comparison) -> Picture | None:
     """How far scores move and how far weights differ from constant ones, for every setting that logs them."""
-    window = window_length(comparison.runs)
-    look = looks(comparison)
+    window, look = comparison.window, looks(comparison)
     panels, rows = [], []
     for setting in comparison.settings:
         logs = [run.logged["train"] for run in setting.counted or setting.runs]

@@ -23,7 +23,7 @@ from real_openrlhf.report.differences import differences, sentence
 from real_openrlhf.report.drawing import Picture
 from real_openrlhf.report.read_runs import Run, word
 from real_openrlhf.report.settings import Comparison, compare
-from real_openrlhf.report.table_forms import Row, Table, folded, is_bold, shown, to_csv, to_markdown
+from real_openrlhf.report.table_forms import Row, Table, is_bold, shown, to_csv, to_markdown
 
 PAGE, TITLE, HEAD = "index.html", "<title>REAL report", 2000  # a page of ours has the title in its first characters
 MOST_NAMED = 4  # settings in the heading
@@ -72,7 +72,7 @@ def _parts(comparison: Comparison, flags: Sequence[str]) -> list[Picture | Table
     """The figures and tables of a comparison in reading order; with flags only a map over these."""
     over_flags = (maps.heat_maps, maps.cells, maps.differences)
     drawn = (figures.dynamics, figures.ablation, figures.knobs, figures.distributions)
-    usual = (tables.results, differences, *drawn, tables.ratios, benchmarks.gains)
+    usual = (tables.results, differences, figures.forest, *drawn, tables.ratios, benchmarks.gains)
     made = [make(comparison, flags) for make in over_flags] if flags else [make(comparison) for make in usual]
     return [part for part in made if part is not None]
 
@@ -82,7 +82,7 @@ def _save(part: Picture | Table, out: Path) -> Table | dict[str, str]:
     if isinstance(part, Table):
         for suffix, form in (("md", to_markdown), ("csv", to_csv)):
             write_text(out / "tables" / f"{part.name}.{suffix}", [form(part)])
-        return folded(part)
+        return part
     picture = drawing.save_as(part, out / "figures" / f"{part.name}.png", with_pdf=True)
     write_text(out / "figures" / f"{part.name}.csv", [part.to_csv()])
     png = picture.read_bytes()

@@ -32,7 +32,6 @@ PASS1 = re.compile(r"eval_(.+)_pass1")  # the keys of evaluations
 EVENTS = "events.out.tfevents.*"
 PHASES = ("train", "eval")
 NOT_LOGGED = ("phase", "step", "time")  # keys of a line that are no curves
-RECORD_FRAME = 16  # bytes around each record of an event file: its length and two checksums
 COLUMNS = ["run", "phase", "step", "metric", "value"]
 Row = tuple[str, str, int, str, float]  # of these columns
 
@@ -49,7 +48,7 @@ class Run:
     name: str
     algo: str
     seed: int | None
-    status: str  # finished | running | failed, of a plain log: unknown | cut off
+    status: str  # finished | running | failed, of a plain log: unknown
     meta: dict[str, Any]  # run.json, or nothing for a plain log
     rows: "pandas.DataFrame"  # COLUMNS: a row a number, finite, and each step once
     evaluation: dict[str, Any] | None  # eval/results.json
@@ -71,6 +70,12 @@ class Run:
         earlier = self.meta.get("earlier_places")
         parts = earlier if isinstance(earlier, list) else ()
         return [self.meta, *(part for part in parts if isinstance(part, dict))]
+
+    @property
+    def block(self) -> str:
+        """One machine and one starting model. Older records name neither; they are one block."""
+        machines = sorted({str(one.get("machine")) for one in self.places})
+        return f"{machines} {self.meta.get('starting_weights')}"
 
     @property
     def last_step(self) -> int:
@@ -123,15 +128,13 @@ def read_run(folder: str | Path) -> Run:
         if not metrics.exists() and unfinished:
             reason = f" ({word(meta['reason'])})" if isinstance(meta.get("reason"), str) else ""
             raise UnreadableRun(f"{meta['status']}{reason}, and no step is logged")
-        logged, cut = (_read_metrics(metrics, unfinished), False) if metrics.exists() else _read_events(folder)
-        return _run(folder, meta, table_of(logged), _read_json(folder, "eval/results.json"), cut)
+        logged = _read_metrics(metrics, unfinished) if metrics.exists() else _read_events(folder)
+        return _run(folder, meta, table_of(logged), _read_json(folder, "eval/results.json"))
     except (OSError, UnicodeDecodeError) as problem:
         raise UnreadableRun(f"cannot be read: {problem}") from problem
 
 
-def _run(
-    path: Path, meta: dict[str, Any], rows: "pandas.DataFrame | None", evaluation: Any = None, cut: bool = False
-) -> Run:
+def _run(path: Path, meta: dict[str, Any], rows: "pandas.DataFrame | None", evaluation: Any = None) -> Run:
     if rows is None or rows.empty:
         raise UnreadableRun("nothing was logged")
     name = word(meta.get("name") or path.resolve().name)
@@ -140,7 +143,7 @@ def _run(
         name=name,
         algo=word(meta.get("algo") or guess_algo(name)),
         seed=meta["seed"] if isinstance(meta.get("seed"), int) else guess_seed(name),
-        status="cut off" if cut else word(meta.get("status") or "unknown"),
+        status=word(meta.get("status") or "unknown"),
         meta=meta,
         rows=rows,
         evaluation=evaluation if isinstance(evaluation, dict) else None,
@@ -292,38 +295,26 @@ def _numbers(row: dict[str, Any]) -> Iterable[Row]:
             yield "", row["phase"], row["step"], word(key), float(value) if abs(value) < LARGEST else LARGEST
 
 
-def _read_events(folder: Path) -> tuple[list[Row], bool]:
-    """Scalars tagged train/<key> and eval/<key>, as OpenRLHF's own logger writes them; and whether the log is cut off.
-
-    TensorBoard writes in blocks, so the log of a running or killed training often ends inside a record.
-    """
-    files = sorted(folder.rglob(EVENTS) if (folder / "run.json").exists() else folder.glob(EVENTS))
-    if not files:
+def _read_events(folder: Path) -> list[Row]:
+    """Scalars tagged train/<key> and eval/<key>, as OpenRLHF's own logger writes them."""
+    files = [path for path in folder.iterdir() if "tfevents" in path.name]
+    if not files or not all(map(Path.is_file, files)):
         raise UnreadableRun("no metrics.jsonl and no TensorBoard event file: the run logged nothing")
     try:
-        from google.protobuf.message import DecodeError
-        from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
-        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     except ImportError as problem:
         raise UnreadableRun("its TensorBoard log needs the package tensorboard: pip install tensorboard") from problem
+    events = EventAccumulator(str(folder), size_guidance={"scalars": 0})  # 0: all of them
+    events.Reload()
     logged: list[Row] = []
-    cut = False
-    for file in files:
-        size = len(read_bytes(file))
-        records = list(RawEventFileLoader(str(file)).Load())  # stops silently where the file is damaged
-        cut = sum(RECORD_FRAME + len(record) for record in records) < size
-        try:
-            events = [Event.FromString(record) for record in records]
-        except DecodeError as problem:
-            raise UnreadableRun(f"{file.name} is broken: not a TensorBoard log") from problem
-        for event in events:
-            for value in event.summary.value:
-                phase, _, key = value.tag.partition("/")
-                if value.HasField("simple_value") and phase in PHASES and _is_step(event.step):
-                    logged += _numbers({"phase": phase, "step": event.step, key: value.simple_value})
+    for tag in events.Tags()["scalars"]:
+        phase, _, key = tag.partition("/")
+        for event in events.Scalars(tag) if phase in PHASES else ():
+            if _is_step(event.step):
+                logged += _numbers({"phase": phase, "step": event.step, key: event.value})
     if not logged:
         raise UnreadableRun("its TensorBoard log has no scalar tagged train/... or eval/...: not an OpenRLHF log")
-    return logged, cut
+    return logged
 
 
 def _read_json(folder: Path, name: str) -> Any:

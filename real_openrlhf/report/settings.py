@@ -26,6 +26,7 @@ WORDS = {
 # Flags that can change what is learned; the others (engines, logging, checkpoints) cannot.
 LEARNING = ("--actor.", "--algo.", "--train.", "--rollout.", "--data.", "--reward.", "--eval.")
 NOT_LEARNING = ("--train.seed", "--train.run_dir", "--algo.real.wave_depth")  # the last changes the layout only
+MAX_POINTS = 100  # a curve is averaged over equal windows of steps until it has no more points than this
 REAL_FAMILY = tuple(name for name, algorithm in ALGORITHMS.items() if algorithm.family == "REAL")
 
 
@@ -78,26 +79,15 @@ class Comparison:
     def runs(self) -> list[Run]:
         return [run for setting in self.settings for run in setting.runs]
 
+    @property
+    def window(self) -> int:
+        """How many steps are averaged into one point of a curve."""
+        return -(-max(run.last_step for run in self.runs) // MAX_POINTS) or 1
+
 
 def label_of(algo: str) -> str:
     """What figures and tables call an algorithm; an unknown one by its name."""
     return ALGORITHMS[algo].label if algo in ALGORITHMS else algo
-
-
-def machine_warning(runs: Sequence[Run]) -> list[str]:
-    """A note if these runs are known to be of unlike machines; a record without a machine says nothing."""
-    machines = (place.get("machine") for run in runs for place in run.places)
-    found = {
-        word(machine.get("gpus") or f"{machine.get('cpu')} ({machine.get('instructions')})")
-        for machine in machines
-        if isinstance(machine, dict)
-    }
-    if len(found) < 2:
-        return []
-    return [
-        f"These runs are of {len(found)} machines ({'; '.join(sorted(found))}), on which the same seeds give "
-        "other numbers. A difference between rows of this table may be one of machines; `tables/differences` never is."
-    ]
 
 
 def compare(runs: Sequence[Run], across: Sequence[str] = ()) -> list[Comparison]:

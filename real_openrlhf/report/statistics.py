@@ -89,11 +89,6 @@ class Difference:
         bound = student_quantile(1 - LEVEL / 2 / rows, self.freedom)
         return (bound + student_quantile(POWER, self.freedom)) * self.se
 
-    @property
-    def is_level(self) -> bool:
-        low, high = self.interval(0.9)
-        return -MARGIN < low and high < MARGIN
-
 
 def difference(one: Blocks, other: Blocks) -> Difference | None:
     """Welch's, block by block; None if a side has fewer than three runs. A block needs two runs a side.

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from real_openrlhf.base.errors import plain
 from real_openrlhf.report.statistics import Estimate
@@ -11,7 +11,6 @@ NONE = "–"
 BLOCK = "Block"  # not a column: the heading of a row and of those below it
 SE_NOTE = "± is one standard error over runs; an entry without it is one run."
 BOLD_NOTE = "Bold: leads every other entry of its column and block by at least two standard errors of the difference."
-FOLDED = "Equal in all rows"
 
 
 class Bold(str):
@@ -31,7 +30,6 @@ class Table:
     rows: Sequence[Row]
     notes: Sequence[str] = ()
     warnings: Sequence[str] = ()
-    folds: bool = False  # on the page, columns of one value become a note
 
     @property
     def columns(self) -> list[str]:
@@ -79,21 +77,6 @@ def to_csv(table: Table) -> str:
         if any(isinstance(cell, Estimate) for cell in cells):
             columns[f"{column} SE"] = [cell.se if isinstance(cell, Estimate) else None for cell in cells]
     return plain(pandas.DataFrame(columns).to_csv(index=False, lineterminator="\n"))
-
-
-def folded(table: Table) -> Table:
-    """The table without the columns that say one thing in all of two rows or more; a note says it."""
-    if not table.folds or len(table.rows) < 2:
-        return table
-    said = {column: {_mean_of(row.get(column)) for row in table.rows} for column in table.columns[1:]}
-    gone = {column: found.pop() for column, found in said.items() if len(found) == 1}
-    note = [f"{FOLDED}: {'; '.join(f'{column}: {text}' for column, text in gone.items())}."] if gone else []
-    rows = [{column: cell for column, cell in row.items() if column not in gone} for row in table.rows]
-    return replace(table, rows=rows, notes=[*note, *table.notes])
-
-
-def _mean_of(cell: Cell) -> str:
-    return f"{cell.mean:.{cell.digits}f}" if isinstance(cell, Estimate) else shown(cell)
 
 
 def no_tags(markdown: str) -> str:

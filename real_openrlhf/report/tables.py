@@ -19,7 +19,8 @@ from real_openrlhf.report.curves import (
     spread_over_tau,
     validation_sets,
 )
-from real_openrlhf.report.settings import REAL_FAMILY, Comparison, Setting, machine_warning
+from real_openrlhf.report.read_runs import word
+from real_openrlhf.report.settings import REAL_FAMILY, Comparison, Setting
 from real_openrlhf.report.statistics import Estimate, clear_winner, estimate
 from real_openrlhf.report.table_forms import BLOCK, BOLD_NOTE, NONE, SE_NOTE, Row, Table
 
@@ -79,7 +80,16 @@ def results(comparison: Comparison) -> Table:
     ]
     if any(clipped):
         notes.append("Clipped updates: the share that `--actor.max_norm` shortened, over all steps.")
-    warnings = machine_warning(comparison.runs)
+    warnings = []
+    places = [place.get("machine") for run in comparison.runs for place in run.places]
+    known = [one for one in places if isinstance(one, dict)]
+    machines = {word(one.get("gpus") or f"{one.get('cpu')} ({one.get('instructions')})") for one in known}
+    if len(machines) > 1:  # a record without a machine says nothing
+        warnings.append(
+            f"These runs are of {len(machines)} machines ({'; '.join(sorted(machines))}), on which the same seeds "
+            "give other numbers. A difference between rows of this table may be one of machines; "
+            "`tables/differences` never is."
+        )
     shares = [one.mean for one in clipped if one]
     if shares and (apart := max(shares) - min(shares)) > UNLIKE:
         said = (
@@ -87,7 +97,7 @@ def results(comparison: Comparison) -> Table:
             "them steps of unlike size. Compare without clipping: `--actor.max_norm 100`."
         )
         warnings.insert(0, said)
-    return Table("results", "At the end of training", rows, notes, warnings, folds=True)
+    return Table("results", "At the end of training", rows, notes, warnings)
 
 
 def _winner_bold(column: list[Estimate | None], competes: bool) -> list[Estimate | None]:

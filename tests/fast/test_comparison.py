@@ -39,6 +39,26 @@ def test_runs_are_named_after_what_they_are_seed_by_seed():
     assert made[1].flags == ("--algo.real.tau", "0.1")
 
 
+def test_a_file_among_the_methods_is_an_objective_of_the_users_own():
+    (mine,) = entries(["losses/my_loss.py:better --algo.real.tau 0.1"], 1)
+    assert (mine.algo, mine.flags[:2]) == ("real", ("--algo.real.objective", "losses/my_loss.py:better"))
+    assert mine.name == "real-objective-losses_my_loss.py_better-tau-0.1-s1"
+
+
+def test_runs_beside_are_those_of_this_machine_and_starting_weights(tmp_path, capsys):
+    here, there = ({"cpu": name, "instructions": "avx2", "gpus": ""} for name in "AB")
+    for seed in (1, 2, 3):
+        write_run(tmp_path / "mine" / "runs", "real", seed, machine=here, starting_weights="5e")
+        write_run(tmp_path / "of-others-1", "grpo", seed, machine=here, starting_weights="5e")
+        write_run(tmp_path / "of-others-2", "gspo", seed, machine=there, starting_weights="5e")
+        write_run(tmp_path / "of-others-3", "dapo", seed, machine=here, starting_weights="6f")
+    args = argparse.Namespace(beside=f"{tmp_path}/of-others-*", publish=None, compact=False)
+    command._report(command.RunList([], (), tmp_path / "mine", None), args, [])
+    assert "beside: 3 of the 9 runs of" in capsys.readouterr().out
+    drawn = (tmp_path / "mine" / "report" / "figures" / "forest.csv").read_text().splitlines()
+    assert [line.split(",")[::2][0] for line in drawn[1:]] == ["GRPO"]
+
+
 def test_a_grid_is_every_method_at_every_choice_seed_by_seed():
     grid = [["actor.adam.lr", "1e-4", "1e-3"], ["--train.batch_size", "16", "64"]]
     made = entries(["real", "grpo"], 2, 11, grid)
@@ -316,7 +336,7 @@ def test_a_run_that_ended_while_nobody_watched_is_published_as_ended(tmp_path):
     (run / "run.json").write_text(json.dumps(json.loads((run / "run.json").read_text()) | about))
     command._report(
         of("--recipe", "cpu", "--out", str(tmp_path)),
-        argparse.Namespace(publish=tmp_path / "shared", compact=False),
+        argparse.Namespace(beside=None, publish=tmp_path / "shared", compact=False),
         (),
     )
     found, _ = campaign_records(tmp_path / "shared")
