@@ -127,7 +127,7 @@ def test_a_benchmark_with_the_ids_of_another_one_is_refused(tmp_path):
         pass
 
 
-def test_one_writer_at_a_time(tmp_path):
+def test_samples_that_another_evaluation_writes_are_refused(tmp_path):
     with (tmp_path / "samples.jsonl").open("ab") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         with pytest.raises(UserError, match="another evaluation is writing"), SampleStore(tmp_path).opened({}, {}):
@@ -401,7 +401,7 @@ def between(a, b):
     return paired_gaps(Evaluated.read(a), Evaluated.read(b))
 
 
-def test_by_hand(tmp_path):
+def test_differences_of_paired_problems_are_those_by_hand(tmp_path):
     a = folder(tmp_path, "a", {"aime24": [0.0, 0.5, 1.0, 0.5], "mine": [0.0] * 10})
     b = folder(tmp_path, "b", {"aime24": [0.5, 0.5, 0.75, 0.5], "mine": [0.5] * 10})
     aime, mine, average = between(a, b)
