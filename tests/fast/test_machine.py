@@ -526,9 +526,7 @@ H200 = ["H200", 139 * 2**30]
         (False, [H200], "13.0", "cpu", 1, ["ok", "ok", "FAIL"]),
     ],
 )
-def test_devices_that_torch_does_not_see_are_told_with_the_reason(
-    monkeypatch, for_cpu, cuda, built_for, accelerator, gpus, levels
-):
+def test_devices_that_torch_does_not_see_are_told(monkeypatch, for_cpu, cuda, built_for, accelerator, gpus, levels):
     # GPUs and drivers that this machine has not
     answer = {"torch": "2.13.0", "built for": built_for, "cuda": cuda, "accelerator": accelerator}
     monkeypatch.setattr(nvidia, "gpu_count", lambda: gpus)
