@@ -26,7 +26,7 @@ from real_openrlhf.training.checks import (
 from real_openrlhf.training.checks.findings import Findings, Line, Note
 from real_openrlhf.training.launch.place import Place
 from real_openrlhf.training.run_inputs import OPTIONS, Request
-from real_openrlhf.training.tasks import gguf_model
+from real_openrlhf.training.tasks import smollm2
 from real_openrlhf.training.tasks.tiny_model import cache_folder
 
 FILLED = ("--ckpt.path", "--ckpt.output_dir")
@@ -122,7 +122,7 @@ def _model(request: Request, place: Place, elsewhere: bool) -> Iterator[str]:
     plan = request.plan()
     model, typed = plan.text(run_inputs.MODEL), request.args.model
     made = Path(model) in request.missing()
-    if typed and gguf_model.is_one(typed) and (wrong := gguf_model.problem(Path(typed).expanduser())):
+    if typed and smollm2.is_gguf(typed) and (wrong := smollm2.gguf_problem(Path(typed).expanduser())):
         yield wrong
     config = None
     try:
