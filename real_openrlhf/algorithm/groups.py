@@ -30,6 +30,20 @@ class Moment:
 START = Moment()
 
 
+class AtMoment:
+    """What a formula may know of its update's moment."""
+
+    moment: Moment
+
+    @property
+    def step(self) -> int:
+        return self.moment.step
+
+    @property
+    def progress(self) -> float:
+        return self.moment.progress
+
+
 @dataclass(frozen=True)
 class Table:
     """The columns of a rollout batch that are known before a forward pass, one entry a rollout each."""
@@ -57,7 +71,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Groups:
+class Groups(AtMoment):
     """Which rollout is in which group and on which side."""
 
     labels: Tensor  # (K,)
@@ -75,14 +89,6 @@ class Groups:
         values = values.float().double().masked_fill(table.labels == IGNORED, 0.0)
         lengths = torch.ones_like(table.labels) if table.lengths is None else table.lengths
         return cls(table.labels, index, len(ids), values, lengths, ids, moment)
-
-    @property
-    def step(self) -> int:
-        return self.moment.step
-
-    @property
-    def progress(self) -> float:
-        return self.moment.progress
 
     @property
     def positive(self) -> Tensor:

@@ -110,9 +110,12 @@ def _epoch_in_waves(
         waves = [layout.waves(step, 1) for step in rest[:start]] + [[layout.one_wave(step)] for step in rest[start:]]
     else:
         waves = _in_waves(rest, layout, settings)
-    return head + [
-        [replace(wave, score_first=_scores_first(wave, layout, settings)) for wave in step] for step in waves
-    ]
+
+    def scored_first(wave: Wave) -> bool:
+        kept = max(sum(_tokens(held, layout) for held in rank) for rank in wave.ranks)
+        return settings.score_first or (wave.depth > 1 and kept > settings.kept_tokens)
+
+    return head + [[replace(wave, score_first=scored_first(wave)) for wave in step] for step in waves]
 
 
 def _in_waves(steps: list[list[Positions]], layout: Layout, settings: PlanSettings) -> list[list[Wave]]:
@@ -136,11 +139,6 @@ def _tokens(held: Positions, layout: Layout) -> int:
     if layout.limit.size is not None:
         return len(lengths) * max(lengths, default=0)
     return sum(lengths)
-
-
-def _scores_first(wave: Wave, layout: Layout, settings: PlanSettings) -> bool:
-    kept = max(sum(_tokens(held, layout) for held in rank) for rank in wave.ranks)
-    return settings.score_first or (wave.depth > 1 and kept > settings.kept_tokens)
 
 
 def _owners(steps: list[PlannedStep], count: int) -> list[int]:
@@ -234,11 +232,7 @@ def rank_plans(
 
 
 def _rank_steps(
-    step: PlannedStep,
-    plan: BatchPlan,
-    unknown: bool,
-    table: Table,
-    items: Sequence[dict[int, int]],
+    step: PlannedStep, plan: BatchPlan, unknown: bool, table: Table, items: Sequence[dict[int, int]]
 ) -> list[RankStep]:
     row_of = {position: row for row, position in enumerate(step.dealt)}
     own, tokens = table.of(step.dealt), int(table.lengths[step.trained].sum())

@@ -127,8 +127,7 @@ def _problem_of_tokens(settings: ObjectiveSettings, moment: Moment, sampled: boo
             return f"it returns {got}, not one weight for each token, {tuple(mask.shape)}"
         alone = [weights(slice(row, row + 1), tokens)[0] for row, tokens in enumerate(LENGTHS)]
     except Exception as error:
-        reason = (str(error).strip().splitlines() or [""])[0]
-        return f"it raises {type(error).__name__} on a small table: {reason}. Change it so that it takes any rollouts"
+        return f"on a small table it raises {raised(error)}. Change it so that it takes any rollouts"
     if not found[mask].isfinite().all():
         return "its weights are not finite. Clamp what an exponential or a division may make large"
     if not found[mask].any():

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, TokenLoss
-from real_openrlhf.algorithm.groups import IGNORED, POSITIVE, Groups, Moment
+from real_openrlhf.algorithm.groups import IGNORED, POSITIVE, AtMoment, Groups, Moment
 from real_openrlhf.algorithm.metrics import (
     FACTOR_METRICS,
     TERMS,
@@ -73,6 +73,7 @@ class Update(ABC):
     """The loss and the numbers of one update."""
 
     shares: tuple[str, ...] = ()  # the method's own sums over tokens
+    means: tuple[str, ...] = ()  # those of which it logs the mean over tokens
     hinge: float = 0.0  # coefficient of DisCO's KL constraint
 
     def __init__(
@@ -96,9 +97,10 @@ class Update(ABC):
     def magnitudes(self, now: Forward, labels: Tensor) -> Tensor:
         """(rollouts, tokens) |W| of each token, for the paper's Table 1."""
 
-    @abstractmethod
     def metrics(self) -> dict[str, float]:
         """The method's own numbers, after the meter is gathered; `policy_loss` is the value that was trained."""
+        means = self.meter.token_means(self.step.trained_tokens, self.means)
+        return {"policy_loss": float(self.meter.sums["policy_loss"]), **means}
 
     def exchange(self, wave: RankWave, forwards: list[Forward]) -> None:
         """Bring this wave's scores of all ranks together; the plan asks for it where the loss needs them."""
@@ -263,7 +265,6 @@ class TokenUpdate(Update):
     ) -> None:
         super().__init__(*args, **named)
         self.loss_fn, self.family, self.clip = loss_fn, family, clip
-        self.means: dict[str, None] = {}  # that `loss_fn` gives
 
     def policy_loss(self, now: Forward) -> Tensor:
         assert now.advantages is not None
@@ -282,20 +283,16 @@ class TokenUpdate(Update):
         tokens = mask.sum()
         for name, mean in zip(self.shares[1:], (clipped, *mismatch), strict=True):
             if mean is not None:  # of no tokens it is nan
-                self.means[name] = None
+                self.means = tuple(dict.fromkeys((*self.means, name)))  # that `loss_fn` gives
                 self.meter.add(**{name: torch.where(tokens > 0, mean.detach(), 0.0) * tokens})
         return loss
 
     def magnitudes(self, now: Forward, labels: Tensor) -> Tensor:
         return token_gradients(self.family, now.log_probs, now.old, now.mask, labels, self.clip)
 
-    def metrics(self) -> dict[str, float]:
-        means = self.meter.token_means(self.step.trained_tokens, self.means)
-        return {"policy_loss": float(self.meter.sums["policy_loss"]), **means}
-
 
 @dataclass(frozen=True)
-class TokenGroup:
+class TokenGroup(AtMoment):
     """What a token loss may know beside its tokens. Columns of a rollout are (B, 1), so that they meet its tokens."""
 
     settings: ObjectiveSettings
@@ -315,19 +312,12 @@ class TokenGroup:
             raise ValueError("group.gap needs vLLM's log-probabilities. Leave --rollout.mismatch off out")
         return self.known_gap
 
-    @property
-    def step(self) -> int:
-        return self.moment.step
-
-    @property
-    def progress(self) -> float:
-        return self.moment.progress
-
 
 class WeightedTokens(Update):
     """Sum of constant weights times log-probabilities; the mean is the one that the file declares."""
 
     shares = ("policy_loss", "ppo_clip_ratio")
+    means = ("ppo_clip_ratio",)
 
     def __init__(self, settings: ObjectiveSettings, step: RankStep, *args: Any, **named: Any) -> None:
         super().__init__(step, *args, **named)
@@ -369,7 +359,3 @@ class WeightedTokens(Update):
         log_ratio = torch.where(mask, now.log_probs, 0.0) - torch.where(mask, now.old, 0.0)
         self.meter.add(ppo_clip_ratio=(mask & self.tokens.clipped(weights, log_ratio)).sum())
         return weights.abs()
-
-    def metrics(self) -> dict[str, float]:
-        means = self.meter.token_means(self.step.trained_tokens, self.shares[1:])
-        return {"policy_loss": float(self.meter.sums["policy_loss"]), **means}

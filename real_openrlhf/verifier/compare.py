@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
 
-from real_openrlhf.verifier import arithmetic, equality
+from real_openrlhf.verifier import arithmetic
 from real_openrlhf.verifier.arithmetic import ROUNDED_DIGITS, NeedsDigits, NoValue
 from real_openrlhf.verifier.process import NoVerdict
 from real_openrlhf.verifier.reading.grammar import expression
@@ -98,18 +98,17 @@ class _Comparison:
         if not _agree(gold, answer):
             return False
         if gold.name and answer.name:
-            return self._values(gold, answer) if _same_name(gold.name, answer.name) else self._rearranged(gold, answer)
+            if _same_name(gold.name, answer.name):
+                return self._values(gold, answer)
+            # `y = 2x` and `x = y/2`, but not `y = 2` and `x = 2`
+            sides = _as_equation(gold), _as_equation(answer)
+            return all(side and len(letters_of(side)) > 1 for side in sides) and self._proportional(*sides) is not None
         if gold.name or answer.name:
             other = answer.value if gold.name else gold.value
             if isinstance(other, Relation):
                 return other.sign == "=" and self._proportional(_as_equation(gold), _as_equation(answer)) is not None
             gold, answer = _as_number(gold), _as_number(answer)
         return self._values(gold, answer)
-
-    def _rearranged(self, gold: Answer, answer: Answer) -> bool:
-        """`y = 2x` and `x = y/2`, but not `y = 2` and `x = 2`."""
-        sides = _as_equation(gold), _as_equation(answer)
-        return all(side and len(letters_of(side)) > 1 for side in sides) and self._proportional(*sides) is not None
 
     def _forms(self, answer: Answer) -> list[Answer]:
         """The exact form, and the other forms that equal it or are a rounding of it."""
@@ -192,8 +191,8 @@ class _Comparison:
         if len(gold) != len(answer):
             return False
         named = [all(item.name for item in items) for items in (gold, answer)]
-        several = [len({_base_name(item) for item in items}) > 1 for items in (gold, answer)]
-        if named[0] != named[1] and several[named.index(True)]:
+        bases = [{untokenize(item.name).partition("_")[0] for item in items} for items in (gold, answer)]
+        if named[0] != named[1] and len(bases[named.index(True)]) > 1:
             return self._in_order(gold, answer)
         rest = list(answer)
         for wanted in gold:
@@ -224,7 +223,7 @@ class _Comparison:
             return None
         if not self.digits:
             raise NeedsDigits
-        factor = equality.proportional(gold, answer)
+        factor = arithmetic.proportional(gold, answer)
         return None if factor is None else int(factor)
 
     def _quantities(self, gold: Expr, gold_unit: Unit | None, answer: Expr, unit: Unit | None) -> bool:
@@ -250,7 +249,7 @@ class _Comparison:
             apart = Call("/", (Call("+", (gold.args[0], Call("-", (answer.args[0],)))), gold.args[1]))
             return self._same(gold.args[1], answer.args[1]) and _is_whole(apart)
         try:
-            return equality.same_value(gold, _in_letters_of(gold, answer), self.rounded, self.digits)
+            return arithmetic.same_value(gold, _in_letters_of(gold, answer), self.rounded, self.digits)
         except NoValue:
             return False
 
@@ -349,10 +348,6 @@ def _same_name(gold: Tokens, answer: Tokens) -> bool:
         return True
     bases = [name.split("_")[0].split("(")[0] for name in (one, other)]
     return bases[0] == other or bases[1] == one
-
-
-def _base_name(item: Answer) -> str:
-    return untokenize(item.name).partition("_")[0]
 
 
 def _as_number(point: Answer) -> Answer:

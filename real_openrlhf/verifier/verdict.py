@@ -13,7 +13,7 @@ from typing import NamedTuple
 from real_openrlhf.verifier import compare, conventions, extract
 from real_openrlhf.verifier.arithmetic import NeedsDigits, is_number
 from real_openrlhf.verifier.extract import Think, golds_of
-from real_openrlhf.verifier.pool import ALGEBRA, WorkerPool, limits_of_environment
+from real_openrlhf.verifier.pool import ALGEBRA, Limits, WorkerPool
 from real_openrlhf.verifier.process import NoVerdict
 from real_openrlhf.verifier.reading.tex import FUNCTIONS, clean
 from real_openrlhf.verifier.reading.whole import read
@@ -164,7 +164,7 @@ def pool(program: str = ALGEBRA) -> WorkerPool:
     with _pool_lock:
         if program not in _workers:
             size = int(os.environ.get("REAL_VERIFIER_WORKERS", "2"))
-            _workers[program] = WorkerPool(size, limits_of_environment(), program)
+            _workers[program] = WorkerPool(size, Limits(), program)
         return _workers[program]
 
 

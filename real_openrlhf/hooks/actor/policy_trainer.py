@@ -24,7 +24,7 @@ from real_openrlhf.hooks.actor.kept_graphs import kept_tokens
 from real_openrlhf.hooks.actor.mismatch import Mismatch
 from real_openrlhf.hooks.fixes.deepspeed_optimizers import accumulate_as_flagged
 from real_openrlhf.hooks.messages.planned_experience import PlanBuffer
-from real_openrlhf.hooks.messages.settings import objective_settings, reads_old, token_settings
+from real_openrlhf.hooks.messages.settings import loss_settings, objective_settings, reads_old
 from real_openrlhf.hooks.model.lora_weights import refuse_shared_weights
 
 Batch = tuple[MicroBatch, Experience]  # a micro-batch of the plan, and its columns on the device
@@ -61,7 +61,7 @@ class PolicyTrainer(EngineStartTrainer):
     def __init__(self, *args, **kwargs) -> None:
         patching.assert_applied()
         super().__init__(*args, **kwargs)
-        self.settings, self.tokens = objective_settings(self.args), token_settings(self.args)
+        self.settings, self.loss = objective_settings(self.args), loss_settings(self.args)
         self.reads_old = reads_old(self.args, self.settings)
         self.replay_buffer = PlanBuffer()
         self.engine = self.actor.model
@@ -116,8 +116,8 @@ class PolicyTrainer(EngineStartTrainer):
         make: Callable[..., Update] = partial(TokenUpdate, self.actor_loss_fn, family, tuple(actor.eps_clip_low_high))
         if self.settings:
             make = partial(StepTable, self.settings)
-        elif self.tokens:
-            make = partial(WeightedTokens, self.tokens)
+        elif self.loss:
+            make = partial(WeightedTokens, self.loss)
         number = self.engine.global_steps + 1
         return make(step, coefficients, number, self.device, self.dp_group, sampled)
 

@@ -16,13 +16,7 @@ from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, against_sampler
 from real_openrlhf.algorithm.groups import IGNORED, Table
 from real_openrlhf.algorithm.objective import make_groups
 from real_openrlhf.algorithm.schedule import SPARE, SPARE_ZERO_3, Layout, Limit, Positions
-from real_openrlhf.algorithm.step_plan import (
-    BatchPlan,
-    PlanSettings,
-    RankPlan,
-    plan_rollouts,
-    rank_plans,
-)
+from real_openrlhf.algorithm.step_plan import BatchPlan, PlanSettings, plan_rollouts, rank_plans
 from real_openrlhf.hooks.controller.advantages import add_advantages, add_kl
 from real_openrlhf.hooks.controller.labels import label_rollouts, over_limit
 from real_openrlhf.hooks.messages.planned_experience import PlannedExperience
@@ -79,7 +73,9 @@ class ExperienceMaker(RemoteExperienceMaker):
             self.add_log_probs(samples, table.whole.tolist(), forwarded, trained)
         held, plans = rank_plans(plan, table, self.num_ranks, forwarded)
         items = [item for sample in samples for item in split_experience_batch(sample)]
-        return planned_experiences(items, held, plans, rollout_means(items))
+        means = rollout_means(items)
+        plans = [replace(plan, metrics=means | plan.metrics) for plan in plans]
+        return [PlannedExperience.of([items[i] for i in own], plan) for own, plan in zip(held, plans, strict=True)]
 
     def with_signal(self, samples: list[Experience], table: Table) -> Table:
         """The table with its column `signal`; a loss of tokens gets its advantages."""
@@ -156,31 +152,21 @@ class ExperienceMaker(RemoteExperienceMaker):
         wave = Layout(lengths, self.num_ranks, limit).one_wave([[position] for position in chosen])
         # a rank with nothing left repeats a rollout
         batches = [micro_batch or chosen[:1] for rank in wave.ranks for micro_batch in rank]
+        columns = ("sequences", "action_mask", "attention_mask")
+        alone = [Experience(**{name: getattr(one, name) for name in columns}, info={}) for one in samples]
         joined = [
-            Experience.concat_experiences(
-                [columns_of(samples[position]) for position in batch], self.tokenizer.pad_token_id
-            )
+            Experience.concat_experiences([alone[position] for position in batch], self.tokenizer.pad_token_id)
             for batch in batches
         ]
         references = self._dispatch_forward(
             group,
             train.colocate_all or train.colocate_actor_ref,
-            sequences=[batch.sequences for batch in joined],
-            action_mask=[batch.action_mask for batch in joined],
-            attention_mask=[batch.attention_mask for batch in joined],
+            **{name: [getattr(batch, name) for batch in joined] for name in columns},
         )
         duplicates = self.args.ds.ring_attn_size * self.args.ds.tensor_parallel_size
         for batch, log_probs in zip(batches, self._flatten_results(references, duplicates), strict=True):
             for position, row in zip(batch, log_probs, strict=True):
                 setattr(samples[position], field, row[None, : samples[position].action_mask.shape[1]].clone())
-
-
-def planned_experiences(
-    items: list[Experience], held: list[Positions], plans: list[RankPlan], means: dict[str, float]
-) -> list[PlannedExperience]:
-    """One Experience per rank, in rank order."""
-    plans = [replace(plan, metrics=means | plan.metrics) for plan in plans]
-    return [PlannedExperience.of([items[i] for i in own], plan) for own, plan in zip(held, plans, strict=True)]
 
 
 def rollout_means(items: list[Experience]) -> dict[str, float]:
@@ -202,13 +188,6 @@ def describe(samples: list[Experience], labels: Tensor, values: Tensor, args: Si
         lengths=torch.tensor([int(sample.action_mask.sum()) for sample in samples]),
         whole=torch.tensor([int(sample.total_length) for sample in samples]),
         truncated=torch.cat([sample.truncated for sample in samples]).bool(),
-    )
-
-
-def columns_of(sample: Experience) -> Experience:
-    """The columns of a rollout that a forward needs."""
-    return Experience(
-        sequences=sample.sequences, action_mask=sample.action_mask, attention_mask=sample.attention_mask, info={}
     )
 
 
