@@ -52,7 +52,7 @@ def tags(folder) -> set[str]:
     [
         {"zero_stage": 3},
         {"zero_stage": 2, "ema": True},
-        pytest.param({"zero_stage": 3, "offload": True}, marks=every),
+        pytest.param({"zero_stage": 3, "flags": ("--ds.adam_offload",)}, marks=every),
         pytest.param({"zero_stage": 3, "lora": True}, marks=every),
         {"zero_stage": 2, "loss": "ppo", "lora": True, "dropout": 0.5},  # REAL's refuses dropout
         {"zero_stage": 2, "loss": "ppo", "lora": True, "dropout": 0.5, "deal": "groups"},

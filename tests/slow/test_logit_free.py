@@ -136,7 +136,7 @@ def test_with_a_real_vocabulary_steps_agree_and_memory_falls(two_ranks, real_voc
     [
         pytest.param(False, {}, marks=every),
         (True, {"checkpointing": True}),
-        (False, {"lora": True, "lora_targets": ("q_proj", "down_proj", "lm_head")}),
+        (False, {"lora": True, "flags": ("--ds.lora.target_modules", "q_proj", "down_proj", "lm_head")}),
     ],
 )
 def test_every_kind_of_head_trains_as_with_logits(two_ranks, wide_model, tied, variant):
