@@ -136,7 +136,7 @@ def test_one_that_was_never_finished_is_not_there(trained, case, copy):
     assert tags(copy) == {"global_step1"}  # and what was left of it is gone
 
 
-def test_a_full_disk_leaves_the_last_one(trained, case, copy):
+def test_a_full_disk_leaves_the_checkpoint_before(trained, case, copy):
     shutil.rmtree(actor(copy) / "global_step2")
     for report in trained(folder=str(copy), until=2, load=True, save=("global_step2",), full=True, **case):
         assert "global_step2 could not be written" in report["error"]
