@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
-from real_openrlhf.algorithm.formulas import OBJECTIVES, SETTINGS
+from real_openrlhf.algorithm.formulas import OBJECTIVES
 from real_openrlhf.algorithm.metrics import (
     FACTOR_METRICS,
     GROUP_METRICS,
     MISMATCH_METRICS,
     PLAN_METRICS,
     UPDATE_METRICS,
+    Metric,
 )
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.plan import compose
@@ -51,18 +52,15 @@ def objectives(_: str) -> str:
 
 def reads(name: str) -> str:
     """The settings that an objective reads, with its own values."""
-    objective = OBJECTIVES[name]
-    own = {**SETTINGS, "tau": objective.tau}
-    values = {setting: own[setting] for setting in objective.reads}
-    values |= {setting: one.default for setting, one in objective.settings.items() if setting != "score"}
+    values = {setting: one.default for setting, one in OBJECTIVES[name].settings.items() if setting != "score"}
     return ", ".join(f"`{key}` {value if isinstance(value, str) else f'{value:g}'}" for key, value in values.items())
 
 
-def metrics(meanings: dict[str, str], rows: str) -> str:
+def metrics(logged: dict[str, Metric], rows: str) -> str:
     """Names and meanings are the code's; the readings are the page's own and stay."""
     readings = {row["name"]: row["last"] for row in ROW.finditer(rows)}
     columns = ("name", "meaning", "reading, and flags to change")
-    made = ((f"`{name}`", text.replace("|", "\\|"), readings.get(name, "")) for name, text in meanings.items())
+    made = ((f"`{name}`", one.meaning.replace("|", "\\|"), readings.get(name, "")) for name, one in logged.items())
     return table(columns, made)
 
 

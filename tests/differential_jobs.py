@@ -108,7 +108,7 @@ class Naive:
         real, self.objective, self.token_loss = args.algo.real, None, None
         if case.loss == "real":
             own = dict(word.split("=") for word in real.set or ())
-            self.objective = ObjectiveSettings(real.objective, real.tau, real.uniform_groups, own)
+            self.objective = ObjectiveSettings(real.objective, real.uniform_groups, own | {"tau": real.tau})
             if self.objective.objective.of_tokens:
                 self.objective, self.token_loss = None, self.objective
         self.advantages = self.made_advantages(known)

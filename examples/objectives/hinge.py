@@ -9,7 +9,7 @@ temperature. The gradient is autograd's. To give it a temperature of its own or 
 
 import torch
 
-from real_openrlhf.algorithm.objective import Objective
+from real_openrlhf.algorithm.formulas import Objective, temperature
 
 
 def hinge(scores, groups, settings):
@@ -18,4 +18,4 @@ def hinge(scores, groups, settings):
     return groups.sum(torch.relu(settings.tau - signed), groups.valid)
 
 
-narrow_hinge = Objective(hinge, about="the same with a margin of 0.1", tau=0.1)
+narrow_hinge = Objective(hinge, about="the same with a margin of 0.1", settings=temperature(0.1))

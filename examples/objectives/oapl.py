@@ -21,7 +21,6 @@ oapl = Objective(
     about="squared residual of log-ratios to the sampler and soft advantages",
     graded=True,
     two_sides=False,
-    reads=(),
     score="sum_log_ratio_rollout",
     settings={"beta": Constant(1.0, "temperature of the value, and weight of the log-ratio", above=0)},
 )

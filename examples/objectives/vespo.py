@@ -27,7 +27,6 @@ vespo = Objective(
     smooth_weight,
     about="policy gradient with a smooth weight of the whole answer's ratio to the sampler",
     graded=True,
-    reads=(),
     score="sum_log_ratio_rollout",
     settings={
         "k_right": Constant(2.0, "power of w, advantages of 0 and above", above=0),

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from matplotlib.axes import Axes
 
-from real_openrlhf.algorithm.groups import NEGATIVE, POSITIVE
+from real_openrlhf.algorithm.groups import NEGATIVE, POSITIVE, Table
 from real_openrlhf.algorithm.metrics import token_gradients
 from real_openrlhf.algorithm.objective import ObjectiveSettings, score_weights
 from real_openrlhf.report.drawing import INK, METHODS, Entry, Look, Panel, Picture, strokes
@@ -39,7 +39,7 @@ def figure_one(label: int) -> Magnitudes:
     table[:, 0] = scores
     labels = torch.tensor([label] * CONTEXT + [POSITIVE + NEGATIVE - label] * CONTEXT).repeat(len(scores))
     groups = torch.arange(len(scores)).repeat_interleave(size)
-    weighed = score_weights(ObjectiveSettings("real", tau=TAU), table.flatten(), labels, groups)
+    weighed = score_weights(ObjectiveSettings("real", own={"tau": TAU}), table.flatten(), Table(labels, groups))
     tokens = scores[:, None]
     grpo = token_gradients(
         "grpo",

@@ -7,10 +7,13 @@ their tensors.
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
+
+from real_openrlhf.base.user_files import file_of, load
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,8 +38,8 @@ MEANS = ("seq-mean-token-mean", "token-mean")  # of a token loss, as --actor.los
 
 OF_THE_BATCH = ("reinforce", "flash_reinforce")  # estimators whose baseline is not the prompt's: one answer will do
 
-# Defaults of the flags --algo.real.NAME that only some objectives read; tau None: the objective's own default.
-SETTINGS: dict[str, Any] = {"tau": None, "disco_kl_coef": 1000.0, "disco_kl_delta": 1e-4}
+# Settings with a flag of their own, --algo.real.NAME; --algo.real.set gives all others.
+FLAGGED = ("tau", "disco_kl_coef", "disco_kl_delta")
 
 
 def against_sampler(score: str) -> bool:
@@ -78,6 +81,11 @@ class Constant:
         return number
 
 
+def temperature(tau: float = 0.5) -> dict[str, Constant]:
+    """The setting `tau`."""
+    return {"tau": Constant(tau, "temperature of the scores", above=0)}
+
+
 @dataclass(frozen=True)
 class Objective:
     """A formula, its inputs and settings, and its description for figures and tables."""
@@ -88,14 +96,12 @@ class Objective:
     source: str = ""  # the paper or code that it comes from
     family: str = "REAL"  # the method whose KL settings it trains with (recipes/algorithms.py)
     score: str = "log_ratio_old"
-    tau: float = 0.5
-    reads: tuple[str, ...] = ("tau",)
     levels: bool = False  # treats UNPARSABLE and NEGATIVE rollouts differently
     graded: bool = False  # reads groups.values, the rewards themselves; a group with equal rewards is uniform
     two_sides: bool = True  # a group with equal labels, or equal graded rewards, teaches nothing
-    # Settings that this objective defines. `ObjectiveSettings` reads two of them: `score` is the kind of score;
-    # `reduction` mean makes the loss a mean over valid rollouts in place of prompts.
-    settings: Mapping[str, Constant] = field(default_factory=dict)
+    # The settings that it reads. `ObjectiveSettings` reads two of them: `score` is the kind of score; `reduction` mean
+    # makes the loss a mean over valid rollouts in place of prompts.
+    settings: Mapping[str, Constant] = field(default_factory=temperature)
 
     of_tokens = False
 
@@ -103,10 +109,6 @@ class Objective:
         for score in (self.score, *(self.settings["score"].choices if "score" in self.settings else ())):
             if score not in SCORES or score.endswith("log_ratio_ref") != self.needs_reference:
                 raise ValueError(f"score is {score!r}: choose one of {', '.join(SCORES)}")
-        if not set(self.reads) <= SETTINGS.keys():
-            raise ValueError(f"reads is {self.reads!r}: choose from {', '.join(SETTINGS)}")
-        if not 0 < self.tau < float("inf"):
-            raise ValueError(f"tau is {self.tau}: it must be a positive number")
 
     @property
     def needs_reference(self) -> bool:
@@ -116,20 +118,20 @@ class Objective:
     @property
     def needs_step_kl(self) -> bool:
         """Whether the loss has DisCO's constraint, whose coefficient depends on the KL of the whole optimizer step."""
-        return "disco_kl_coef" in self.reads
+        return "disco_kl_coef" in self.settings
 
     @property
     def spelled_out(self) -> dict[str, float | str]:
-        """Defaults that `recipes` writes into the flags of every run; the default score of the paper is left out."""
-        return {name: one.default for name, one in self.settings.items() if one.default != "log_ratio_old"}
+        """Defaults that `recipes` writes into every run's --algo.real.set; the paper's score is left out."""
+        own = {name: one.default for name, one in self.settings.items() if name not in FLAGGED}
+        return {name: default for name, default in own.items() if default != "log_ratio_old"}
 
     def constants(self, given: Mapping[str, float | str]) -> dict[str, float | str]:
         """All settings that it defines, with the given values or defaults; a ValueError for an unknown name."""
         for name in given:
             if name not in self.settings:
-                known = ", ".join(self.settings) or "none"
-                flag = f"--algo.real.{name} is a flag of its own. " if name in SETTINGS else ""
-                raise ValueError(f"the objective has no setting {name!r}. {flag}Use one of these: {known}")
+                known = ", ".join(known for known in self.settings if known not in FLAGGED) or "none"
+                raise ValueError(f"the objective has no setting {name!r}. Use one of these: {known}")
         return {name: one.read(name, given.get(name, one.default)) for name, one in self.settings.items()}
 
 
@@ -141,7 +143,7 @@ class TokenLoss(Objective):
     """
 
     family: str = "tokens"
-    reads: tuple[str, ...] = ()
+    settings: Mapping[str, Constant] = field(default_factory=dict)
     graded: bool = True  # rewards of any size make the advantages
     two_sides: bool = True  # False: tokens of advantage 0 may have a weight
     mean: str = "seq-mean-token-mean"  # as --actor.loss_agg_mode: over each rollout's tokens first, or `token-mean`
@@ -174,6 +176,15 @@ def assignments(words: Iterable[str] | None) -> dict[str, str]:
             raise ValueError(f"{word!r} is not NAME=VALUE. Use for example eta=0.5")
         pairs[name] = value
     return pairs
+
+
+def given_settings(flags: Any) -> dict[str, Any]:
+    """The settings that the flags --algo.real.* give, by name."""
+    given = {name: getattr(flags, name) for name in FLAGGED}
+    words = assignments(flags.set)
+    if twice := [name for name in words if name in FLAGGED]:
+        raise ValueError(f"{twice[0]} has a flag of its own. Use --algo.real.{twice[0]}")
+    return {name: value for name, value in given.items() if value is not None} | words
 
 
 def softplus(x: Tensor) -> Tensor:
@@ -279,7 +290,11 @@ def maxrl(scores: Tensor, groups: Groups, settings: Constants) -> Tensor:
     return -groups.mean(weights * scores, groups.valid)
 
 
-_STEP_KL = ("disco_kl_coef", "disco_kl_delta")
+_PAPERS = {**temperature(), **log_ratios()}
+_STEP_KL = {
+    "disco_kl_coef": Constant(1000.0, "coefficient of its squared-hinge KL constraint to the old policy"),
+    "disco_kl_delta": Constant(1e-4, "KL in nats per token without a penalty"),
+}
 
 OBJECTIVES: dict[str, Objective] = {
     "real": Objective(
@@ -287,7 +302,7 @@ OBJECTIVES: dict[str, Objective] = {
         label="REAL",
         about="the paper's method: anchored softmax classification of a prompt's rollouts",
         source="paper, Eq. REAL",
-        settings=log_ratios(),
+        settings=_PAPERS,
     ),
     "bce": Objective(
         bce,
@@ -295,12 +310,12 @@ OBJECTIVES: dict[str, Objective] = {
         about="ablation: binary cross-entropy in place of the softmax loss",
         source="paper, Eq. BCE, “w/ BCE loss”",
         settings={
+            **_PAPERS,
             "reduction": Constant(
                 "sum",
                 "sum over a group (the paper's Eq. BCE), or mean over all valid rollouts (the authors' code)",
                 ("sum", "mean"),
             ),
-            **log_ratios(),
         },
     ),
     "no_anchor": Objective(
@@ -308,35 +323,35 @@ OBJECTIVES: dict[str, Objective] = {
         label="REAL without anchor",
         about="ablation: REAL without the anchor logits",
         source="paper, Eq. vanilla, “w/o Anchor Logits”",
-        settings=log_ratios(),
+        settings=_PAPERS,
     ),
     "constant": Objective(
         constant,
         label="REAL, constant weights",
         about="control: REAL with its adaptive weights frozen at score 0",
         source="not in the paper",
-        settings=log_ratios(),
+        settings=_PAPERS,
     ),
     "permuted": Objective(
         permuted,
         label="REAL, permuted weights",
         about="control: REAL's weights exchanged at random within each class of a group",
         source="not in the paper",
-        settings=log_ratios(),
+        settings=_PAPERS,
     ),
     "shrunk": Objective(
         shrunk,
         label="REAL, shrunk weights",
         about="control: constant weights with REAL's sum of weights in each class of a group",
         source="not in the paper",
-        settings=log_ratios(),
+        settings=_PAPERS,
     ),
     "balanced": Objective(
         balanced,
         label="REAL, balanced",
         about="REAL with means in place of sums: at score 0 right and wrong answers of a group weigh the same",
         source="not in the paper",
-        settings=log_ratios(),
+        settings=_PAPERS,
     ),
     "trpa": Objective(
         trpa,
@@ -345,7 +360,6 @@ OBJECTIVES: dict[str, Objective] = {
         source="TRPA's code; the paper cites its numbers from DisCO's table",
         family="TRPA",
         score="log_ratio_ref",
-        reads=(),
         settings={"beta": Constant(0.1, "factor of the score differences, as in TRPA's code", above=0)},
         levels=True,
     ),
@@ -356,8 +370,7 @@ OBJECTIVES: dict[str, Objective] = {
         source="DisCO's code; the paper cites the table but not this row",
         family="DisCO",
         score="log_prob",
-        tau=10.0,
-        reads=("tau", *_STEP_KL),
+        settings={**temperature(10.0), **_STEP_KL},
     ),
     "disco_lratio": Objective(
         disco,
@@ -366,8 +379,7 @@ OBJECTIVES: dict[str, Objective] = {
         source="DisCO's code; the paper cites the table but not this row",
         family="DisCO",
         score="ratio_old",
-        tau=1.0,
-        reads=("tau", *_STEP_KL),
+        settings={**temperature(1.0), **_STEP_KL},
     ),
     "listwise": Objective(
         listwise,
@@ -376,7 +388,6 @@ OBJECTIVES: dict[str, Objective] = {
         source="TPO (arXiv 2604.06159), LPO (2605.06139) and ADPO (2510.18913), our reading; not in the paper",
         family="listwise",
         score="sum_log_ratio_old",
-        reads=(),
         graded=True,
         settings={
             "eta": Constant(1.0, "temperature of the target: above 1 closer to uniform", above=0),
@@ -390,7 +401,10 @@ OBJECTIVES: dict[str, Objective] = {
         source="ConSPO (arXiv 2605.12969), our reading with a fixed margin; not in the paper",
         family="conspo",
         score="log_prob",
-        settings={"margin": Constant(0.0, "margin of a right answer's score over the wrong answers' scores")},
+        settings={
+            **temperature(),
+            "margin": Constant(0.0, "margin of a right answer's score over the wrong answers' scores"),
+        },
     ),
     "maxrl": Objective(
         maxrl,
@@ -399,7 +413,6 @@ OBJECTIVES: dict[str, Objective] = {
         source="MaxRL (arXiv 2602.02710), our reading; not in the paper",
         family="maxrl",
         score="sum_log_ratio_old",
-        reads=(),
         settings=log_ratios("sum_log_ratio_old"),
     ),
 }
@@ -407,4 +420,55 @@ OBJECTIVES: dict[str, Objective] = {
 
 def readers(setting: str) -> list[str]:
     """Which objectives read a setting."""
-    return [name for name, objective in OBJECTIVES.items() if setting in objective.reads]
+    return [name for name, objective in OBJECTIVES.items() if setting in objective.settings]
+
+
+def find(name: str | Objective) -> Objective:
+    """The objective, or a ValueError that says in one line why there is none."""
+    if isinstance(name, Objective):
+        return name
+    if name in OBJECTIVES:
+        return OBJECTIVES[name]
+    if file_of(name) is None:
+        raise ValueError(
+            f"unknown objective {name!r}: choose one of {', '.join(OBJECTIVES)}, or your own, FILE.py:NAME"
+        )
+    found, path, own = load(name), file_of(name), name.rpartition(":")[2]
+    if isinstance(found, Objective):
+        return found
+    if not callable(found):
+        raise ValueError(f"{path} defines no {own!r}. Give the name of a function (scores, groups, settings) in it")
+    first, *_ = (found.__doc__ or "").strip().splitlines() or [""]
+    # a token loss has (log_ratio, advantage, mask, group)
+    kind = TokenLoss if len(inspect.signature(found).parameters) == 4 else Objective
+    return kind(found, label=own, about=first, source=str(path))
+
+
+# Two losses that put a constant weight on each token's log-probability, beside OpenRLHF's own clipped surrogates.
+# GRPO's surrogate gives no gradient to a token whose ratio has left the clip range. CISPO (MiniMax-M1, arXiv
+# 2506.13585, Eq. 4 and 5) clips the ratio and trains the token with the clipped ratio. `reinforce`, from which CISPO
+# starts, does not clip it.
+
+MAX_LOG_RATIO = 20.0  # OpenRLHF's bound for its own ratios: exp stays finite
+
+
+def ratio_of(log_ratio: Tensor) -> Tensor:
+    return log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
+
+
+def cispo(log_ratio: Tensor, advantage: Tensor, mask: Tensor, group: Constants) -> Tensor:
+    return ratio_of(log_ratio).clamp(1 - group["low"], 1 + group["high"]) * advantage
+
+
+def reinforce(log_ratio: Tensor, advantage: Tensor, mask: Tensor, group: Constants) -> Tensor:
+    return ratio_of(log_ratio) * advantage
+
+
+class RatioLoss(TokenLoss):
+    def clipped(self, weights: Tensor, log_ratio: Tensor) -> Tensor:
+        return weights.abs() != ratio_of(log_ratio)
+
+
+# --actor.policy_loss_type; low and high are --actor.eps_clip_low_high, how far below and above 1 a ratio may be
+_CLIP = {"low": Constant(0.2, "below 1"), "high": Constant(0.2, "above 1")}
+TOKEN_WEIGHTS = {"cispo": RatioLoss(cispo, settings=_CLIP), "reinforce": RatioLoss(reinforce, settings=_CLIP)}

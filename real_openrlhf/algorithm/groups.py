@@ -1,6 +1,7 @@
-"""Labels, and the groups of a score table with the per-group sums that formulas are made of."""
+"""Labels, the table of a batch's rollouts, and its groups with the per-group sums that formulas are made of."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,8 +30,48 @@ class Moment:
 START = Moment()
 
 
+class AtMoment:
+    """What a formula may know of its update's moment."""
+
+    moment: Moment
+
+    @property
+    def step(self) -> int:
+        return self.moment.step
+
+    @property
+    def progress(self) -> float:
+        return self.moment.progress
+
+
 @dataclass(frozen=True)
-class Groups:
+class Table:
+    """The columns of a rollout batch that are known before a forward pass, one entry a rollout each."""
+
+    labels: Tensor
+    groups: Tensor  # any number for a prompt; its rollouts come in any order
+    values: Tensor | None = None  # rewards; None: 1 for a positive, else 0
+    lengths: Any = None  # (K,) tokens of the response
+    whole: Any = None  # (K,) tokens of prompt and response; for the plan
+    truncated: Tensor | None = None  # the response hit the length limit; for the metrics
+    signal: Tensor | None = None  # may have a weight or advantage other than 0; None: all
+    trains: Tensor | None = None  # the others, of gradient 0, count in denominators only; None: all train
+
+    @property
+    def trained(self) -> list[int]:
+        return list(range(len(self))) if self.trains is None else self.trains.nonzero().flatten().tolist()
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def of(self, rows: Tensor | list[int]) -> "Table":
+        """These rows of all columns."""
+        chosen: dict[str, Any] = {name: None if one is None else one[rows] for name, one in vars(self).items()}
+        return Table(**chosen)
+
+
+@dataclass(frozen=True)
+class Groups(AtMoment):
     """Which rollout is in which group and on which side."""
 
     labels: Tensor  # (K,)
@@ -42,18 +83,12 @@ class Groups:
     moment: Moment
 
     @classmethod
-    def of(cls, labels: Tensor, groups: Tensor, values: Tensor, lengths: Tensor, moment: Moment) -> "Groups":
-        ids, index = torch.unique(groups, return_inverse=True)
-        table = cls(labels, index, len(ids), values.float().double(), lengths, ids, moment)
-        return replace(table, values=table.values.masked_fill(~table.valid, 0.0))
-
-    @property
-    def step(self) -> int:
-        return self.moment.step
-
-    @property
-    def progress(self) -> float:
-        return self.moment.progress
+    def of(cls, table: Table, moment: Moment = START) -> "Groups":
+        ids, index = torch.unique(table.groups, return_inverse=True)
+        values = table.labels == POSITIVE if table.values is None else table.values
+        values = values.float().double().masked_fill(table.labels == IGNORED, 0.0)
+        lengths = torch.ones_like(table.labels) if table.lengths is None else table.lengths
+        return cls(table.labels, index, len(ids), values, lengths, ids, moment)
 
     @property
     def positive(self) -> Tensor:

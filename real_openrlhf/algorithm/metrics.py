@@ -1,81 +1,106 @@
-"""Every number that is logged about the loss: its name, what it means, how it is computed."""
+"""Every number that is logged about the loss: its name, what it means, how it is computed and merged.
 
-from collections.abc import Callable, Sequence
+`Meter` sums over micro-batches and ranks, `over_steps` merges the updates of a rollout batch by each metric's rule.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import NamedTuple
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from real_openrlhf.algorithm.formulas import SUM, TOKEN_SCORES
-from real_openrlhf.algorithm.groups import NEGATIVE, POSITIVE, UNPARSABLE, Groups
-from real_openrlhf.algorithm.objective import ObjectiveSettings, WeighedLoss, make_groups
+from real_openrlhf.algorithm.groups import NEGATIVE, POSITIVE, UNPARSABLE, Groups, Table
+from real_openrlhf.algorithm.objective import ObjectiveSettings, WeighedLoss
 
-# name -> meaning. Means over an empty set are 0, never nan; the key set is constant. "Weight" is a rollout's own
+
+class Metric(NamedTuple):
+    """What a number means, and how the updates of a rollout batch are merged into one."""
+
+    meaning: str
+    merge: Callable[[list[float]], float] | None = None  # None: the mean
+    of: str = "all"  # its rollouts. "trained": updates weigh by their trained tokens; otherwise all count alike
+
+
+of_trained = partial(Metric, of="trained")
+
+# Means over an empty set are 0, never nan; the key set is constant. "Weight" is a rollout's own
 # |d group loss / d score|, the paper's |W|, before the mean over prompts.
 GROUP_METRICS = {
-    "real/loss": "the objective's true value: mean over the step's prompt groups (bce with reduction mean: valid "
-    "rollouts)",
-    "real/loss_pos": "positive side of the loss: without negatives; 0 if one term joins both sides",
-    "real/loss_neg": "negative side of the loss: without positives; 0 if one term joins both sides",
-    "real/score_pos": "mean score of positives",
-    "real/score_neg": "mean score of negatives",
-    "real/score_pos_std": "standard deviation of the scores of positives",
-    "real/score_neg_std": "standard deviation of the scores of negatives",
-    "real/score_pos_min": "smallest score of a positive",
-    "real/score_pos_max": "largest score of a positive",
-    "real/score_neg_min": "smallest score of a negative",
-    "real/score_neg_max": "largest score of a negative",
-    "real/score_pos_right": "share of positives with score > 0",
-    "real/score_neg_right": "share of negatives with score < 0",
-    "real/score_std": "standard deviation of the scores of all labelled rollouts",
-    "real/score_abs_max": "largest |score| of a labelled rollout",
-    "real/score_drift": "largest |score in the gradient pass - score behind the weights|",
-    "real/weight_pos": "mean weight of positives",
-    "real/weight_neg": "mean weight of negatives",
-    "real/weight_abs_max": "largest weight",
-    "real/weight_bound": "largest weight times tau; REAL's stays below 1 (Proposition 5.1)",
-    "real/weight_cv": "std/mean of the weights inside one class of one group, mean over those with two rollouts or "
-    "more and any weight; 0 is the constant-weight control",
-    "real/mixed_groups": "share of groups with positives and negatives",
-    "real/all_positive_groups": "share of groups with positives only, among labelled rollouts",
-    "real/all_negative_groups": "share of groups with negatives only, among labelled rollouts",
-    "real/ignored": "share of rollouts without a label",
-    "real/truncated_pos": "share of positives cut at the length limit",
-    "real/truncated_neg": "share of negatives cut at the length limit",
+    "real/loss": Metric(
+        "the objective's true value: mean over the step's prompt groups (bce with reduction mean: valid rollouts)"
+    ),
+    "real/loss_pos": Metric("positive side of the loss: without negatives; 0 if one term joins both sides"),
+    "real/loss_neg": Metric("negative side of the loss: without positives; 0 if one term joins both sides"),
+    "real/score_pos": of_trained("mean score of positives"),
+    "real/score_neg": of_trained("mean score of negatives"),
+    "real/score_pos_std": of_trained("standard deviation of the scores of positives"),
+    "real/score_neg_std": of_trained("standard deviation of the scores of negatives"),
+    "real/score_pos_min": of_trained("smallest score of a positive", min),
+    "real/score_pos_max": of_trained("largest score of a positive", max),
+    "real/score_neg_min": of_trained("smallest score of a negative", min),
+    "real/score_neg_max": of_trained("largest score of a negative", max),
+    "real/score_pos_right": of_trained("share of positives with score > 0"),
+    "real/score_neg_right": of_trained("share of negatives with score < 0"),
+    "real/score_std": of_trained("standard deviation of the scores of all labelled rollouts"),
+    "real/score_abs_max": of_trained("largest |score| of a labelled rollout", max),
+    "real/score_drift": of_trained("largest |score in the gradient pass - score behind the weights|", max),
+    "real/weight_pos": Metric("mean weight of positives"),
+    "real/weight_neg": Metric("mean weight of negatives"),
+    "real/weight_abs_max": Metric("largest weight", max),
+    "real/weight_bound": Metric("largest weight times tau; REAL's stays below 1 (Proposition 5.1)", max),
+    "real/weight_cv": Metric(
+        "std/mean of the weights inside one class of one group, mean over those with two rollouts or more and any "
+        "weight; 0 is the constant-weight control"
+    ),
+    "real/mixed_groups": Metric("share of groups with positives and negatives"),
+    "real/all_positive_groups": Metric("share of groups with positives only, among labelled rollouts"),
+    "real/all_negative_groups": Metric("share of groups with negatives only, among labelled rollouts"),
+    "real/ignored": Metric("share of rollouts without a label"),
+    "real/truncated_pos": Metric("share of positives cut at the length limit"),
+    "real/truncated_neg": Metric("share of negatives cut at the length limit"),
 }
 
 # name -> meaning, of a rollout batch.
 PLAN_METRICS = {
-    "real/old_forward_share": "share of rollouts that needed a forward for their old log-probabilities; 0 at one "
-    "update a rollout batch, at most 0.75 at four",
-    "real/wave_depth": "most micro-batches of a rank whose graphs were kept at once",
-    "real/micro_batches": "micro-batches of a rank in an optimizer step",
-    "update/rollouts_crc": "checksum of the updates' rollouts in their order: equal in two runs with equal batches",
-    "update/signal_share": "share of rollouts with a weight, or an advantage, that is not 0 under any policy",
-    "update/trained_share": "share of trained rollouts; `--train.skip_weightless` leaves out those with gradient 0",
+    "real/old_forward_share": Metric(
+        "share of rollouts that needed a forward for their old log-probabilities; 0 at one "
+        "update a rollout batch, at most 0.75 at four"
+    ),
+    "real/wave_depth": Metric("most micro-batches of a rank whose graphs were kept at once"),
+    "real/micro_batches": Metric("micro-batches of a rank in an optimizer step"),
+    "update/rollouts_crc": Metric(
+        "checksum of the updates' rollouts in their order: equal in two runs with equal batches"
+    ),
+    "update/signal_share": Metric("share of rollouts with a weight, or an advantage, that is not 0 under any policy"),
+    "update/trained_share": Metric(
+        "share of trained rollouts; `--train.skip_weightless` leaves out those with gradient 0"
+    ),
 }
 
 
 def group_metrics(
     scores: Tensor,
-    labels: Tensor,
-    groups: Tensor,
+    table: Table,
     weighed: WeighedLoss,
     settings: ObjectiveSettings,
     *,
-    truncated: Tensor | None = None,
     trained: Tensor | None = None,
     score_drift: float = 0.0,
 ) -> dict[str, float]:
-    """`GROUP_METRICS` of one optimizer step, from its whole score table and the result of `score_weights`.
+    """`GROUP_METRICS` of one optimizer step, from its whole table and the result of `score_weights`.
 
     Score metrics cover the rollouts in the mask `trained` (None: all); shares and weights cover all rollouts.
     """
     scores, weights = scores.detach().double(), weighed.rollout_weights.double().abs()
-    truncated = torch.zeros_like(labels) if truncated is None else truncated.to(labels)
-    table = make_groups(ObjectiveSettings(uniform_groups="keep"), labels, groups)
-    labelled = table.positive | table.negative
+    truncated = torch.zeros_like(table.labels) if table.truncated is None else table.truncated
+    groups = Groups.of(table)
+    labelled = groups.positive | groups.negative
     scored = torch.ones_like(labelled) if trained is None else trained
-    has_positive, has_negative = (table.size(side) > 0 for side in (table.positive, table.negative))
+    has_positive, has_negative = (groups.size(side) > 0 for side in (groups.positive, groups.negative))
     metrics = {
         "real/loss": float(weighed.loss),
         "real/loss_pos": float(weighed.loss_pos),
@@ -84,14 +109,14 @@ def group_metrics(
         "real/score_abs_max": _extreme(scores[labelled & scored].abs(), torch.amax),
         "real/score_drift": float(score_drift),
         "real/weight_abs_max": _extreme(weights, torch.amax),
-        "real/weight_bound": _extreme(weights, torch.amax) * settings.tau,
-        "real/weight_cv": _weight_cv(weights, table),
+        "real/weight_bound": _extreme(weights, torch.amax) * settings.own.get("tau", 0.5),
+        "real/weight_cv": _weight_cv(weights, groups),
         "real/mixed_groups": _mean(has_positive & has_negative),
         "real/all_positive_groups": _mean(has_positive & ~has_negative),
         "real/all_negative_groups": _mean(has_negative & ~has_positive),
-        "real/ignored": _mean(~table.valid),
+        "real/ignored": _mean(~groups.valid),
     }
-    for side, chosen, sign in (("pos", table.positive, 1), ("neg", table.negative, -1)):
+    for side, chosen, sign in (("pos", groups.positive, 1), ("neg", groups.negative, -1)):
         of_side = scores[chosen & scored]
         metrics[f"real/score_{side}"] = _mean(of_side)
         metrics[f"real/score_{side}_std"] = _std(of_side)
@@ -115,13 +140,13 @@ def _extreme(values: Tensor, which: Callable[[Tensor], Tensor]) -> float:
     return float(which(values)) if values.numel() else 0.0
 
 
-def _weight_cv(weights: Tensor, table: Groups) -> float:
+def _weight_cv(weights: Tensor, groups: Groups) -> float:
     """std/mean of |W| inside a class of a group, mean over those with two rollouts or more and a mean above 0."""
     spreads = []
-    for side in (table.positive, table.negative):
-        mean = table.mean(weights, side)
-        seen = (table.size(side) >= 2) & (mean > 0)
-        spreads.append(table.std(weights, side)[seen] / mean[seen])
+    for side in (groups.positive, groups.negative):
+        mean = groups.mean(weights, side)
+        seen = (groups.size(side) >= 2) & (mean > 0)
+        spreads.append(groups.std(weights, side)[seen] / mean[seen])
     return _mean(torch.cat(spreads))
 
 
@@ -206,16 +231,22 @@ def ratio_metrics(table: Tensor) -> dict[str, float]:
 # Distance of the trainer's log-probabilities from vLLM's, on the sampled tokens. Both programs run the same model and
 # should differ by rounding only. A larger distance is a fault: the rollouts then come from another policy.
 MISMATCH_METRICS = {
-    "mismatch/mean": "mean over sampled tokens of |log pi - log pi of vLLM|, before the policy moves",
-    "mismatch/max": "the largest of these",
-    "mismatch/kl": "mean over sampled tokens of log pi of vLLM - log pi: an estimate of the KL to the policy",
-    "mismatch/rollout_max": "largest mean gap of a rollout, which `--algo.real.mismatch_limit` bounds",
+    "mismatch/mean": of_trained("mean over sampled tokens of |log pi - log pi of vLLM|, before the policy moves"),
+    "mismatch/max": of_trained("the largest of these", max),
+    "mismatch/kl": of_trained(
+        "mean over sampled tokens of log pi of vLLM - log pi: an estimate of the KL to the policy"
+    ),
+    "mismatch/rollout_max": of_trained(
+        "largest mean gap of a rollout, which `--algo.real.mismatch_limit` bounds", max
+    ),
 }
 
 # Logged with `--algo.real.sampler_clip`.
 FACTOR_METRICS = {
-    "mismatch/factor": "mean factor of a trained rollout, pi_old / pi of vLLM of its whole answer, clipped",
-    "mismatch/factor_clipped": "share of trained rollouts whose factor was clipped",
+    "mismatch/factor": of_trained(
+        "mean factor of a trained rollout, pi_old / pi of vLLM of its whole answer, clipped"
+    ),
+    "mismatch/factor_clipped": of_trained("share of trained rollouts whose factor was clipped"),
 }
 
 # A trained model's logits lie between 16 and 32, where neighbouring bf16 numbers are 1/8 apart: either side rounds a
@@ -255,9 +286,9 @@ def mismatch_metrics(sums: Tensor, largest: Tensor) -> dict[str, float]:
 
 # name -> meaning, of the updates of any method.
 UPDATE_METRICS = {
-    "update/clipped_share": "share of the step's updates whose gradient was scaled down to `--actor.max_norm`",
-    "update/grad_norm_max": "largest gradient norm of the step's updates, before clipping",
-    "update/ratio_max": "largest pi/pi_old of a token",
+    "update/clipped_share": Metric("share of the step's updates whose gradient was scaled down to `--actor.max_norm`"),
+    "update/grad_norm_max": Metric("largest gradient norm of the step's updates, before clipping", max),
+    "update/ratio_max": Metric("largest pi/pi_old of a token", max),
 }
 
 
@@ -276,18 +307,17 @@ def largest_log_ratio(log_probs: Tensor, old_log_probs: Tensor, action_mask: Ten
     return _log_ratio(log_probs, old_log_probs, action_mask).max().double()
 
 
-# How metrics are merged over the optimizer steps of a rollout batch: all that no set names, by their mean.
-_LAST = {"actor_lr"}
-_LARGEST = {
-    name for name in (*GROUP_METRICS, *UPDATE_METRICS, *MISMATCH_METRICS) if name.endswith(("max", "_bound", "_drift"))
+MERGED = {
+    **GROUP_METRICS,
+    **UPDATE_METRICS,
+    **MISMATCH_METRICS,
+    "actor_lr": Metric("learning rate of the last update", lambda values: values[-1]),
+    "policy_loss": Metric("value of the loss"),
 }
-_SMALLEST = {name for name in GROUP_METRICS if name.endswith("_min")}
-# Metrics of an update or of all its rollouts: each update has weight 1. All others are of trained rollouts or tokens.
-_OF_ALL = {"policy_loss", *UPDATE_METRICS, *(name for name in GROUP_METRICS if "score" not in name)}
 
 
 def over_steps(statuses: list[dict[str, float]], weights: Sequence[float] | None = None) -> dict[str, float]:
-    """Merge the updates of a rollout batch: extremes of extremes, the last learning rate, means of the rest.
+    """Merge the updates of a rollout batch by each metric's rule; a name without a rule is a mean of trained tokens.
 
     `weights` are the updates' weights in metrics of trained rollouts and tokens. An update with weight 0 is left out;
     if all are 0, all count alike, and each value is that of an empty set.
@@ -295,15 +325,82 @@ def over_steps(statuses: list[dict[str, float]], weights: Sequence[float] | None
     weights = [1.0] * len(statuses) if weights is None or not any(weights) else weights
 
     def merge(name: str, values: list[float]) -> float:
-        if name in _LAST:
-            return values[-1]
-        own = [1.0] * len(values) if name in _OF_ALL else weights
-        counted = [value for value, weight in zip(values, own, strict=True) if weight]
-        if name in _LARGEST | _SMALLEST:
-            return max(counted) if name in _LARGEST else min(counted)
+        rule = MERGED.get(name, of_trained(""))
+        own = weights if rule.of == "trained" else [1.0] * len(values)
+        if rule.merge:
+            return rule.merge([value for value, weight in zip(values, own, strict=True) if weight])
         return sum(value * weight for value, weight in zip(values, own, strict=True)) / sum(own)
 
     return {name: merge(name, [status[name] for status in statuses]) for name in statuses[0]}
+
+
+TERMS = ("entropy_loss", "ppo_kl", "kl_old", "kl", "logprobs_diff")  # sums over tokens, for log and loss
+
+
+class Meter:
+    """Sums and maxima over the tokens that this rank trains; `gather` merges them over all ranks."""
+
+    def __init__(self, device: torch.device | str, *, sampled: bool, shares: tuple[str, ...] = ()) -> None:
+        self.sampled = sampled  # rollouts have vLLM's log-probabilities
+
+        def zeros(*shape: int) -> Tensor:
+            return torch.zeros(shape, dtype=torch.float64, device=device)
+
+        self.sums = {name: zeros() for name in (*TERMS, *shares)}
+        self.sums |= {"ratios": zeros(*RATIO_TABLE_SHAPE), "gaps": zeros(GAP_SUMS)}
+        self.maxima = {"score_drift": zeros(), "log_ratio": zeros(), "gaps": zeros(GAP_MAXIMA)}
+
+    @torch.no_grad()
+    def add(self, **sums: Tensor) -> None:
+        for name, value in sums.items():
+            self.sums[name] += value.double()
+
+    @torch.no_grad()
+    def raise_to(self, **maxima: Tensor) -> None:
+        for name, value in maxima.items():
+            self.maxima[name] = torch.maximum(self.maxima[name], value.double())
+
+    @torch.no_grad()
+    def see(self, log_probs: Tensor, old_log_probs: Tensor, action_mask: Tensor, sampler: Tensor | None) -> None:
+        """Measure a micro-batch: the policy's distance from the old policy, and the old policy's from vLLM."""
+        self.raise_to(log_ratio=largest_log_ratio(log_probs, old_log_probs, action_mask))
+        if sampler is not None:
+            sums, maxima = gaps(old_log_probs, sampler, action_mask)
+            self.add(gaps=sums)
+            self.raise_to(gaps=maxima)
+
+    def gather(self, group: dist.ProcessGroup | None = None) -> None:
+        """Merge the numbers of all ranks and copy them to the host: one SUM, one MAX, one copy."""
+        sums, maxima = (torch.cat([one.flatten() for one in own.values()]) for own in (self.sums, self.maxima))
+        dist.all_reduce(maxima, op=dist.ReduceOp.MAX, group=group)
+        fetched = fetch(torch.cat([sum_over_ranks(sums, group), maxima]))
+        parts = iter(fetched.split([one.numel() for own in (self.sums, self.maxima) for one in own.values()]))
+        for own in (self.sums, self.maxima):
+            own.update({name: next(parts).view(one.shape) for name, one in own.items()})
+
+    def metrics(self) -> dict[str, float]:
+        """The logged numbers, after `gather`."""
+        return {
+            "update/ratio_max": math.exp(min(float(self.maxima["log_ratio"]), 700.0)),  # exp stays finite
+            **ratio_metrics(self.sums["ratios"]),
+            **(mismatch_metrics(self.sums["gaps"], self.maxima["gaps"]) if self.sampled else {}),
+        }
+
+    def token_means(self, tokens: int, names: Iterable[str] = TERMS) -> dict[str, float]:
+        return {name: float(self.sums[name]) / max(tokens, 1) for name in names}
+
+
+def sum_over_ranks(values: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
+    """Each number summed over all ranks, in a new tensor."""
+    values = values.detach().clone()
+    if dist.is_available() and dist.is_initialized():
+        dist.all_reduce(values, op=dist.ReduceOp.SUM, group=group)
+    return values
+
+
+def fetch(values: Tensor) -> Tensor:
+    """Copy to the host: REAL's trainer waits for its device only here, once a wave and once an update."""
+    return values.cpu()
 
 
 def _log_ratio(log_probs: Tensor, old_log_probs: Tensor, action_mask: Tensor) -> Tensor:

@@ -1,22 +1,19 @@
 """Compute the weight of each rollout: an objective's formula, applied to a step's table of scores.
 
-A step's rollouts are one flat table: `scores (K,)`, `labels (K,)`, `groups (K,)`. A group is a prompt; its id is any
-integer, its rollouts come in any order and number. Scores are the only thing that the formulas know about the
-model, so a group may be torn over micro-batches and ranks: exchange the scores, weigh them here, and train on
-`sum_k weight_k * score_k`.
+Scores `(K,)`, one for each row of a `Table`, are the only thing that the formulas know about the model, so a group may
+be torn over micro-batches and ranks: exchange the scores, weigh them here, and train on `sum_k weight_k * score_k`.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from real_openrlhf.algorithm.formulas import SUM, TOKEN_SCORES, Objective, against_sampler
-from real_openrlhf.algorithm.groups import NEGATIVE, POSITIVE, START, UNPARSABLE, Groups, Moment
-from real_openrlhf.algorithm.lookup import find
+from real_openrlhf.algorithm.formulas import SUM, TOKEN_SCORES, Objective, against_sampler, find
+from real_openrlhf.algorithm.groups import NEGATIVE, START, UNPARSABLE, Groups, Moment, Table
 
 
 def rollout_scores(
@@ -52,18 +49,14 @@ class ObjectiveSettings:
     """
 
     name: str | Objective = "real"
-    tau: Any = None  # a number; None takes the objective's default
     uniform_groups: str = "drop"
-    own: Mapping[str, Any] = field(default_factory=dict)  # of this objective; missing ones take defaults
+    own: Mapping[str, Any] = field(default_factory=dict)  # of this objective; missing ones and None take defaults
 
     def __post_init__(self) -> None:
         if self.uniform_groups not in ("drop", "keep"):
             raise ValueError(f"uniform_groups is {self.uniform_groups!r}: choose drop or keep")
-        object.__setattr__(self, "own", self.objective.constants(self.own))
-        if self.tau is None:
-            object.__setattr__(self, "tau", self.objective.tau)
-        if not 0 < self.tau < float("inf"):
-            raise ValueError(f"tau is {self.tau}: it must be a positive number")
+        given = {name: value for name, value in self.own.items() if value is not None}
+        object.__setattr__(self, "own", self.objective.constants(given))
 
     @cached_property
     def objective(self) -> Objective:
@@ -71,7 +64,13 @@ class ObjectiveSettings:
 
     def __getitem__(self, name: str) -> Any:
         """The value of a setting that the objective defines."""
+        if name not in self.own:
+            raise ValueError(f"the objective reads {name}, and its `settings` do not have it. Add it there")
         return self.own[name]
+
+    @property
+    def tau(self) -> Any:
+        return self["tau"]
 
     @property
     def score(self) -> str:
@@ -100,14 +99,7 @@ class WeighedLoss:
         return self.weights * self.denominator
 
 
-def make_groups(
-    settings: ObjectiveSettings,
-    labels: Tensor,
-    groups: Tensor,
-    values: Tensor | None = None,
-    lengths: Tensor | None = None,
-    moment: Moment = START,
-) -> Groups:
+def make_groups(settings: ObjectiveSettings, table: Table, moment: Moment = START) -> Groups:
     """The groups for the objective: UNPARSABLE made NEGATIVE unless it has levels, uniform groups ignored if dropped.
 
     Without `values` a positive has reward 1 and other rollouts 0; an objective of graded rewards then raises. Rewards
@@ -116,33 +108,22 @@ def make_groups(
     objective = settings.objective
     if objective.of_tokens:
         raise ValueError(f"{objective.label or settings.name} is a loss of tokens and has no scores: train it here")
+    if objective.graded and table.values is None:
+        raise ValueError(f"{objective.label or settings.name} is an objective of graded rewards and got none")
     if not objective.levels:
-        labels = labels.masked_fill(labels == UNPARSABLE, NEGATIVE)
-    if values is None:
-        if objective.graded:
-            raise ValueError(f"{objective.label or settings.name} is an objective of graded rewards and got none")
-        values = labels == POSITIVE
-    lengths = torch.ones_like(labels) if lengths is None else lengths
-    table = Groups.of(labels, groups, values, lengths, moment)
+        table = replace(table, labels=table.labels.masked_fill(table.labels == UNPARSABLE, NEGATIVE))
+    groups = Groups.of(table, moment)
     if settings.uniform_groups == "keep" or not objective.two_sides:
-        return table
-    return table.ignoring(table.uniform(table.values if objective.graded else labels))
-
-
-def weightless(settings: ObjectiveSettings, labels: Tensor, groups: Tensor, values: Tensor | None = None) -> Tensor:
-    """(K,) rollouts whose weight is exactly 0 whatever the scores are: ignored ones, and dropped uniform groups."""
-    return ~make_groups(settings, labels, groups, values).valid
+        return groups
+    return groups.ignoring(groups.uniform(groups.values if objective.graded else groups.labels))
 
 
 def score_weights(
     settings: ObjectiveSettings,
     scores: Tensor,
-    labels: Tensor,
-    groups: Tensor,
+    table: Table,
     num_groups: int | None = None,
     num_rollouts: int | None = None,
-    values: Tensor | None = None,
-    lengths: Tensor | None = None,
     moment: Moment = START,
 ) -> WeighedLoss:
     """The objective's loss on the table, and d loss / d scores by autograd.
@@ -150,28 +131,27 @@ def score_weights(
     `num_groups` is the denominator: the prompt groups of the whole optimizer step, also uniform, dropped and fully
     ignored groups. None takes the number of groups in the table. If the table is only a part of the step (whole groups
     inside a micro-batch), bce with reduction mean also needs `num_rollouts`, the valid rollouts of the step.
-    `values` and `lengths` are rewards and action tokens per rollout, as in `make_groups`.
     """
-    table = make_groups(settings, labels, groups, values, lengths, moment)
+    groups = make_groups(settings, table, moment)
     if settings.mean_over_rollouts:
-        denominator = int(table.valid.sum()) if num_rollouts is None else num_rollouts
+        denominator = int(groups.valid.sum()) if num_rollouts is None else num_rollouts
     else:
-        denominator = table.count if num_groups is None else num_groups
-        if denominator < table.count:
-            raise ValueError(f"num_groups is {denominator}, but the table holds {table.count} groups")
+        denominator = groups.count if num_groups is None else num_groups
+        if denominator < groups.count:
+            raise ValueError(f"num_groups is {denominator}, but the table holds {groups.count} groups")
     denominator = max(denominator, 1)
     leaf = scores.detach().clone().requires_grad_()
 
-    def total(groups: Groups) -> Tensor:
-        losses = settings.objective.loss(leaf.masked_fill(~table.valid, 0.0), groups, settings)
-        if losses.shape != (table.count,):
+    def total(side: Groups) -> Tensor:
+        losses = settings.objective.loss(leaf.masked_fill(~groups.valid, 0.0), side, settings)
+        if losses.shape != (groups.count,):
             raise ValueError(
-                f"the objective's loss has shape {tuple(losses.shape)}, not ({table.count},): one a group"
+                f"the objective's loss has shape {tuple(losses.shape)}, not ({groups.count},): one a group"
             )
         return losses.sum() / denominator
 
     with torch.enable_grad():
-        sides = (table, table.ignoring(table.negative), table.ignoring(table.positive))
-        loss, loss_pos, loss_neg = (total(groups) for groups in sides)
+        sides = (groups, groups.ignoring(groups.negative), groups.ignoring(groups.positive))
+        loss, loss_pos, loss_neg = map(total, sides)
         (weights,) = torch.autograd.grad(loss, leaf)
     return WeighedLoss(loss.detach(), loss_pos.detach(), loss_neg.detach(), weights, denominator)

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, Objective
-from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE
+from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, Table
 from real_openrlhf.algorithm.metrics import group_metrics
 from real_openrlhf.algorithm.objective import ObjectiveSettings, rollout_scores, score_weights
 
@@ -67,7 +67,7 @@ def real_policy_loss(
     bce_reduction: str = "sum",
     ref_log_probs: Tensor | None = None,
     rollout_log_probs: Tensor | None = None,
-    own: Mapping[str, float | str] | None = None,
+    own: Mapping[str, Any] | None = None,
     over_ranks: bool = False,
 ) -> tuple[Tensor, dict[str, float]]:
     """(the paper's loss, mean over prompts; the `real/*` metrics), for any trainer that holds whole groups.
@@ -81,8 +81,8 @@ def real_policy_loss(
     With `over_ranks` a group may be spread over the ranks of torch.distributed, and all ranks must call. Loss and
     metrics then cover all ranks, and the mean of the gradients over ranks is the gradient of the loss.
     """
-    own = {**({"reduction": bce_reduction} if bce_reduction != "sum" else {}), **(own or {})}
-    settings = ObjectiveSettings(objective, tau, uniform_groups, own)
+    own = {"tau": tau, "reduction": None if bce_reduction == "sum" else bce_reduction, **(own or {})}
+    settings = ObjectiveSettings(objective, uniform_groups, own)
     if log_probs.dim() != 2 or old_log_probs.shape != log_probs.shape or action_mask.shape != log_probs.shape:
         raise ValueError(
             "log_probs, old_log_probs and action_mask must have one shape (rollouts, tokens), got "
@@ -106,9 +106,10 @@ def real_policy_loss(
         columns, ids, ranks, before = _of_all_ranks(columns, group_ids)
         groups = _group_index(ids).to(groups.device)
     all_scores, labels, values, lengths = columns
-    weighed = score_weights(settings, all_scores, labels, groups, values=values, lengths=lengths)
+    table = Table(labels, groups, values, lengths)
+    weighed = score_weights(settings, all_scores, table)
     surrogate = ranks * RealPolicyLoss()(scores, weighed.weights[before : before + len(scores)])
-    metrics = group_metrics(all_scores, labels, groups, weighed, settings)
+    metrics = group_metrics(all_scores, table, weighed, settings)
     return weighed.loss + (surrogate - surrogate.detach()), metrics
 
 
@@ -119,7 +120,7 @@ def group_weights(
     objective: str | Objective = "real",
     tau: float | None = None,
     uniform_groups: str = "drop",
-    own: Mapping[str, float | str] | None = None,
+    own: Mapping[str, Any] | None = None,
 ) -> Tensor:
     """(rollouts,) advantages for a trainer: each rollout's weight while the policy equals the old policy.
 
@@ -128,7 +129,7 @@ def group_weights(
     Arguments are those of `real_policy_loss`, whose gradient is taken here at equal policies.
     """
     equal = torch.zeros(len(rewards), 1, dtype=torch.float64, requires_grad=True)
-    settings = ObjectiveSettings(objective, tau, uniform_groups, own or {})
+    settings = ObjectiveSettings(objective, uniform_groups, {"tau": tau, **(own or {})})
     if settings.score not in KNOWN_AT_OLD:
         raise ValueError(
             f"{settings.name} scores by {settings.score}, which rewards and groups do not tell. Take an objective of "

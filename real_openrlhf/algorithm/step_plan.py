@@ -11,25 +11,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from real_openrlhf.algorithm.groups import Moment
+from real_openrlhf.algorithm.groups import Moment, Table
 from real_openrlhf.algorithm.objective import ObjectiveSettings, WeighedLoss, score_weights
 from real_openrlhf.algorithm.schedule import SPARE, Layout, Limit, Positions, Wave, shallowest, steps_of_groups
 
 NOBODY = -1
-
-
-@dataclass(frozen=True)
-class Rollouts:
-    """A rollout batch as the plan sees it; every column but the last has one entry a rollout."""
-
-    groups: Tensor
-    labels: Tensor
-    truncated: Tensor  # the response hit the length limit; for the metrics only
-    lengths: list[int]  # tokens of prompt and response
-    actions: list[int]  # tokens of the response
-    values: Tensor | None = None  # rewards, for objectives of graded rewards; None: 1 for a positive, else 0
-    signal: Tensor | None = None  # bool: may have a weight or advantage other than 0; None: all
-    left_out: frozenset[int] = frozenset()  # rollouts with gradient 0: in the denominators, but not trained
 
 
 @dataclass(frozen=True)
@@ -84,20 +70,20 @@ class BatchPlan:
         return [position for position, rank in enumerate(self.owner) if rank != NOBODY]
 
 
-def plan_rollouts(rollouts: Rollouts, settings: PlanSettings, rollout_step: int = 0) -> BatchPlan:
+def plan_rollouts(table: Table, settings: PlanSettings, rollout_step: int = 0) -> BatchPlan:
     """Split groups into steps, steps into waves, waves into ranks and micro-batches, from the arguments alone.
 
     Steps are made of all rollouts, so leaving some out does not change them; waves hold only those that are trained.
     """
-    groups = rollouts.groups.tolist()
-    layout = Layout(rollouts.lengths, settings.num_ranks, settings.limit)
+    groups, trained = table.groups.tolist(), {*table.trained}
+    layout = Layout(table.whole.tolist(), settings.num_ranks, settings.limit)
     steps: list[PlannedStep] = []
     owner = [NOBODY] * len(groups)
     for epoch in range(settings.epochs):
         dealt = steps_of_groups(
             groups, settings.groups_per_step, settings.seed, rollout_step=rollout_step, epoch=epoch
         )
-        kept = [[[one for one in group if one not in rollouts.left_out] for group in step] for step in dealt]
+        kept = [[[one for one in group if one in trained] for group in step] for step in dealt]
         members = [[group for group in step if group] for step in kept]
         for number, waves in enumerate(_epoch_in_waves(members, layout, settings, first=epoch == 0)):
             on_policy = settings.whole_groups and epoch == number == 0
@@ -124,9 +110,12 @@ def _epoch_in_waves(
         waves = [layout.waves(step, 1) for step in rest[:start]] + [[layout.one_wave(step)] for step in rest[start:]]
     else:
         waves = _in_waves(rest, layout, settings)
-    return head + [
-        [replace(wave, score_first=_scores_first(wave, layout, settings)) for wave in step] for step in waves
-    ]
+
+    def scored_first(wave: Wave) -> bool:
+        kept = max(sum(_tokens(held, layout) for held in rank) for rank in wave.ranks)
+        return settings.score_first or (wave.depth > 1 and kept > settings.kept_tokens)
+
+    return head + [[replace(wave, score_first=scored_first(wave)) for wave in step] for step in waves]
 
 
 def _in_waves(steps: list[list[Positions]], layout: Layout, settings: PlanSettings) -> list[list[Wave]]:
@@ -150,11 +139,6 @@ def _tokens(held: Positions, layout: Layout) -> int:
     if layout.limit.size is not None:
         return len(lengths) * max(lengths, default=0)
     return sum(lengths)
-
-
-def _scores_first(wave: Wave, layout: Layout, settings: PlanSettings) -> bool:
-    kept = max(sum(_tokens(held, layout) for held in rank) for rank in wave.ranks)
-    return settings.score_first or (wave.depth > 1 and kept > settings.kept_tokens)
 
 
 def _owners(steps: list[PlannedStep], count: int) -> list[int]:
@@ -192,12 +176,8 @@ class RankWave:
 class RankStep:
     """An optimizer step: the table of its rollouts on all ranks, the same on each, and this rank's waves."""
 
-    groups: Tensor
-    labels: Tensor
-    values: Tensor | None
-    lengths: Tensor  # action tokens
+    table: Table
     moment: Moment
-    truncated: Tensor
     num_groups: int
     num_rollouts: int  # valid rollouts, for objectives that average over them
     action_tokens: int  # of all ranks
@@ -211,10 +191,8 @@ class RankStep:
 
     def weigh(self, settings: ObjectiveSettings, scores: Tensor, rows: Tensor) -> WeighedLoss:
         """Loss and weights of these rows of the table, which are whole groups, with the step's denominators."""
-        values = None if self.values is None else self.values[rows]
-        columns = (scores[rows], self.labels[rows], self.groups[rows])
         whole = (self.num_groups, self.num_rollouts)
-        return score_weights(settings, *columns, *whole, values, self.lengths[rows], self.moment)
+        return score_weights(settings, scores[rows], self.table.of(rows), *whole, self.moment)
 
 
 @dataclass(frozen=True)
@@ -226,25 +204,20 @@ class RankPlan:
 
 
 def rank_plans(
-    plan: BatchPlan,
-    rollouts: Rollouts,
-    num_ranks: int,
-    forwarded: Positions,
-    leaves_out: bool = False,
+    plan: BatchPlan, table: Table, num_ranks: int, forwarded: Positions
 ) -> tuple[list[Positions], list[RankPlan]]:
     """(each rank's rollouts, each rank's plan). `forwarded` rollouts had a forward for their old log-probabilities.
 
-    A rank without rollouts gets the batch's shortest rollout for its dummy forwards. With `leaves_out` the token means
-    of the batch weigh each update by its trained tokens; otherwise all updates count alike.
+    A rank without rollouts gets the batch's shortest rollout for its dummy forwards. If rollouts are left out, the
+    token means of the batch weigh each update by its trained tokens; otherwise all updates count alike.
     """
     held: list[Positions] = [[] for _ in range(num_ranks)]
     for position in plan.trained:
         held[plan.owner[position]].append(position)
-    shortest = min(range(len(plan.owner)), key=lambda position: rollouts.lengths[position])
-    held = [own or [shortest] for own in held]
+    held = [own or [int(table.whole.argmin())] for own in held]
     items = [{position: item for item, position in enumerate(own)} for own in held]
     unknown = len(forwarded) < len(plan.trained)
-    steps = [_rank_steps(step, plan, unknown, rollouts, items, leaves_out) for step in plan.steps]
+    steps = [_rank_steps(step, plan, unknown, table, items) for step in plan.steps]
     depths = [wave.depth for step in plan.steps for wave in step.waves]
     crc = zlib.crc32(repr([step.dealt for step in plan.steps]).encode()) >> 8  # 24 bits: exact in a float32 log
     metrics = {
@@ -252,37 +225,26 @@ def rank_plans(
         "real/wave_depth": float(max(depths, default=0)),
         "real/micro_batches": sum(depths) / max(len(plan.steps), 1),
         "update/rollouts_crc": float(crc),
-        "update/signal_share": 1.0 if rollouts.signal is None else float(rollouts.signal.double().mean()),
+        "update/signal_share": 1.0 if table.signal is None else float(table.signal.double().mean()),
         "update/trained_share": len(plan.trained) / max(len(plan.owner), 1),
     }
     return held, [RankPlan([step[rank] for step in steps], metrics) for rank in range(num_ranks)]
 
 
 def _rank_steps(
-    step: PlannedStep,
-    plan: BatchPlan,
-    unknown: bool,
-    rollouts: Rollouts,
-    items: Sequence[dict[int, int]],
-    leaves_out: bool,
+    step: PlannedStep, plan: BatchPlan, unknown: bool, table: Table, items: Sequence[dict[int, int]]
 ) -> list[RankStep]:
-    positions = step.dealt
-    row_of = {position: row for row, position in enumerate(positions)}
-    groups, labels = rollouts.groups[positions], rollouts.labels[positions]
-    values = None if rollouts.values is None else rollouts.values[positions]
+    row_of = {position: row for row, position in enumerate(step.dealt)}
+    own, tokens = table.of(step.dealt), int(table.lengths[step.trained].sum())
     shared = RankStep(
-        groups=groups,
-        labels=labels,
-        values=values,
-        lengths=torch.tensor(rollouts.actions)[positions],
+        table=own,
         moment=plan.moment,
-        truncated=rollouts.truncated[positions],
-        num_groups=len(set(groups.tolist())),
-        num_rollouts=len(positions) if rollouts.signal is None else int(rollouts.signal[positions].sum()),
-        action_tokens=max(sum(rollouts.actions[position] for position in positions), 1),
-        trained_tokens=(tokens := sum(rollouts.actions[position] for position in step.trained)),
-        log_weight=float(tokens) if leaves_out else 1.0,
-        rollouts_with_tokens=sum(rollouts.actions[position] > 0 for position in positions),
+        num_groups=len(own.groups.unique()),
+        num_rollouts=len(own) if own.signal is None else int(own.signal.sum()),
+        action_tokens=max(int(own.lengths.sum()), 1),
+        trained_tokens=tokens,
+        log_weight=1.0 if table.trains is None else float(tokens),
+        rollouts_with_tokens=int((own.lengths > 0).sum()),
         scores_known=step.scores_known,
         makes_old_log_probs=step.on_policy and unknown,
         step_wide=plan.step_wide and not step.on_policy,

@@ -7,9 +7,9 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE, Groups, Moment
+from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE, Groups, Moment, Table
 from real_openrlhf.algorithm.objective import ObjectiveSettings, make_groups, rollout_scores
-from real_openrlhf.algorithm.token_loss import TokenGroup
+from real_openrlhf.algorithm.update import TokenGroup
 from real_openrlhf.base.user_files import raised
 
 # One group of each kind: mixed, right only, wrong only, ignored only, and one rollout of either side.
@@ -46,24 +46,24 @@ def learns_alone(settings: ObjectiveSettings) -> bool:
     """Whether a prompt with one answer has a gradient."""
     scores = (_on_policy(settings.score)[:2] + torch.tensor(DRIFT[:2], dtype=torch.float64)).requires_grad_()
     columns = torch.tensor([POSITIVE, NEGATIVE]), torch.tensor([0, 1]), torch.tensor([1.0, 0.0])
-    table = make_groups(settings, *columns)
-    loss = settings.objective.loss(scores.masked_fill(~table.valid, 0.0), table, settings)
+    groups = make_groups(settings, Table(*columns))
+    loss = settings.objective.loss(scores.masked_fill(~groups.valid, 0.0), groups, settings)
     return loss.requires_grad and bool(torch.autograd.grad(loss.sum(), scores)[0].any())
 
 
 def _problem_of_groups(settings: ObjectiveSettings, moment: Moment) -> str | None:
-    labels, groups = torch.tensor(LABELS), torch.tensor(GROUPS)
     values = torch.tensor(REWARDS) if settings.objective.graded else None
     # With uniform groups kept, the formula meets empty sides, as it does in every run for the metrics of each side.
     kept = replace(settings, uniform_groups="keep")
-    table = make_groups(kept, labels, groups, values, torch.tensor(LENGTHS), moment)
+    columns = torch.tensor(LABELS), torch.tensor(GROUPS), values, torch.tensor(LENGTHS)
+    groups = make_groups(kept, Table(*columns), moment)
     drift = torch.tensor(DRIFT, dtype=torch.float64)
     moves = False
     for moved in (0.0, 1.0):  # in the first update after a rollout all scores are equal
         scores = (_on_policy(settings.score) + moved * drift).requires_grad_()
-        if found := _problem(settings, scores, table):
+        if found := _problem(settings, scores, groups):
             return found
-        moves |= bool(_slopes(settings.objective.loss(scores, table, settings), scores).any())
+        moves |= bool(_slopes(settings.objective.loss(scores, groups, settings), scores).any())
     if not moves:
         return "its gradient is 0 everywhere, so nothing would be trained. Let the loss depend on the scores"
     return None
@@ -81,14 +81,14 @@ def _slopes(loss: Tensor, scores: Tensor) -> Tensor:
     return torch.stack([torch.autograd.grad(one, scores, retain_graph=True)[0] for one in loss])
 
 
-def _problem(settings: ObjectiveSettings, scores: Tensor, table: Groups) -> str | None:
+def _problem(settings: ObjectiveSettings, scores: Tensor, groups: Groups) -> str | None:
     try:
-        loss = settings.objective.loss(scores, table, settings)
+        loss = settings.objective.loss(scores, groups, settings)
     except Exception as error:
         return f"on a small table it raises {raised(error)}. Change it so that it takes any groups"
-    if not isinstance(loss, Tensor) or loss.shape != (table.count,):
+    if not isinstance(loss, Tensor) or loss.shape != (groups.count,):
         got = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
-        return f"it returns {got}, not one loss for each group, ({table.count},). Use groups.sum or groups.mean"
+        return f"it returns {got}, not one loss for each group, ({groups.count},). Use groups.sum or groups.mean"
     if not loss.isfinite().all():
         kinds = ", ".join(kind for kind, one in zip(KINDS, loss.tolist(), strict=True) if not math.isfinite(one))
         return f"it is not finite for {kinds}. {REMEDY}"
@@ -99,9 +99,9 @@ def _problem(settings: ObjectiveSettings, scores: Tensor, table: Groups) -> str 
         wrong = {GROUPS[place] for place in (~slopes.isfinite().all(dim=0)).nonzero().flatten().tolist()}
         kinds = "equal scores" if wrong >= {0, 1, 2, 4} else ", ".join(KINDS[group] for group in sorted(wrong))
         return f"its gradient is not finite for {kinds}. {REMEDY}"
-    if slopes[:, ~table.valid].any():
+    if slopes[:, ~groups.valid].any():
         return "it gives weight to ignored rollouts. Use groups.positive, groups.negative or groups.valid to choose"
-    own = table.index == torch.arange(table.count)[:, None]
+    own = groups.index == torch.arange(groups.count)[:, None]
     if slopes[~own].any():
         return "the loss of a group reads other groups' scores. Use the sums that `groups` makes of each group"
     return None
@@ -127,8 +127,7 @@ def _problem_of_tokens(settings: ObjectiveSettings, moment: Moment, sampled: boo
             return f"it returns {got}, not one weight for each token, {tuple(mask.shape)}"
         alone = [weights(slice(row, row + 1), tokens)[0] for row, tokens in enumerate(LENGTHS)]
     except Exception as error:
-        reason = (str(error).strip().splitlines() or [""])[0]
-        return f"it raises {type(error).__name__} on a small table: {reason}. Change it so that it takes any rollouts"
+        return f"on a small table it raises {raised(error)}. Change it so that it takes any rollouts"
     if not found[mask].isfinite().all():
         return "its weights are not finite. Clamp what an exponential or a division may make large"
     if not found[mask].any():

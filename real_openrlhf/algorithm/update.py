@@ -15,13 +15,17 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD
-from real_openrlhf.algorithm.meter import TERMS, Meter, fetch, sum_over_ranks
+from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, TokenLoss
+from real_openrlhf.algorithm.groups import IGNORED, POSITIVE, AtMoment, Groups, Moment
 from real_openrlhf.algorithm.metrics import (
     FACTOR_METRICS,
+    TERMS,
+    Meter,
+    fetch,
     group_metrics,
     ratio_table,
     rollout_gradients,
+    sum_over_ranks,
     token_gaps,
     token_gradients,
 )
@@ -41,8 +45,6 @@ class Coefficients:
     kl_old: float = 0.0  # KL to the old policy
     kl: float = 0.0  # KL to the reference model
     entropy: float | None = None
-    disco_kl: float = 0.0
-    disco_kl_delta: float = 1e-4
     sampler_clip: float | None = None  # the largest factor of a rollout for the gap to its sampler; None: no factors
 
 
@@ -71,6 +73,7 @@ class Update(ABC):
     """The loss and the numbers of one update."""
 
     shares: tuple[str, ...] = ()  # the method's own sums over tokens
+    means: tuple[str, ...] = ()  # those of which it logs the mean over tokens
     hinge: float = 0.0  # coefficient of DisCO's KL constraint
 
     def __init__(
@@ -94,9 +97,10 @@ class Update(ABC):
     def magnitudes(self, now: Forward, labels: Tensor) -> Tensor:
         """(rollouts, tokens) |W| of each token, for the paper's Table 1."""
 
-    @abstractmethod
     def metrics(self) -> dict[str, float]:
         """The method's own numbers, after the meter is gathered; `policy_loss` is the value that was trained."""
+        means = self.meter.token_means(self.step.trained_tokens, self.means)
+        return {"policy_loss": float(self.meter.sums["policy_loss"]), **means}
 
     def exchange(self, wave: RankWave, forwards: list[Forward]) -> None:
         """Bring this wave's scores of all ranks together; the plan asks for it where the loss needs them."""
@@ -122,7 +126,7 @@ class Update(ABC):
     def measure(self, now: Forward, terms: dict[str, Tensor]) -> None:
         self.meter.add(**terms)
         if len(now.rows):
-            columns, labels = (now.log_probs, now.old, now.mask), self.step.labels[now.rows].to(self.device)
+            columns, labels = (now.log_probs, now.old, now.mask), self.step.table.labels[now.rows].to(self.device)
             self.meter.add(ratios=ratio_table(*columns, labels, self.magnitudes(now, labels)))
             self.meter.see(*columns, now.sampler)
 
@@ -155,7 +159,7 @@ class StepTable(Update):
         super().__init__(step, *args, **named)
         self.settings = settings
         self.denominator = max(step.num_rollouts if settings.mean_over_rollouts else step.num_groups, 1)  # the loss's
-        self.scores = torch.zeros(len(step.labels), dtype=torch.float64)
+        self.scores = torch.zeros(len(step.table), dtype=torch.float64)
         self.weights = torch.zeros_like(self.scores)
         if step.scores_known:
             self.scores += KNOWN_AT_OLD[settings.score]
@@ -171,19 +175,19 @@ class StepTable(Update):
         *scores, kl = fetch(shared_scores(own, places, len(wave.rows), kl, self.group)).split([len(wave.rows), 1])
         self.put(wave.rows, *scores)
         if self.step.step_wide:
-            self.hinge = kl_hinge_coef(float(kl), self.coefficients.disco_kl, self.coefficients.disco_kl_delta)
+            self.hinge = kl_hinge_coef(float(kl), self.settings["disco_kl_coef"], self.settings["disco_kl_delta"])
 
     def put(self, rows: Tensor, scores: Tensor) -> None:
         """Store a wave's scores and weigh its groups; raise on every rank if a score is not finite."""
         if not bool(scores.isfinite().all()):
-            prompts = self.step.groups[rows][~scores.isfinite()].unique().tolist()
+            prompts = self.step.table.groups[rows][~scores.isfinite()].unique().tolist()
             raise NonFiniteError(
                 f"the scores of rollouts of the batch's prompts {prompts[:8]} are not finite in optimizer step "
                 f"{self.number}: stopped before the weights changed. Resume from the last checkpoint with a lower "
                 "--actor.adam.lr"
             )
         self.scores[rows] = scores
-        whole = torch.isin(self.step.groups, self.step.groups[rows]).nonzero().squeeze(-1)
+        whole = torch.isin(self.step.table.groups, self.step.table.groups[rows]).nonzero().squeeze(-1)
         self.weights[whole] = self.step.weigh(self.settings, self.scores, whole).weights
 
     def policy_loss(self, now: Forward) -> Tensor:
@@ -211,7 +215,7 @@ class StepTable(Update):
     @property
     def trained(self) -> Tensor:
         """(K,) whether a wave trains the rollout; the others have weight 0 at any score."""
-        trained = torch.zeros_like(self.step.labels, dtype=torch.bool)
+        trained = torch.zeros_like(self.step.table.labels, dtype=torch.bool)
         for wave in self.step.waves:
             trained[wave.rows] = True
         return trained
@@ -219,14 +223,14 @@ class StepTable(Update):
     def columns(self) -> Tensor:
         """(4, K) group, label, score (nan: not trained), and weight in the loss of its own group."""
         scores = self.scores.masked_fill(~self.trained, torch.nan)
-        return torch.stack([self.step.groups, self.step.labels, scores, self.weights * self.denominator])
+        return torch.stack([self.step.table.groups, self.step.table.labels, scores, self.weights * self.denominator])
 
     def metrics(self) -> dict[str, float]:
         """The metrics of the full table."""
         weighed = self.step.weigh(self.settings, self.scores, torch.arange(len(self.scores)))
-        columns = (self.scores, self.step.labels, self.step.groups, weighed, self.settings)
+        columns = (self.scores, self.step.table, weighed, self.settings)
         drift = float(self.meter.maxima["score_drift"])
-        metrics = group_metrics(*columns, truncated=self.step.truncated, trained=self.trained, score_drift=drift)
+        metrics = group_metrics(*columns, trained=self.trained, score_drift=drift)
         if self.coefficients.sampler_clip is not None:
             factors, clipped, rollouts = (float(self.meter.sums[name]) for name in self.shares)
             means = (factors / max(rollouts, 1), clipped / max(rollouts, 1))
@@ -261,7 +265,6 @@ class TokenUpdate(Update):
     ) -> None:
         super().__init__(*args, **named)
         self.loss_fn, self.family, self.clip = loss_fn, family, clip
-        self.means: dict[str, None] = {}  # that `loss_fn` gives
 
     def policy_loss(self, now: Forward) -> Tensor:
         assert now.advantages is not None
@@ -280,13 +283,79 @@ class TokenUpdate(Update):
         tokens = mask.sum()
         for name, mean in zip(self.shares[1:], (clipped, *mismatch), strict=True):
             if mean is not None:  # of no tokens it is nan
-                self.means[name] = None
+                self.means = tuple(dict.fromkeys((*self.means, name)))  # that `loss_fn` gives
                 self.meter.add(**{name: torch.where(tokens > 0, mean.detach(), 0.0) * tokens})
         return loss
 
     def magnitudes(self, now: Forward, labels: Tensor) -> Tensor:
         return token_gradients(self.family, now.log_probs, now.old, now.mask, labels, self.clip)
 
-    def metrics(self) -> dict[str, float]:
-        means = self.meter.token_means(self.step.trained_tokens, self.means)
-        return {"policy_loss": float(self.meter.sums["policy_loss"]), **means}
+
+@dataclass(frozen=True)
+class TokenGroup(AtMoment):
+    """What a token loss may know beside its tokens. Columns of a rollout are (B, 1), so that they meet its tokens."""
+
+    settings: ObjectiveSettings
+    moment: Moment
+    positive: Tensor  # (B, 1) labelled right
+    values: Tensor  # (B, 1) rewards
+    rate: Tensor  # (B, 1) share of right answers among the prompt's answers with a verdict
+    known_gap: Tensor | None  # (B, T) log pi_old - log pi of vLLM
+
+    def __getitem__(self, name: str) -> Any:
+        """The value of a setting that the loss defines."""
+        return self.settings[name]
+
+    @property
+    def gap(self) -> Tensor:
+        if self.known_gap is None:
+            raise ValueError("group.gap needs vLLM's log-probabilities. Leave --rollout.mismatch off out")
+        return self.known_gap
+
+
+class WeightedTokens(Update):
+    """Sum of constant weights times log-probabilities; the mean is the one that the file declares."""
+
+    shares = ("policy_loss", "ppo_clip_ratio")
+    means = ("ppo_clip_ratio",)
+
+    def __init__(self, settings: ObjectiveSettings, step: RankStep, *args: Any, **named: Any) -> None:
+        super().__init__(step, *args, **named)
+        assert isinstance(settings.objective, TokenLoss)
+        self.settings, self.tokens = settings, settings.objective
+        groups = Groups.of(step.table)
+        rate = groups.mean(groups.positive.double(), groups.valid)[groups.index]
+        self.columns_of = torch.stack([groups.positive.double(), groups.values, rate]).float().to(self.device)
+
+    def found(self, now: Forward, advantages: Tensor) -> Tensor:
+        """(B, T) the loss's weights at these advantages, 0 where the mask is 0."""
+        mask = now.mask.bool()
+        new, old, advantages = (torch.where(mask, one, 0.0) for one in (now.log_probs.detach(), now.old, advantages))
+        gap = None if now.sampler is None else -token_gaps(now.old, now.sampler, mask)
+        positive, values, rate = self.columns_of[:, now.rows.to(self.device), None]
+        group = TokenGroup(self.settings, self.step.moment, positive > 0, values, rate, gap)
+        return torch.where(mask, self.tokens.loss(new - old, advantages, mask, group), 0.0)
+
+    def policy_loss(self, now: Forward) -> Tensor:
+        assert now.advantages is not None
+        mask = now.mask.bool()
+        log_probs = torch.where(mask, now.log_probs, 0.0)
+        if not len(now.rows):  # a dummy, whose gradient is 0
+            return 0.0 * log_probs.sum()
+        known = (self.step.table.labels[now.rows] != IGNORED).to(self.device)[:, None]
+        trained = known & ((now.advantages != 0) | (not self.tokens.two_sides))
+        each = -torch.where(trained, self.found(now, now.advantages), 0.0).detach() * log_probs
+        if self.tokens.mean == "token-mean":
+            loss = each.sum() / self.step.action_tokens
+        else:
+            loss = (each.sum(-1) / mask.sum(-1).clamp(min=1)).sum() / max(self.step.rollouts_with_tokens, 1)
+        self.meter.add(policy_loss=loss.detach())
+        return loss
+
+    def magnitudes(self, now: Forward, labels: Tensor) -> Tensor:
+        """|weight| of each token at an advantage of 1 or -1; also measures how many tokens it leaves out."""
+        weights = self.found(now, torch.where(labels == POSITIVE, 1.0, -1.0)[:, None].expand_as(now.old))
+        mask = now.mask.bool()
+        log_ratio = torch.where(mask, now.log_probs, 0.0) - torch.where(mask, now.old, 0.0)
+        self.meter.add(ppo_clip_ratio=(mask & self.tokens.clipped(weights, log_ratio)).sum())
+        return weights.abs()

@@ -13,13 +13,8 @@ from openrlhf.utils.deepspeed import DeepspeedStrategy
 from real_openrlhf.base import ownership, whole_folders
 from real_openrlhf.base.files import write_json, write_text
 from real_openrlhf.hooks.controller.prompt_stream import PromptStream
-from real_openrlhf.hooks.fixes.deepspeed_optimizers import (
-    ask_torch_for_free_memory,
-    compile_less,
-    forget_host_buffers,
-    restore_powers,
-)
-from real_openrlhf.hooks.fixes.loopback_stores import keep_stores_here
+from real_openrlhf.hooks.fixes.deepspeed_optimizers import compile_less, forget_host_buffers, restore_powers
+from real_openrlhf.hooks.fixes.process_starts import keep_stores_here
 from real_openrlhf.hooks.model import flash_attention_torch
 from real_openrlhf.machine.signs_of_life import enter, offer_stacks
 
@@ -41,7 +36,6 @@ class RunStrategy(DeepspeedStrategy):
 
     def setup_distributed(self, *args: Any, **named: Any) -> None:
         compile_less()
-        ask_torch_for_free_memory()
         flash_attention_torch.register()
         keep_stores_here()
         offer_stacks()

@@ -21,6 +21,6 @@ def actor_trainer_class(args) -> type:
         from real_openrlhf.hooks.actor.policy_trainer import PolicyTrainer
 
         return PolicyTrainer
-    from real_openrlhf.hooks.actor.engine_start import EngineStartTrainer
+    from real_openrlhf.hooks.actor.policy_trainer import EngineStartTrainer
 
     return EngineStartTrainer

@@ -3,7 +3,7 @@
 Standard library only. A new objective in `algorithm/formulas.py` becomes an algorithm here without further code.
 """
 
-from real_openrlhf.algorithm.formulas import OBJECTIVES, Objective
+from real_openrlhf.algorithm.formulas import FLAGGED, OBJECTIVES, Objective
 from real_openrlhf.recipes.plan import SET, Algorithm, Setting, code, own, paper
 
 _NO_KL = {
@@ -38,7 +38,7 @@ _CONSTANTS = {
 
 
 def _tau(objective: Objective) -> Setting:
-    words = f"{objective.tau:g}"
+    words = f"{objective.settings['tau'].default:g}" if "tau" in objective.settings else ""
     if objective.family not in _FAMILIES:
         return own(words, "temperature of its scores; ours, not tuned")
     if objective.family != "REAL":
@@ -53,7 +53,7 @@ def _of_objective(name: str, objective: Objective) -> Algorithm:
     settings = {
         "--actor.policy_loss_type": own("real", "selects the trainer for objectives over a prompt's whole group"),
         "--algo.real.objective": own(name),
-        **{f"--algo.real.{read}": constants[read] for read in objective.reads},
+        **{f"--algo.real.{read}": constants[read] for read in FLAGGED if read in objective.settings},
         **({SET: _OWN.get(name, own(defaults))} if defaults else {}),
         "--algo.real.uniform_groups": code(
             "drop", "an all-right or all-wrong group has loss 0 and stays in the denominator; `keep` is the paper's"

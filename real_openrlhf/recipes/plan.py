@@ -12,8 +12,7 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
-from real_openrlhf.algorithm.formulas import SETTINGS, Objective, assignments
-from real_openrlhf.algorithm.lookup import find
+from real_openrlhf.algorithm.formulas import FLAGGED, Objective, assignments, find
 from real_openrlhf.base.secrets import HIDDEN, REWARD, WANDB_KEY, hide
 from real_openrlhf.recipes import openrlhf_parser
 from real_openrlhf.runs import run_folder
@@ -167,7 +166,7 @@ def compose(
     """The run's flags; `launcher` has the flags of run folder and data, `rows` is the size of the training set."""
     method = dict(algorithm.settings)
     if OBJECTIVE in user and OBJECTIVE in method and user[OBJECTIVE] != method[OBJECTIVE].words:
-        for flag in (SET, *(f"--algo.real.{name}" for name in SETTINGS)):
+        for flag in (SET, *(f"--algo.real.{name}" for name in FLAGGED)):
             method.pop(flag, None)  # the constants of another objective
     flags = {
         "--actor.model_name_or_path": own(recipe.model),

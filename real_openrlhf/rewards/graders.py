@@ -1,12 +1,18 @@
-"""The graders by name: our verifier, the rules of the paper's baselines, math-verify, and reasoning-gym's scorers."""
+"""The graders by name: our verifier, the rules of the paper's baselines, math-verify, and reasoning-gym's scorers.
+
+`reward_function` makes a reward file's scores of their verdicts: 1 for right, 0 for wrong, nan for no verdict.
+"""
 
 import json
-from collections.abc import Iterable, Iterator
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 from real_openrlhf.rewards import gym_tasks
 from real_openrlhf.verifier import extract, verdict
+from real_openrlhf.verifier.conventions import CONVENTIONS
 from real_openrlhf.verifier.extract import Think, golds_of
 from real_openrlhf.verifier.pool import ALGEBRA
 from real_openrlhf.verifier.process import NoVerdict
@@ -18,6 +24,7 @@ FAILED_GYM = (*FAILED, gym_tasks.SCORER_RAISED)
 _OTHERS, _GYM = "real_openrlhf.rewards.other_graders", "real_openrlhf.rewards.gym_tasks"
 _PROGRAMS = {"robust": ALGEBRA, "disco": _OTHERS, "math_verify": _OTHERS, "gym": _GYM}
 _LONGEST_BOX, _LONGEST_END = 4_000, 10_000
+_PROMPT_END = 64  # characters: enough to find the end of a prompt that the tokenizer changed
 
 
 class Asked(NamedTuple):
@@ -49,11 +56,6 @@ def judge_many(
         yield from executor.map(lambda item: judge(item, think, grader, allowed), items)
     finally:
         executor.shutdown(cancel_futures=True)  # Ctrl-C does not wait for the rest
-
-
-def start_workers(grader: Grader = "robust") -> None:
-    """Begin to start the workers, so that the first hard answer does not wait for them. Returns at once."""
-    verdict.pool(_PROGRAMS[grader])
 
 
 def _disco(response: str, label: object, think: Think) -> Verdict:
@@ -102,3 +104,46 @@ def _golds(label: object) -> tuple[str, ...]:
 def _ask(grader: Grader, golds: tuple[str, ...], answer: str) -> Verdict:
     equal = verdict.ask(grader, golds, answer, _PROGRAMS[grader])
     return Verdict(1.0, "exact") if equal else Verdict(0.0, "different")
+
+
+def reward_function(grader: Grader) -> Callable[[list[str], list[str], list[str]], dict]:
+    """Make a `reward_func`; OpenRLHF calls it per response, in a thread of a rollout actor. Starts its workers."""
+    think = os.environ.get("REAL_THINK", "auto")
+    if think not in ("auto", "required", "optional"):
+        raise ValueError(f"REAL_THINK={think} must be auto, required or optional")
+    allowed = tuple(filter(None, os.environ.get("REAL_ALLOW", "").split(",")))
+    if unknown := {*allowed} - {*CONVENTIONS}:
+        raise ValueError(f"REAL_ALLOW names {', '.join(unknown)}; there are {', '.join(CONVENTIONS)}")
+    verdict.pool(_PROGRAMS[grader])  # its workers begin to start: the first hard answer does not wait for them
+
+    def reward_func(queries: list[str], prompts: list[str], labels: list[str]) -> dict:
+        (query,), (prompt,), (label,) = queries, prompts, labels
+        return _reward(_verdict(query, prompt, label, grader, think, allowed), grader)
+
+    return reward_func
+
+
+def _reward(said: Verdict, grader: Grader) -> dict:
+    no_answer = float(said.reason in ("no_answer", "unfinished_thinking"))
+    logs = {
+        "verifier/no_answer": no_answer,
+        "label/no_answer": no_answer,  # TRPA's lowest level: the trainer takes it out of the log
+        "verifier/by_algebra": float(said.reason == "algebra"),
+        "verifier/copied": float(said.reason == "copied"),
+        "verifier/unevaluated": float(said.reason == "unevaluated"),
+        "verifier/unread": float(said.reason == "unread"),
+    }
+    for reason in (*(FAILED_GYM if grader == "gym" else FAILED), "prompt_not_found"):
+        logs[f"verifier/ignored_{reason}"] = float(said.reason == reason)
+    return {"rewards": 0.0 if said.ignored else said.score, "scores": said.score, "extra_logs": logs}
+
+
+def _verdict(query: str, prompt: str, label: str, grader: Grader, think: str, allowed: tuple[str, ...]) -> Verdict:
+    response = query.removeprefix(prompt)  # which may itself contain `\boxed{}`
+    if not query.startswith(prompt):
+        _, found, response = query.partition(prompt[-_PROMPT_END:])
+        if not (found and prompt):
+            return Verdict(math.nan, "prompt_not_found")
+    if think == "auto":
+        think = "required" if prompt.rstrip().endswith("<think>") else "optional"
+    return judge(Asked(response, label, prompt), cast(Think, think), grader, allowed)

@@ -4,7 +4,7 @@ Scores and environment variables are as in math_reward.py, but for REAL_GRADER. 
 """
 
 from real_openrlhf.rewards import gym_tasks
-from real_openrlhf.rewards.graded import reward_function
+from real_openrlhf.rewards.graders import reward_function
 
 gym_tasks.require()
 reward_func = reward_function("gym")

@@ -14,8 +14,7 @@ REAL_VERIFIER_MEMORY_MB  address space of each process (2048)
 import os
 from typing import cast
 
-from real_openrlhf.rewards.graded import reward_function
-from real_openrlhf.rewards.graders import Grader
+from real_openrlhf.rewards.graders import Grader, reward_function
 
 _GRADER = os.environ.get("REAL_GRADER", "robust")
 if _GRADER not in ("robust", "disco", "math_verify"):

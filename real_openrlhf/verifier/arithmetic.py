@@ -4,13 +4,19 @@ import math
 import random
 from collections.abc import Callable
 from fractions import Fraction
+from typing import Any
 
-from real_openrlhf.verifier.reading.tree import Answer, Call, Expr, Number, Symbol, letters_of, quantity
+from real_openrlhf.verifier.reading.tree import Answer, Call, Expr, Number, Symbol, letters_of, names_of, quantity
 
 MAX_BITS = 40_000  # 2^{1009} and 100! are answers; a tower of powers is not
 # Significant digits that a decimal needs to be accepted for a value that has no finite decimal.
 ROUNDED_DIGITS = 6
 _PRIME = 2**127 - 1
+_LARGEST = 10**6  # exponents and arguments beyond this have no digits to compare: a tower of powers, a sine of it
+_SIZE_OF_A_COMPLEX_NUMBER = Call("abs", (Symbol("z"),))  # treated as unknown, because z may be complex
+_GROWING = frozenset("exp sinh cosh sin cos tan cot sec csc factorial binomial".split())
+_WITH_CORNERS = frozenset("abs floor ceil mod max min".split())
+_MPMATH_NAMES = {"ln": "log", "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arsinh": "asinh"}
 
 
 class NoFraction(Exception):
@@ -219,3 +225,218 @@ def rounds_to(decimal: Expr, value: Fraction, enough: int = ROUNDED_DIGITS) -> b
 
 def is_finite_decimal(value: Fraction) -> bool:
     return 10 ** value.denominator.bit_length() % value.denominator == 0
+
+
+# By many digits, in a worker.
+
+
+def numeric(expr: Expr, point: dict[str, Fraction], digits: int) -> Any:
+    """The finite value at a point with this many digits; raises NoValue where there is none."""
+    import mpmath
+
+    with mpmath.workdps(digits):
+        try:
+            value = _Numeric(point, mpmath.mp).of(expr)
+        except (ZeroDivisionError, ValueError, TypeError, OverflowError, NotImplementedError) as error:
+            raise NoValue from error
+        if not mpmath.isfinite(value):
+            raise NoValue
+        return value
+
+
+class _Numeric:
+    def __init__(self, point: dict[str, Fraction], mp: Any):
+        self.point, self.mp = point, mp
+
+    def of(self, expr: Expr) -> Any:
+        mp = self.mp
+        if isinstance(expr, Number):
+            return mp.mpf(expr.value.numerator) / expr.value.denominator
+        if isinstance(expr, Symbol):
+            if expr.name in self.point:
+                return mp.mpf(self.point[expr.name].numerator) / self.point[expr.name].denominator
+            return {"pi": mp.pi, "e": mp.e, "i": mp.mpc(0, 1), "infinity": mp.inf}[expr.name] * 1
+        values = [self.of(arg) for arg in expr.args]
+        if expr == _SIZE_OF_A_COMPLEX_NUMBER:
+            return self.unknown("|z|()", values)
+        if not all(mp.isfinite(value) for value in values):
+            raise NoValue
+        if expr.name.endswith("()"):
+            return self.unknown(expr.name, values)
+        return self.apply(expr.name, values)
+
+    def unknown(self, name: str, values: list) -> Any:
+        """The value of an unknown function: of an arbitrary curve, which depends on the name of the function."""
+        slope = random.Random(name).randrange(100, 900)
+        return sum(self.mp.cos(value * slope / 300 + at) for at, value in enumerate(values)) + self.mp.mpf(slope) / 7
+
+    def apply(self, name: str, values: list) -> Any:
+        mp = self.mp
+        first, *rest = values
+        second = rest[0] if rest else None
+        if name in ("floor", "ceil", "mod", "max", "min", "gcd", "lcm") and any(
+            abs(mp.im(value)) > 0 for value in values
+        ):
+            raise NoValue
+        if name in ("gcd", "lcm", "det", "deg"):  # treated as unknown functions
+            return self.unknown(name + "()", sorted(values, key=float))
+        if name in _GROWING and max(map(abs, values)) > _LARGEST:
+            raise TooLarge
+        if name == "^":
+            return self.power(first, second)
+        if name == "root":
+            return self.power(second, 1 / first)
+        if name == "log":
+            return mp.log(first) / mp.log(10) if second is None else mp.log(second) / mp.log(first)
+        if name in ("/", "mod") and second == 0:
+            raise NoValue
+        below = {"tan": mp.cos, "sec": mp.cos, "cot": mp.sin, "csc": mp.sin}.get(name)
+        if below is not None and abs(below(first)) < mp.mpf(10) ** (-mp.dps // 2):
+            raise NoValue
+        functions = {
+            "+": lambda: first + second, "-": lambda: -first, "*": lambda: first * second, "/": lambda: first / second,
+            "percent": lambda: first / 100, "degrees": lambda: first * mp.pi / 180, "abs": lambda: abs(first),
+            "floor": lambda: mp.floor(first + mp.mpf(10) ** (-mp.dps // 2)),
+            "ceil": lambda: mp.ceil(first - mp.mpf(10) ** (-mp.dps // 2)),
+            "mod": lambda: first - second * mp.floor(first / second),
+            "max": lambda: max(values), "min": lambda: min(values),
+            "lg": lambda: mp.log(first) / mp.log(10), "arccot": lambda: mp.pi / 2 - mp.atan(first),
+        }  # fmt: skip
+        if name in functions:
+            return functions[name]()
+        return getattr(mp, _MPMATH_NAMES.get(name, name))(*values)
+
+    def power(self, base: Any, exponent: Any) -> Any:
+        """base^exponent; an odd root of a negative number is real, as in school."""
+        mp = self.mp
+        if base == 0 and mp.re(exponent) <= 0:
+            raise NoValue
+        if base != 0 and abs(exponent) * max(1, abs(mp.log(base))) > _LARGEST:
+            raise TooLarge
+        if mp.im(base) == 0 and mp.re(base) < 0 and mp.im(exponent) == 0:
+            found = Fraction(
+                str(mp.nstr(exponent, 30, strip_zeros=False, min_fixed=-50, max_fixed=50))
+            ).limit_denominator(1000)
+            close = abs(mp.mpf(found.numerator) / found.denominator - exponent) < mp.mpf(10) ** (-mp.dps // 2)
+            if close and found.denominator % 2 == 1 and found.denominator > 1:
+                return (-1) ** found.numerator * mp.power(-base, exponent)
+        return mp.power(base, exponent)
+
+
+def _agree(one: Expr, other: Expr, point: dict[str, Fraction]) -> bool:
+    """Whether the difference shrinks when it is computed with more digits, as only that of equal values does."""
+    difference = Call("+", (one, Call("-", (other,))))
+    rough, fine = (abs(numeric(difference, point, digits)) for digits in (60, 150))
+    return bool(fine <= rough * 1e-60 if rough else fine < 1e-100)
+
+
+def same_function(one: Expr, other: Expr) -> bool:
+    """Whether both agree at random points: positive ones, because of roots; of both signs for abs, floor and such."""
+    names = sorted(letters_of(one) | letters_of(other))
+    corners = bool(_WITH_CORNERS & (names_of(one, Call) | names_of(other, Call)))
+    generator, agreed, needed = random.Random(7), 0, 12 if corners else 3
+    for attempt in range(40):
+        sign = generator.choice((1, -1)) if corners or attempt >= 20 else 1
+        size = 30 ** (attempt % 4) if corners else 1  # a floor of n/100 is 0 near 1
+        point = {name: sign * size * Fraction(generator.randrange(300, 2600), 997) for name in names}
+        try:
+            if not _agree(one, other, point):
+                return False
+        except TooLarge:
+            if not corners:
+                raise
+            continue
+        except NoValue:
+            if _has_value(one, point) != _has_value(other, point):
+                return False
+            continue
+        agreed += 1
+        if agreed == needed:
+            return True
+    return False
+
+
+def _has_value(expr: Expr, point: dict[str, Fraction]) -> bool:
+    try:
+        numeric(expr, point, 30)
+    except NoValue:
+        return False
+    return True
+
+
+def proportional(one: Expr, other: Expr) -> Fraction | int | None:
+    """The sign of the constant factor between two expressions; None if their ratio is no real constant."""
+    names = sorted(letters_of(one) | letters_of(other))
+    generator = random.Random(5)
+    ratios = []
+    for _ in range(20):
+        point = {name: Fraction(generator.randrange(300, 2600), 997) for name in names}
+        try:
+            above, below = numeric(one, point, 60), numeric(other, point, 60)
+        except NoValue:
+            continue
+        if abs(below) > 1e-40:
+            ratios.append(above / below)
+        elif abs(above) > 1e-40:
+            return None
+        if len(ratios) == 4:
+            break
+    if len(ratios) < 4 or any(abs(ratio - ratios[0]) > abs(ratios[0]) * 1e-40 for ratio in ratios):
+        return None
+    if abs(ratios[0].imag) > 0:
+        return None
+    return 1 if ratios[0].real > 0 else -1 if ratios[0].real < 0 else None
+
+
+def same_value(one: Expr, other: Expr, enough: int = ROUNDED_DIGITS, digits: bool = False) -> bool:
+    """Whether two expressions are equal; without `digits` raises NeedsDigits where fractions cannot tell."""
+    if one == other:
+        return True
+    letters = letters_of(one), letters_of(other)
+    if letters[0] or letters[1]:
+        found = same_rational_function(one, other)
+        if found is not None:
+            return found
+        if not digits:
+            raise NeedsDigits
+        return same_function(one, other)
+    values: list[Fraction | None] = []
+    large = 0
+    for expr in (one, other):
+        try:
+            values.append(exact(expr))
+        except NoValue:
+            return False
+        except NotRational:
+            values.append(None)
+        except TooLarge:
+            values.append(None)
+            large += 1
+    first, second = values
+    if first is not None and second is not None:
+        return (
+            first == second
+            or (not is_finite_decimal(first) and rounds_to(other, first, enough))
+            or (not is_finite_decimal(second) and rounds_to(one, second, enough))
+        )
+    if large == 1 and (first is not None or second is not None):
+        return False
+    if not digits:
+        raise NeedsDigits
+    if _agree(one, other, {}):
+        return True
+    return any(
+        known is None and rough is not None and _rounds_to_irrational(decimal, expr, enough)
+        for known, expr, rough, decimal in ((first, one, second, other), (second, other, first, one))
+    )
+
+
+def _rounds_to_irrational(decimal: Expr, expr: Expr, enough: int) -> bool:
+    value = numeric(expr, {}, 60)
+    if value.imag != 0 or decimal_digits(decimal) is None:
+        return False
+    import mpmath
+
+    with mpmath.workdps(60):
+        scale = 10**50
+        return rounds_to(decimal, Fraction(int(mpmath.floor(value.real * scale)), scale), enough)

@@ -4,12 +4,11 @@ from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
 
-from real_openrlhf.verifier import arithmetic, equality
+from real_openrlhf.verifier import arithmetic
 from real_openrlhf.verifier.arithmetic import ROUNDED_DIGITS, NeedsDigits, NoValue
-from real_openrlhf.verifier.names import as_number, base_name, in_letters_of, same_name
 from real_openrlhf.verifier.process import NoVerdict
 from real_openrlhf.verifier.reading.grammar import expression
-from real_openrlhf.verifier.reading.tex import clean, tokens, untokenize
+from real_openrlhf.verifier.reading.tex import Tokens, clean, tokens, untokenize
 from real_openrlhf.verifier.reading.tree import (
     INFINITY,
     Answer,
@@ -33,6 +32,7 @@ from real_openrlhf.verifier.reading.whole import read
 
 _APPROXIMATE_DIGITS = 2  # significant digits that a decimal after `\approx` needs, as in `\sqrt{2} \approx 1.4`
 _OPERATIONS: dict[Dimensions, str] = {(("%", 1),): "percent", (("deg", 1),): "degrees"}
+_DECORATION = str.maketrans("", "", "|{}[]() '")
 
 
 def same(gold: str, answer: str, digits: bool = False, written: bool = False) -> bool:
@@ -98,18 +98,17 @@ class _Comparison:
         if not _agree(gold, answer):
             return False
         if gold.name and answer.name:
-            return self._values(gold, answer) if same_name(gold.name, answer.name) else self._rearranged(gold, answer)
+            if _same_name(gold.name, answer.name):
+                return self._values(gold, answer)
+            # `y = 2x` and `x = y/2`, but not `y = 2` and `x = 2`
+            sides = _as_equation(gold), _as_equation(answer)
+            return all(side and len(letters_of(side)) > 1 for side in sides) and self._proportional(*sides) is not None
         if gold.name or answer.name:
             other = answer.value if gold.name else gold.value
             if isinstance(other, Relation):
                 return other.sign == "=" and self._proportional(_as_equation(gold), _as_equation(answer)) is not None
-            gold, answer = as_number(gold), as_number(answer)
+            gold, answer = _as_number(gold), _as_number(answer)
         return self._values(gold, answer)
-
-    def _rearranged(self, gold: Answer, answer: Answer) -> bool:
-        """`y = 2x` and `x = y/2`, but not `y = 2` and `x = 2`."""
-        sides = _as_equation(gold), _as_equation(answer)
-        return all(side and len(letters_of(side)) > 1 for side in sides) and self._proportional(*sides) is not None
 
     def _forms(self, answer: Answer) -> list[Answer]:
         """The exact form, and the other forms that equal it or are a rounding of it."""
@@ -192,8 +191,8 @@ class _Comparison:
         if len(gold) != len(answer):
             return False
         named = [all(item.name for item in items) for items in (gold, answer)]
-        several = [len({base_name(item) for item in items}) > 1 for items in (gold, answer)]
-        if named[0] != named[1] and several[named.index(True)]:
+        bases = [{untokenize(item.name).partition("_")[0] for item in items} for items in (gold, answer)]
+        if named[0] != named[1] and len(bases[named.index(True)]) > 1:
             return self._in_order(gold, answer)
         rest = list(answer)
         for wanted in gold:
@@ -224,7 +223,7 @@ class _Comparison:
             return None
         if not self.digits:
             raise NeedsDigits
-        factor = equality.proportional(gold, answer)
+        factor = arithmetic.proportional(gold, answer)
         return None if factor is None else int(factor)
 
     def _quantities(self, gold: Expr, gold_unit: Unit | None, answer: Expr, unit: Unit | None) -> bool:
@@ -250,7 +249,7 @@ class _Comparison:
             apart = Call("/", (Call("+", (gold.args[0], Call("-", (answer.args[0],)))), gold.args[1]))
             return self._same(gold.args[1], answer.args[1]) and _is_whole(apart)
         try:
-            return equality.same_value(gold, in_letters_of(gold, answer), self.rounded, self.digits)
+            return arithmetic.same_value(gold, _in_letters_of(gold, answer), self.rounded, self.digits)
         except NoValue:
             return False
 
@@ -328,3 +327,49 @@ def _as_equation(side: Answer) -> Expr | None:
 def _term(side: Answer) -> Expr | None:
     bare = side.bare or side == Answer(side.value, letter=side.letter) and _is_letter(side)
     return side.value if bare and isinstance(side.value, Expr) and side.unit is None else None
+
+
+# Names of answers, functions and letters.
+
+
+def _same_name(gold: Tokens, answer: Tokens) -> bool:
+    """`|AB|` is `AB`, `f(x)` is `f`, `x_{1}` is `x`; words match any symbol, and words that contain them."""
+    one, other = untokenize(gold), untokenize(answer)
+    drop = (r"m\angle", r"\angle", r"\triangle", r"\overline")
+    for word in drop:
+        one, other = one.replace(word, ""), other.replace(word, "")
+    if one.translate(_DECORATION) == other.translate(_DECORATION):
+        return True
+    worded = [any(token.kind == "word" and len(token.text) > 1 for token in side) for side in (gold, answer)]
+    if all(worded):
+        one, other = (name.lower().replace(" ", "") for name in (one, other))
+        return one in other or other in one
+    if any(worded):
+        return True
+    bases = [name.split("_")[0].split("(")[0] for name in (one, other)]
+    return bases[0] == other or bases[1] == one
+
+
+def _as_number(point: Answer) -> Answer:
+    """`C(9,4)` beside a number is a binomial, not a point."""
+    if isinstance(point.value, Row) and untokenize(point.name) == "C" and len(point.value.items) == 2:
+        top, bottom = map(quantity, point.value.items)
+        if top and bottom:
+            return Answer(Call("binomial", (top, bottom)))
+    return point
+
+
+def _in_letters_of(gold: Expr, answer: Expr) -> Expr:
+    """The answer with constants of integration in the gold's case: `Ce^{-x}` becomes `ce^{-x}`."""
+    wanted, given = letters_of(gold), letters_of(answer)
+    changed = {name: name[0].swapcase() + name[1:] for name in wanted - given if name[0] in "cCkK"}
+    if changed and set(changed.values()) == given - wanted and len(changed) == len(wanted - given):
+        for name, other in changed.items():
+            answer = _renamed(answer, other, name)
+    return answer
+
+
+def _renamed(expr: Expr, old: str, new: str) -> Expr:
+    if isinstance(expr, Symbol):
+        return Symbol(new) if expr.name == old else expr
+    return Call(expr.name, tuple(_renamed(arg, old, new) for arg in expr.args)) if isinstance(expr, Call) else expr

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from real_openrlhf.verifier.process import NoVerdict
@@ -29,15 +29,8 @@ ALGEBRA = "real_openrlhf.verifier.worker"
 class Limits:
     """Limits of one worker: seconds of CPU time per request, megabytes of address space."""
 
-    deadline: float = 2.0
-    memory: int = 2048
-
-
-def limits_of_environment() -> Limits:
-    return Limits(
-        deadline=float(os.environ.get("REAL_VERIFIER_DEADLINE", Limits.deadline)),
-        memory=int(os.environ.get("REAL_VERIFIER_MEMORY_MB", Limits.memory)),
-    )
+    deadline: float = field(default_factory=lambda: float(os.environ.get("REAL_VERIFIER_DEADLINE", 2.0)))
+    memory: int = field(default_factory=lambda: int(os.environ.get("REAL_VERIFIER_MEMORY_MB", 2048)))
 
 
 class Worker:

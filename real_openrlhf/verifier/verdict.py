@@ -3,18 +3,19 @@
 import logging
 import math
 import os
+import re
 import threading
 import traceback
 from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
-from real_openrlhf.verifier import compare, conventions, extract, guard
+from real_openrlhf.verifier import compare, conventions, extract
 from real_openrlhf.verifier.arithmetic import NeedsDigits, is_number
 from real_openrlhf.verifier.extract import Think, golds_of
-from real_openrlhf.verifier.pool import ALGEBRA, WorkerPool, limits_of_environment
+from real_openrlhf.verifier.pool import ALGEBRA, Limits, WorkerPool
 from real_openrlhf.verifier.process import NoVerdict
-from real_openrlhf.verifier.reading.tex import clean
+from real_openrlhf.verifier.reading.tex import FUNCTIONS, clean
 from real_openrlhf.verifier.reading.whole import read
 
 logger = logging.getLogger("real_openrlhf.verifier")
@@ -25,6 +26,11 @@ WRONG = ("no_answer", "unfinished_thinking", "too_long", "too_deep", "too_large"
 # No verdict: the label is "ignored" in training.
 FAILED = ("no_gold", "gold_unparsed", "timeout", "out_of_memory", "worker_died", "worker_unavailable", "worker_error",
           "verifier_error")  # fmt: skip
+_MAX_LENGTH = 1_000
+_MAX_NESTING = 24
+_WORD = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{3,}(?![a-zA-Z])")
+_TEXT = re.compile(r"\\text\{[^{}]*\}")
+_BRACKET = re.compile(r"\\.|[{}()\[\]]", re.DOTALL)
 
 
 class Verdict(NamedTuple):
@@ -79,9 +85,9 @@ def _verdict(response: str, label: object, think: Think, prompt: str, allowed: t
         return Verdict(0.0, "no_answer")
     if answer in golds:
         return Verdict(1.0, "exact")
-    if len(answer) > guard.MAX_LENGTH:
+    if len(answer) > _MAX_LENGTH:
         return Verdict(0.0, "too_long")
-    if guard.too_deep(answer):
+    if too_deep(answer):
         return Verdict(0.0, "too_deep")
     verdict = _compared(tuple(dict.fromkeys(map(_normal_gold, golds))), clean(answer))
     if verdict.score == 1.0:
@@ -97,7 +103,7 @@ def _compared(golds: tuple[str, ...], answer: str) -> Verdict:
     for gold in golds:
         if answer == gold:
             return Verdict(1.0, "exact")
-        if guard.prose(gold):
+        if _prose(gold):
             unreadable = True
             continue
         try:
@@ -124,9 +130,25 @@ def _worked_out(golds: tuple[str, ...], answer: str) -> Verdict:
         raise
 
 
+def too_deep(answer: str) -> bool:
+    """Whether brackets nest too deep. Callers ask this before parsing, because the parsers recurse into brackets."""
+    depth = 0
+    for bracket in _BRACKET.finditer(answer):
+        depth += {"{": 1, "(": 1, "[": 1, "}": -1, ")": -1, "]": -1}.get(bracket[0], 0)
+        if depth > _MAX_NESTING:
+            return True
+    return False
+
+
+def _prose(gold: str) -> bool:
+    """Whether a gold is prose with formulas in it; only the same text can be recognised as equal."""
+    words = [word for word in _WORD.findall(_TEXT.sub(" ", gold)) if word not in FUNCTIONS]
+    return len(words) >= 3 and not gold[:1].isdigit()
+
+
 @lru_cache(maxsize=4096)
 def _normal_gold(gold: str) -> str:
-    if len(gold) > guard.MAX_LENGTH or guard.too_deep(gold):
+    if len(gold) > _MAX_LENGTH or too_deep(gold):
         raise NoVerdict("gold_unparsed", "too long or nested too deep")
     return clean(gold)
 
@@ -142,7 +164,7 @@ def pool(program: str = ALGEBRA) -> WorkerPool:
     with _pool_lock:
         if program not in _workers:
             size = int(os.environ.get("REAL_VERIFIER_WORKERS", "2"))
-            _workers[program] = WorkerPool(size, limits_of_environment(), program)
+            _workers[program] = WorkerPool(size, Limits(), program)
         return _workers[program]
 
 

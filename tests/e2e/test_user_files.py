@@ -48,7 +48,7 @@ def test_a_users_hinge_is_trained_recorded_and_resumed_with_the_same_file_only(t
     words = ("--algo", "real", "--algo.real.objective", f"{mine}:hinge", *SMALL, "--no-eval.dataset")
     words += ("--algo.real.labels", f"{mine}:labels")
     run = train("hinge", *words, "--max-steps", "2")
-    assert f"REAL: {mine}:hinge, tau {MARGIN}" in run.log
+    assert f"objective {mine}:hinge: {{'tau': {MARGIN}}}" in run.log
     for line in run.lines("train"):
         # scores are small, so each rollout of a mixed group is about a whole margin away from where it should be
         assert line["real/score_abs_max"] < MARGIN

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from naive import lots_of, naive_losses, naive_score
 
 from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, OBJECTIVES
-from real_openrlhf.algorithm.objective import ObjectiveSettings, weightless
+from real_openrlhf.algorithm.groups import Table
+from real_openrlhf.algorithm.objective import ObjectiveSettings, make_groups
 from real_openrlhf.algorithm.schedule import Limit
-from real_openrlhf.algorithm.step_plan import PlanSettings, RankStep, Rollouts, plan_rollouts, rank_plans
+from real_openrlhf.algorithm.step_plan import PlanSettings, RankStep, plan_rollouts, rank_plans
 from real_openrlhf.algorithm.update import Coefficients, Forward, StepTable
 
 
@@ -27,7 +28,7 @@ from real_openrlhf.algorithm.update import Coefficients, Forward, StepTable
 class Case:
     choices: ObjectiveSettings
     coefficients: Coefficients
-    rollouts: Rollouts
+    rollouts: Table
     plan: PlanSettings
     mask: torch.Tensor  # (rollouts, tokens) the policy's own tokens: one span, or one for each turn
     moved: float  # how far log-probabilities are from the old ones after the first update
@@ -51,23 +52,22 @@ def cases(draw, max_group_size=8, max_groups=5, max_length=6, left_out=False):
     labels = [random.choice(mixes[group]) if own.any() else -1 for group, own in zip(order, mask, strict=True)]
     name, tau = draw(st.sampled_from(sorted(OBJECTIVES))), draw(st.sampled_from([None, 0.1, 0.5, 1.0]))
     own = {key: draw(st.sampled_from(one.choices)) for key, one in OBJECTIVES[name].settings.items() if one.choices}
-    choices = ObjectiveSettings(name, tau, draw(st.sampled_from(["drop", "keep"])), own)
     kl_old, kl = (0.0, 0.0) if left_out else (draw(st.sampled_from([0.0, 0.1])), draw(st.sampled_from([0.0, 10.0])))
     kl *= name.startswith("disco")
-    columns = torch.tensor(labels), torch.tensor([37 * group - 11 for group in order])
-    values = torch.tensor([random.choice(rewards[group]) for group in order])
-    none = weightless(choices, *columns, values)
-    skips = (left_out or draw(st.booleans())) and not kl_old and not kl  # where that is exact
-    rollouts = Rollouts(
-        groups=columns[1],
-        labels=columns[0],
-        values=values,
+    own = {**own, "tau": tau, "disco_kl_coef": kl}
+    own = {key: value for key, value in own.items() if key in OBJECTIVES[name].settings}
+    choices = ObjectiveSettings(name, draw(st.sampled_from(["drop", "keep"])), own)
+    rollouts = Table(
+        labels=torch.tensor(labels),
+        groups=torch.tensor([37 * group - 11 for group in order]),
+        values=torch.tensor([random.choice(rewards[group]) for group in order]),
+        lengths=mask.sum(1),
+        whole=torch.tensor(lengths),
         truncated=torch.zeros(len(order), dtype=torch.bool),
-        lengths=lengths,
-        actions=mask.sum(1).tolist(),
-        signal=~none,
-        left_out=frozenset(none.nonzero().flatten().tolist() if skips else ()),
     )
+    signal = make_groups(choices, rollouts).valid
+    skips = (left_out or draw(st.booleans())) and not kl_old and not kl  # where that is exact
+    rollouts = replace(rollouts, signal=signal, trains=signal if skips else None)
     tokens = max_length * len(order)
     by_size = st.builds(Limit, st.integers(1, len(order)))
     limit = draw(by_size | st.builds(Limit, st.none(), st.integers(1, tokens)))
@@ -85,7 +85,7 @@ def cases(draw, max_group_size=8, max_groups=5, max_length=6, left_out=False):
     )
     # scores move far, but score/tau stays where the naive exp() does not overflow
     moved = draw(st.sampled_from([0.2, 3.0])) * min(tau or 0.5, 1.0)
-    return Case(choices, Coefficients(kl_old=kl_old, disco_kl=kl), rollouts, plan, mask, moved)
+    return Case(choices, Coefficients(kl_old=kl_old), rollouts, plan, mask, moved)
 
 
 class Tables:
@@ -151,7 +151,7 @@ def naive_update(case: Case, tables: Tables, rows: list[int], step: int, new: to
         # as OpenRLHF's: a token's estimate is capped at 10
         objective = objective + own.kl_old * (torch.exp(-gaps) - 1 + gaps).clamp(max=10).mean()
         kl = -gaps.mean()
-        objective = objective + max(own.disco_kl * (float(kl.detach()) - 1e-4), 0.0) * kl
+        objective = objective + max(case.choices.own.get("disco_kl_coef", 0.0) * (float(kl.detach()) - 1e-4), 0.0) * kl
     return float(loss.detach()), torch.autograd.grad(objective, leaf)[0]
 
 
@@ -174,8 +174,8 @@ def test_loss_and_gradient_are_the_papers_in_any_layout(sizes, examples):
 
 @pytest.mark.parametrize(("kept_tokens", "score_first"), [(math.inf, False), (0, True)])
 def test_a_wave_is_scored_first_if_its_graphs_do_not_fit(kept_tokens, score_first):
-    groups, lengths = torch.arange(8) // 4, [3, 4, 2, 5, 1, 2, 6, 3]
-    rollouts = Rollouts(groups, groups % 2, groups < 0, lengths, lengths)
+    groups, lengths = torch.arange(8) // 4, torch.tensor([3, 4, 2, 5, 1, 2, 6, 3])
+    rollouts = Table(groups % 2, groups, lengths=lengths, whole=lengths)
     plan = PlanSettings(2, 1, Limit(1), seed=0, epochs=2, depth=1000, known_at_old=True)
     _, later = plan_rollouts(rollouts, replace(plan, kept_tokens=kept_tokens)).steps
     assert [wave.score_first for wave in later.waves] == [score_first]

@@ -12,14 +12,12 @@ from naive import NAIVE_TOKENS, lots_of, naive_group_loss
 
 from real_openrlhf import check_whole_groups, real_policy_loss
 from real_openrlhf.algorithm import trial
-from real_openrlhf.algorithm.formulas import OBJECTIVES, Constant, Objective
-from real_openrlhf.algorithm.groups import Moment
-from real_openrlhf.algorithm.lookup import find
+from real_openrlhf.algorithm.formulas import OBJECTIVES, Constant, Objective, find
+from real_openrlhf.algorithm.groups import Moment, Table
 from real_openrlhf.algorithm.objective import ObjectiveSettings, make_groups, score_weights
 from real_openrlhf.algorithm.schedule import Limit
-from real_openrlhf.algorithm.step_plan import PlanSettings, Rollouts, plan_rollouts, rank_plans
-from real_openrlhf.algorithm.token_loss import TokenGroup
-from real_openrlhf.algorithm.update import Coefficients, Forward, StepTable
+from real_openrlhf.algorithm.step_plan import PlanSettings, plan_rollouts, rank_plans
+from real_openrlhf.algorithm.update import Coefficients, Forward, StepTable, TokenGroup
 
 quick = settings(max_examples=100, deadline=None, derandomize=True, database=None)
 score = st.floats(-3, 3).map(lambda x: round(x, 3))
@@ -40,16 +38,15 @@ IN_FILES = [f"{FOLDER / name}.py:{name}" for name in ("oapl", "vespo", "rence")]
 @given(rows, st.sampled_from([None, 0.1, 1.0]), st.sampled_from(["drop", "keep"]), st.data())
 def test_loss_and_gradient_are_the_naive_ones(name, rows, tau, uniform_groups, data):
     own = {setting: data.draw(values_of(one)) for setting, one in find(name).settings.items()}
-    choices = ObjectiveSettings(name, tau, uniform_groups, own)
+    choices = ObjectiveSettings(name, uniform_groups, own | ({"tau": tau} if "tau" in own else {}))
     scores, labels, values = map(list, zip(*rows, strict=True))
     leaves = [torch.tensor(s, dtype=torch.float64, requires_grad=True) for s in scores]
     lots = [*lots_of(3, range(len(rows)), [0] * len(rows)).values()]
     loss, counted = naive_group_loss(choices, leaves, labels, values, lots)
     loss = loss / max(counted, 1) if own.get("reduction") == "mean" else loss
     expected = torch.autograd.grad(loss, leaves) if loss.requires_grad else [0.0] * len(leaves)
-    columns = torch.tensor(scores, dtype=torch.float64), torch.tensor(labels)
-    one_group = torch.zeros_like(columns[1])
-    got = score_weights(choices, *columns, one_group, values=torch.tensor(values), moment=Moment(3))
+    table = Table(torch.tensor(labels), torch.zeros(len(rows), dtype=torch.long), torch.tensor(values))
+    got = score_weights(choices, torch.tensor(scores, dtype=torch.float64), table, moment=Moment(3))
     assert got.loss.item() == pytest.approx(loss.item(), rel=1e-10, abs=1e-12)
     assert got.weights.tolist() == pytest.approx([float(g) for g in expected], rel=1e-9, abs=1e-12)
 
@@ -83,18 +80,18 @@ def test_a_group_of_equal_rewards_has_loss_0_and_stays_in_the_denominator(unifor
     scores = torch.tensor([0.3, -0.2, 0.9, 0.1, 0.4], dtype=torch.float64)
     values = torch.tensor([1.0, 0.0, 0.3, 0.1 + 0.2, 0.3], dtype=torch.float64)  # equal in float32
     choices = ObjectiveSettings("listwise", uniform_groups=uniform_groups)
-    found = score_weights(choices, scores, labels, groups, values=values)
-    alone = score_weights(choices, scores[:2], labels[:2], groups[:2], values=values[:2])
+    table = Table(labels, groups, values)
+    found, alone = score_weights(choices, scores, table), score_weights(choices, scores[:2], table.of([0, 1]))
     assert found.loss.item() == pytest.approx(alone.loss.item() / 2, abs=1e-15)
     assert found.weights.tolist() == pytest.approx([*(alone.weights / 2).tolist(), 0, 0, 0], abs=1e-15)
 
 
 def test_an_objective_of_one_side_learns_from_any_group_and_a_graded_one_needs_rewards():
-    labels, groups = torch.tensor([0, 0, 0, 1, 1]), torch.tensor([0, 0, 0, 1, 1])
+    table = Table(torch.tensor([0, 0, 0, 1, 1]), torch.tensor([0, 0, 0, 1, 1]))
     alone = ObjectiveSettings(Objective(lambda s, g, c: -g.mean(s, g.positive), two_sides=False))
-    assert make_groups(alone, labels, groups).valid.all()
+    assert make_groups(alone, table).valid.all()
     with pytest.raises(ValueError, match="is an objective of graded rewards and got none"):
-        make_groups(ObjectiveSettings("listwise"), labels, groups)
+        make_groups(ObjectiveSettings("listwise"), table)
 
 
 # What the seam offers
@@ -137,26 +134,25 @@ def test_any_trainer_takes_graded_rewards_and_lengths():
 def test_rewards_and_lengths_travel_with_the_plan():
     """On every rank, at the places of the labels, whatever the layout."""
     lengths, rewards = [4, 2, 5, 1, 3, 6, 2, 3], [0.5, 0.0, 1.0, 0.25, 0.0, 0.75, 0.5, 1.0]
-    rollouts = Rollouts(
-        groups=torch.arange(8) // 2,
+    rollouts = Table(
         labels=(torch.tensor(rewards) > 0.5).long(),
-        truncated=torch.zeros(8, dtype=torch.bool),
-        lengths=[9 + n for n in lengths],
-        actions=lengths,
+        groups=torch.arange(8) // 2,
         values=torch.tensor(rewards),
+        lengths=torch.tensor(lengths),
+        whole=torch.tensor(lengths) + 9,
     )
     settings = PlanSettings(groups_per_step=2, num_ranks=2, limit=Limit(1, None), seed=3, steps=9)
     plan = plan_rollouts(rollouts, settings, rollout_step=4)
     _, plans = rank_plans(plan, rollouts, 2, [])
     for own in plans:
-        seen = [row for s in own.steps for row in zip(s.values.tolist(), s.lengths.tolist(), strict=True)]
+        seen = [row for s in own.steps for row in zip(s.table.values.tolist(), s.table.lengths.tolist(), strict=True)]
         assert sorted(seen) == sorted(zip(rewards, lengths, strict=True))
         assert {s.moment for s in own.steps} == {Moment(5, 9)}  # the fifth step, in a resumed run too
 
 
 def test_a_rollouts_weight_takes_the_clipped_factor_of_its_whole_answer():
     lengths, labels = [3, 1, 2, 2], torch.tensor([1, 0, 0, 1])
-    rollouts = Rollouts(torch.zeros(4, dtype=torch.long), labels, labels < 0, [5] * 4, lengths)
+    rollouts = Table(labels, torch.zeros(4), None, torch.tensor(lengths), torch.tensor([5] * 4))
     settings = PlanSettings(groups_per_step=1, num_ranks=1, limit=Limit(2), seed=0)
     step = rank_plans(plan_rollouts(rollouts, settings), rollouts, 1, [])[1][0].steps[0]
     table = StepTable(ObjectiveSettings(), step, Coefficients(sampler_clip=1.2))
@@ -165,7 +161,7 @@ def test_a_rollouts_weight_takes_the_clipped_factor_of_its_whole_answer():
     for rows in (batch.rows for wave in step.waves for batch in wave.micro_batches):
         columns = (leaf[rows], leaf[rows].detach(), None, sampler[rows])
         table.loss(Forward("log_ratio_old", rows, mask[rows], *columns)).backward()
-    plain = score_weights(ObjectiveSettings(), torch.zeros(4), labels, torch.zeros(4)).weights
+    plain = score_weights(ObjectiveSettings(), torch.zeros(4), Table(labels, torch.zeros(4))).weights
     factors = [min(math.exp(-(sampler[row, :length].sum())), 1.2) for row, length in enumerate(lengths)]
     assert [round(factor, 3) for factor in factors] == [0.819, 1.2, 1.162, 0.497]
     for row, length in enumerate(lengths):

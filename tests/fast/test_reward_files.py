@@ -13,8 +13,7 @@ from real_openrlhf import rewards
 from real_openrlhf.cli import main
 from real_openrlhf.evaluation.grading import find_grader
 from real_openrlhf.evaluation.tasks import Task
-from real_openrlhf.rewards.graded import reward_function
-from real_openrlhf.rewards.graders import Asked, judge
+from real_openrlhf.rewards.graders import Asked, judge, reward_function
 
 # `real-openrlhf reward`: shipped files are right, and each fault of a broken one is named.
 

@@ -11,9 +11,8 @@ from invented_runs import write_run
 
 from real_openrlhf import real_policy_loss
 from real_openrlhf.algorithm import trial
-from real_openrlhf.algorithm.formulas import OBJECTIVES, Objective, TokenLoss
-from real_openrlhf.algorithm.groups import Moment
-from real_openrlhf.algorithm.lookup import find
+from real_openrlhf.algorithm.formulas import OBJECTIVES, Objective, TokenLoss, find
+from real_openrlhf.algorithm.groups import Moment, Table
 from real_openrlhf.algorithm.objective import ObjectiveSettings, score_weights
 from real_openrlhf.base.user_files import absolute
 from real_openrlhf.hooks.controller.label_rules import Rollout, apply, find_rule, problems
@@ -102,7 +101,10 @@ def by_the_mean_of_the_micro_batch(log_ratio, advantage, mask, group):
             r"returns shape \(11,\), not one weight for each token",
         ),
         (lambda ratio, advantage, mask, group: 1.0, "returns float, not one weight"),
-        (lambda ratio, advantage, mask, group: group["beta"], "raises KeyError on a small table: 'beta'"),
+        (
+            lambda ratio, advantage, mask, group: group["beta"],
+            "the objective reads beta, and its `settings` do not have it",
+        ),
         (lambda ratio, advantage, mask, group: advantage / ratio.relu(), "its weights are not finite. Clamp"),
         (lambda ratio, advantage, mask, group: 0 * advantage, "its weights are 0 everywhere"),
         (by_the_mean_of_the_micro_batch, "change with the other rollouts of its micro-batch. Sum over the last"),
@@ -139,9 +141,12 @@ def test_a_margin_may_follow_the_step():
     def shrinking(scores, groups, settings):
         return -groups.mean(scores, groups.valid) * (1 - groups.progress) * groups.step
 
-    choices, columns = ObjectiveSettings(Objective(shrinking, two_sides=False)), (torch.zeros(2), torch.tensor([1, 0]))
+    choices, table = (
+        ObjectiveSettings(Objective(shrinking, two_sides=False)),
+        Table(torch.tensor([1, 0]), torch.zeros(2)),
+    )
     for step, expected in ((1, 1.0), (2, 1.5), (4, 1.0)):
-        found = score_weights(choices, *columns, torch.zeros(2, dtype=torch.long), moment=Moment(step, 4))
+        found = score_weights(choices, torch.zeros(2), table, moment=Moment(step, 4))
         assert found.weights.tolist() == [-expected / 2] * 2
     assert trial.problem(choices, 4) is None
     assert "progress needs the number of steps. Give --train.max_steps" in trial.problem(choices, 0)

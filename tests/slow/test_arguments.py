@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from real_openrlhf.algorithm.formulas import OBJECTIVES, SETTINGS, readers
+from real_openrlhf.algorithm.formulas import OBJECTIVES, readers
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.hooks.flags import arguments
 
@@ -105,7 +105,7 @@ def test_an_objective_of_the_users_own_is_found_from_anywhere_and_gets_what_it_n
         "def pull(scores, groups, settings):\n"
         "    return -groups.mean(scores, groups.positive)\n"
         "own = {'push': Constant(0.5, 'how far', above=0)}\n"
-        "against_reference = Objective(pull, score='log_ratio_ref', settings=own, reads=())\n"
+        "against_reference = Objective(pull, score='log_ratio_ref', settings=own)\n"
     )
     args = resolve(f"{REAL} --algo.real.objective mine.py:pull --algo.real.tau 0.3")
     assert args.algo.real.objective == f"{tmp_path}/mine.py:pull" and not args.algo.real.reference
@@ -274,18 +274,14 @@ def test_the_script_refuses_with_a_line_for_each_problem_and_exit_code_2(capsys)
 
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_an_objective_is_refused_the_settings_that_it_does_not_read(name):
-    """Each setting of `SETTINGS` by itself: taken, or refused with the objectives that read it."""
+    """Each setting with a flag of its own: taken, or refused with the objectives that read it."""
     for setting, value in {"tau": 0.3, "disco_kl_coef": 7, "disco_kl_delta": 7}.items():
         flags = f"--algo.real.objective {name} --algo.real.{setting} {value}"
-        if setting in OBJECTIVES[name].reads:
+        if setting in OBJECTIVES[name].settings:
             resolve(f"{REAL} {flags}")
         else:
             (refusal,) = refusals(flags)
             assert f"--algo.real.{setting} {value}" in refusal and readers(setting)[0] in refusal
-
-
-def test_settings_of_some_objectives_have_their_flags_and_defaults():
-    assert {name: vars(resolve(REAL).algo.real)[name] for name in SETTINGS} == SETTINGS
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,7 @@ def test_a_nan_or_an_infinity_on_one_rank_changes_nothing_on_either(two_ranks, r
 def test_a_run_gives_ray_longer_than_its_own_30_seconds(monkeypatch, capsys):
     from ray._private import services
 
-    from real_openrlhf.hooks.fixes import patient_start
+    from real_openrlhf.hooks.fixes import process_starts
     from real_openrlhf.hooks.flags import arguments
 
     unknown = [RuntimeError("no such node")] * 3
@@ -117,7 +117,7 @@ def test_a_run_gives_ray_longer_than_its_own_30_seconds(monkeypatch, capsys):
 
     monkeypatch.setattr(services, "get_node", get_node)
     monkeypatch.setenv("RAY_ADDRESS", "local")
-    monkeypatch.setattr(patient_start, "SECONDS", 1.0)
+    monkeypatch.setattr(process_starts, "SECONDS", 1.0)
     args = SimpleNamespace(train=SimpleNamespace(run_dir=None))
     arguments.to_the_end(lambda _: None, lambda: args)  # a session trains several times
     arguments.to_the_end(lambda _: asked.append(services.get_node("address", "node")), lambda: args)
@@ -133,13 +133,13 @@ def test_a_run_gives_ray_longer_than_its_own_30_seconds(monkeypatch, capsys):
 def test_an_engines_children_preload_nothing_from_a_path_with_a_space(monkeypatch, prefix, expected):
     from vllm.platforms import current_platform
 
-    from real_openrlhf.hooks.engine import engine_process
+    from real_openrlhf.hooks.fixes import process_starts
 
     monkeypatch.delenv("LD_PRELOAD", raising=False)
     as_vllm = staticmethod(lambda config: os.environ.update(LD_PRELOAD="/site/libgomp.so"))
     monkeypatch.setattr(type(current_platform), "check_and_update_config", as_vllm)
     monkeypatch.setattr(sys, "prefix", prefix)
-    engine_process.preload_nothing_with_a_space()
+    process_starts.preload_nothing_with_a_space()
     current_platform.check_and_update_config(None)
     assert os.environ.pop("LD_PRELOAD", None) == expected
 
@@ -149,7 +149,7 @@ def test_a_single_rank_takes_another_port_where_its_own_is_taken():
     program = """
 import os, socket
 import torch.distributed as ranks
-from real_openrlhf.hooks.fixes.loopback_stores import keep_stores_here
+from real_openrlhf.hooks.fixes.process_starts import keep_stores_here
 keep_stores_here()
 taken = socket.create_server(("127.0.0.1", 0))
 os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(taken.getsockname()[1]), RANK="0", WORLD_SIZE="1")

@@ -7,29 +7,50 @@ loss of a micro-batch's tokens.
 from collections.abc import Callable
 from functools import partial
 
+import ray
 import torch
 import torch.distributed as dist
 from deepspeed.accelerator import get_accelerator
 from openrlhf.models.utils import compute_approx_kl
 from openrlhf.trainer.ppo_utils.experience import Experience, make_experience_batch
+from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
 from torch import Tensor
 
 from real_openrlhf import patching
-from real_openrlhf.algorithm.meter import TERMS, fetch
-from real_openrlhf.algorithm.metrics import norm_metrics, over_steps
+from real_openrlhf.algorithm.metrics import TERMS, fetch, norm_metrics, over_steps
 from real_openrlhf.algorithm.step_plan import MicroBatch, RankStep, RankWave
-from real_openrlhf.algorithm.token_loss import WeightedTokens
-from real_openrlhf.algorithm.update import Coefficients, Forward, StepTable, TokenUpdate, Update
-from real_openrlhf.hooks.actor.engine_start import EngineStartTrainer
+from real_openrlhf.algorithm.update import Coefficients, Forward, StepTable, TokenUpdate, Update, WeightedTokens
 from real_openrlhf.hooks.actor.kept_graphs import kept_tokens
 from real_openrlhf.hooks.actor.mismatch import Mismatch
 from real_openrlhf.hooks.fixes.deepspeed_optimizers import accumulate_as_flagged
 from real_openrlhf.hooks.messages.planned_experience import PlanBuffer
-from real_openrlhf.hooks.messages.settings import objective_settings, reads_old, token_settings
+from real_openrlhf.hooks.messages.settings import loss_settings, objective_settings, reads_old
 from real_openrlhf.hooks.model.lora_weights import refuse_shared_weights
 
 Batch = tuple[MicroBatch, Experience]  # a micro-batch of the plan, and its columns on the device
 OF_REWARD = {"kl", "logprobs_diff"}  # logged of all rollouts where the KL is a part of the reward
+
+
+class EngineStartTrainer(ActorPPOTrainer):
+    """OpenRLHF's actor trainer, with what every run needs of it.
+
+    It waits for its engines before it opens the group in which they receive weights. Upstream opens the group first.
+    An engine that failed at its start never joins, so the policy waits for torch's limit of half an hour, without a
+    word. A resumed run draws the dropout, and upstream's trainer the order of rollouts, that it would have drawn
+    unbroken.
+    """
+
+    def _init_vllm_sync_group(self, backend: str) -> None:
+        ray.get([engine.__ray_ready__.remote() for engine in self.vllm_engines])  # raises the reason of a failed one
+        super()._init_vllm_sync_group(backend)
+
+    def ppo_train(self, kl_ctl: float) -> dict[str, float]:
+        if self.args.rollout.seeded_order or self.args.train.deal == "groups":  # else as released
+            self.strategy.reseed(self.actor.model.global_steps)
+        return self.train_batch(kl_ctl)
+
+    def train_batch(self, kl_ctl: float) -> dict[str, float]:
+        return super().ppo_train(kl_ctl)
 
 
 class PolicyTrainer(EngineStartTrainer):
@@ -40,7 +61,7 @@ class PolicyTrainer(EngineStartTrainer):
     def __init__(self, *args, **kwargs) -> None:
         patching.assert_applied()
         super().__init__(*args, **kwargs)
-        self.settings, self.tokens = objective_settings(self.args), token_settings(self.args)
+        self.settings, self.loss = objective_settings(self.args), loss_settings(self.args)
         self.reads_old = reads_old(self.args, self.settings)
         self.replay_buffer = PlanBuffer()
         self.engine = self.actor.model
@@ -50,7 +71,7 @@ class PolicyTrainer(EngineStartTrainer):
         self.dp_group = self.strategy.ds_device_mesh["dp"].get_group()
         self.dp_size = dist.get_world_size(self.dp_group)
         if self.settings:
-            self.strategy.print(f"REAL: {self.settings.name}, tau {self.settings.tau:g}")
+            self.strategy.print(f"objective {self.settings.name}: {self.settings.own}")
         self.tables: list[Tensor] = []  # one per update of the last batch, for `take_tables`
         self.mismatch = Mismatch(self.args, self.strategy.print)
 
@@ -90,16 +111,13 @@ class PolicyTrainer(EngineStartTrainer):
         real, actor = self.args.algo.real, self.args.actor
         sampled = self.replay_buffer.items[0].rollout_log_probs is not None
         sampled = sampled and (step.makes_old_log_probs or self.reads_old)  # else old log-probabilities are vLLM's
-        coefficients = Coefficients(
-            *(real.kl_old_coef, kl_ctl, actor.entropy_coef, real.disco_kl_coef, real.disco_kl_delta),
-            sampler_clip=real.sampler_clip,
-        )
+        coefficients = Coefficients(real.kl_old_coef, kl_ctl, actor.entropy_coef, real.sampler_clip)
         family = "grpo" if actor.policy_loss_type == "ppo" else actor.policy_loss_type
         make: Callable[..., Update] = partial(TokenUpdate, self.actor_loss_fn, family, tuple(actor.eps_clip_low_high))
         if self.settings:
             make = partial(StepTable, self.settings)
-        elif self.tokens:
-            make = partial(WeightedTokens, self.tokens)
+        elif self.loss:
+            make = partial(WeightedTokens, self.loss)
         number = self.engine.global_steps + 1
         return make(step, coefficients, number, self.device, self.dp_group, sampled)
 

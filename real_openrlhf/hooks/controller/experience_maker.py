@@ -13,10 +13,10 @@ from openrlhf.trainer.ppo_utils.length_penalty import apply_length_penalties
 from torch import Tensor
 
 from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, against_sampler
-from real_openrlhf.algorithm.groups import IGNORED
-from real_openrlhf.algorithm.objective import weightless
+from real_openrlhf.algorithm.groups import IGNORED, Table
+from real_openrlhf.algorithm.objective import make_groups
 from real_openrlhf.algorithm.schedule import SPARE, SPARE_ZERO_3, Layout, Limit, Positions
-from real_openrlhf.algorithm.step_plan import BatchPlan, PlanSettings, RankPlan, Rollouts, plan_rollouts, rank_plans
+from real_openrlhf.algorithm.step_plan import BatchPlan, PlanSettings, plan_rollouts, rank_plans
 from real_openrlhf.hooks.controller.advantages import add_advantages, add_kl
 from real_openrlhf.hooks.controller.labels import label_rollouts, over_limit
 from real_openrlhf.hooks.messages.planned_experience import PlannedExperience
@@ -49,46 +49,45 @@ class ExperienceMaker(RemoteExperienceMaker):
         """One Experience per rank, in rank order; upstream's append then gives each rank exactly its own."""
         enter(self.args.train.run_dir, "log-probabilities")
         real, samples = self.args.algo.real, rollout_samples
-        rollouts = describe(samples, *label_rollouts(samples, self.args, self.tokenizer), self.args)
+        table = describe(samples, *label_rollouts(samples, self.args, self.tokenizer), self.args)
         if self.objective is None:
             apply_length_penalties(samples, self.args)
-        rollouts = self.with_signal(samples, rollouts)
-        if self.skips and rollouts.signal is not None:
-            rollouts = replace(rollouts, left_out=frozenset((~rollouts.signal).nonzero().flatten().tolist()))
-        trained = [position for position in range(len(samples)) if position not in rollouts.left_out]
+        table = self.with_signal(samples, table)
+        table = replace(table, trains=table.signal if self.skips else None)
+        trained = table.trained
         forwarded, decide = trained, real.mismatch_limit is not None or self.kl_in_reward
         if decide:  # labels or advantages depend on log-probabilities
-            self.add_log_probs(samples, rollouts.lengths, trained, trained)
+            self.add_log_probs(samples, table.whole.tolist(), trained, trained)
         if real.mismatch_limit is not None:  # over-limit rollouts must be known before the plan
             over = over_limit(samples, trained, real.mismatch_limit)
-            rollouts = replace(rollouts, labels=rollouts.labels.masked_fill(over, IGNORED))
+            table = replace(table, labels=table.labels.masked_fill(over, IGNORED))
         if self.kl_in_reward:
             add_kl(samples, self.args.algo.kl.estimator)
-        rollouts = self.with_signal(samples, rollouts) if decide else rollouts
-        plan = self.plan(rollouts, self.plan_settings())
+        table = self.with_signal(samples, table) if decide else table
+        plan = self.plan(table, self.plan_settings())
         if not decide:
             if not self.reads_old:
                 forwarded = []
             elif self.objective:
                 forwarded = sorted(set(trained) - set(plan.first_update))
-            self.add_log_probs(samples, rollouts.lengths, forwarded, trained)
-        held, plans = rank_plans(plan, rollouts, self.num_ranks, forwarded, self.skips)
+            self.add_log_probs(samples, table.whole.tolist(), forwarded, trained)
+        held, plans = rank_plans(plan, table, self.num_ranks, forwarded)
         items = [item for sample in samples for item in split_experience_batch(sample)]
-        return planned_experiences(items, held, plans, rollout_means(items))
+        means = rollout_means(items)
+        plans = [replace(plan, metrics=means | plan.metrics) for plan in plans]
+        return [PlannedExperience.of([items[i] for i in own], plan) for own, plan in zip(held, plans, strict=True)]
 
-    def with_signal(self, samples: list[Experience], rollouts: Rollouts) -> Rollouts:
-        """The rollouts, with those that may have a weight, or an advantage, other than 0; a loss of tokens gets its
-        advantages."""
+    def with_signal(self, samples: list[Experience], table: Table) -> Table:
+        """The table with its column `signal`; a loss of tokens gets its advantages."""
         if self.objective:
-            none = weightless(self.objective, rollouts.labels, rollouts.groups, rollouts.values)
-            return replace(rollouts, signal=~none)
-        add_advantages(self, samples, rollouts.labels != IGNORED)
+            return replace(table, signal=make_groups(self.objective, table).valid)
+        add_advantages(self, samples, table.labels != IGNORED)
         signal = [bool((sample.advantages * sample.action_mask).any()) for sample in samples]
-        return replace(rollouts, signal=torch.tensor(signal))
+        return replace(table, signal=torch.tensor(signal))
 
-    def plan(self, rollouts: Rollouts, settings: PlanSettings) -> BatchPlan:
+    def plan(self, table: Table, settings: PlanSettings) -> BatchPlan:
         start = time.perf_counter()
-        plan = plan_rollouts(rollouts, settings, self.rollout_step)
+        plan = plan_rollouts(table, settings, self.rollout_step)
         self.plan_seconds = time.perf_counter() - start
         self.rollout_step += 1
         return plan
@@ -113,7 +112,7 @@ class ExperienceMaker(RemoteExperienceMaker):
             depth=int(real.wave_depth) or None if real.wave_depth != "auto" else None,
             kept_tokens=self.kept_tokens,
             score_first=real.wave_depth == "0",
-            step_wide=self.objective.objective.needs_step_kl and real.disco_kl_coef > 0,
+            step_wide=self.objective.own.get("disco_kl_coef", 0) > 0,
             known_at_old=self.objective.score in KNOWN_AT_OLD,
             spare=SPARE_ZERO_3 if self.args.ds.zero_stage == 3 else SPARE,
         )
@@ -153,31 +152,21 @@ class ExperienceMaker(RemoteExperienceMaker):
         wave = Layout(lengths, self.num_ranks, limit).one_wave([[position] for position in chosen])
         # a rank with nothing left repeats a rollout
         batches = [micro_batch or chosen[:1] for rank in wave.ranks for micro_batch in rank]
+        columns = ("sequences", "action_mask", "attention_mask")
+        alone = [Experience(**{name: getattr(one, name) for name in columns}, info={}) for one in samples]
         joined = [
-            Experience.concat_experiences(
-                [columns_of(samples[position]) for position in batch], self.tokenizer.pad_token_id
-            )
+            Experience.concat_experiences([alone[position] for position in batch], self.tokenizer.pad_token_id)
             for batch in batches
         ]
         references = self._dispatch_forward(
             group,
             train.colocate_all or train.colocate_actor_ref,
-            sequences=[batch.sequences for batch in joined],
-            action_mask=[batch.action_mask for batch in joined],
-            attention_mask=[batch.attention_mask for batch in joined],
+            **{name: [getattr(batch, name) for batch in joined] for name in columns},
         )
         duplicates = self.args.ds.ring_attn_size * self.args.ds.tensor_parallel_size
         for batch, log_probs in zip(batches, self._flatten_results(references, duplicates), strict=True):
             for position, row in zip(batch, log_probs, strict=True):
                 setattr(samples[position], field, row[None, : samples[position].action_mask.shape[1]].clone())
-
-
-def planned_experiences(
-    items: list[Experience], held: list[Positions], plans: list[RankPlan], means: dict[str, float]
-) -> list[PlannedExperience]:
-    """One Experience per rank, in rank order."""
-    plans = [replace(plan, metrics=means | plan.metrics) for plan in plans]
-    return [PlannedExperience.of([items[i] for i in own], plan) for own, plan in zip(held, plans, strict=True)]
 
 
 def rollout_means(items: list[Experience]) -> dict[str, float]:
@@ -190,23 +179,15 @@ def rollout_means(items: list[Experience]) -> dict[str, float]:
     return dict(zip(names, (torch.tensor(rows, dtype=torch.float64).sum(0) / len(items)).tolist(), strict=True))
 
 
-def describe(samples: list[Experience], labels: Tensor, values: Tensor, args: SimpleNamespace) -> Rollouts:
-    """The columns of a batch that the plan needs. Rollouts of a prompt must be adjacent."""
-    size = args.rollout.n_samples_per_prompt
-    return Rollouts(
-        groups=torch.arange(len(samples)) // size,
+def describe(samples: list[Experience], labels: Tensor, values: Tensor, args: SimpleNamespace) -> Table:
+    """The columns of a batch. Rollouts of a prompt must be adjacent."""
+    return Table(
         labels=labels,
+        groups=torch.arange(len(samples)) // args.rollout.n_samples_per_prompt,
         values=values,
+        lengths=torch.tensor([int(sample.action_mask.sum()) for sample in samples]),
+        whole=torch.tensor([int(sample.total_length) for sample in samples]),
         truncated=torch.cat([sample.truncated for sample in samples]).bool(),
-        lengths=[int(sample.total_length) for sample in samples],
-        actions=[int(sample.action_mask.sum()) for sample in samples],
-    )
-
-
-def columns_of(sample: Experience) -> Experience:
-    """The columns of a rollout that a forward needs."""
-    return Experience(
-        sequences=sample.sequences, action_mask=sample.action_mask, attention_mask=sample.attention_mask, info={}
     )
 
 

@@ -9,8 +9,8 @@ import torch
 from openrlhf.trainer.ppo_utils.experience import Experience
 from torch import Tensor
 
+from real_openrlhf.algorithm.formulas import find
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE
-from real_openrlhf.algorithm.lookup import find
 from real_openrlhf.algorithm.metrics import rollout_gaps
 from real_openrlhf.hooks.controller.label_rules import Rollout, apply, find_rule
 
@@ -29,22 +29,19 @@ def label_rollouts(samples: list[Experience], args: SimpleNamespace, tokenizer: 
     """
     size, real = args.rollout.n_samples_per_prompt, args.algo.real
     graded = args.actor.policy_loss_type != "real" or find(real.objective).graded
-    labels, scores, parsable = [], [], []
+    parsable = [not sample.info.pop(NO_ANSWER, torch.zeros(1))[0] for sample in samples]
+    labels, scores = [], [math.nan if one.scores is None else float(one.scores[0]) for one in samples]
+    complete_columns(samples)
     for position, sample in enumerate(samples):
-        first = samples[position // size * size]
-        if sample.prompts != first.prompts:
-            raise ValueError(f"rollout {position} is not of the same prompt as rollout {position // size * size}")
-        scores.append(math.nan if sample.scores is None else float(sample.scores[0]))
-        no_answer = sample.info.pop(NO_ANSWER, None)
-        parsable.append(no_answer is None or float(no_answer[0]) == 0)
+        first = position // size * size
+        if sample.prompts != samples[first].prompts:
+            raise ValueError(f"rollout {position} is not of the same prompt as rollout {first}")
         name = f"rollout {position} of prompt {sample.prompts[0][:80]!r}"
-        labels.append(_label(sample, scores[-1], parsable[-1], real, graded, name))
+        labels.append(_label(sample, scores[position], parsable[position], real, graded, name))
     if real.labels:
         labels = _by_rule(args, samples, labels, scores, parsable, tokenizer)
         scores = [float(label == POSITIVE) for label in labels]
-    complete_columns(samples)
-    for sample, score in zip(samples, scores, strict=True):
-        if real.labels:
+        for sample, score in zip(samples, scores, strict=True):
             sample.rewards = torch.tensor([score])
     return torch.tensor(labels, dtype=torch.long), torch.tensor(scores, dtype=torch.float32)
 
@@ -85,7 +82,6 @@ def complete_columns(samples: list[Experience]) -> None:
     """Fill in reward, score and extra logs that a failed reward call left out: rows must have the same columns."""
     failed = 0
     for sample in samples:
-        sample.info.pop(NO_ANSWER, None)
         if sample.rewards is None:
             failed += 1
             sample.rewards = torch.zeros(1)

@@ -5,12 +5,13 @@ import math
 import os
 import time
 import zlib
+from collections.abc import Iterator, Mapping
 from itertools import takewhile
 from pathlib import Path
+from types import SimpleNamespace
 
 from real_openrlhf.base.files import ENDED, ROLLOUTS, parsed
-from real_openrlhf.hooks.controller.hopeless import HopelessCounter
-from real_openrlhf.hooks.controller.user_logger import UserLogger
+from real_openrlhf.base.user_files import load, raised
 from real_openrlhf.hooks.messages.settings import threshold_of
 
 KEPT_BYTES = 32 << 20  # of rollouts.jsonl, for training groups; held-out answers may use as much again
@@ -59,8 +60,7 @@ class RunLog:
             self.tensorboard.log_train(step, values)
         if warning := self.hopeless.see(values):
             self._line("notes.jsonl", {"step": step, "say": f"warning: {warning}"})
-        self.hopeless.check()
-        if self.hopeless.ends_run:
+        if self.hopeless.ends_run():
             self._line("notes.jsonl", {"step": step, "say": ENDED})
             self.train.max_steps = step
 
@@ -168,3 +168,94 @@ def by_verdict(samples: list, scores: list[float], threshold: float) -> dict[str
             found[length] = sum(int(sample.action_mask.sum()) for sample in own) / len(own)
             found[cut] = sum(bool(sample.truncated[0]) for sample in own) / len(own)
     return found
+
+
+ENTROPY = 1e-4  # nats per token; below it each token is as good as certain
+Values = Mapping[str, float]
+# A step's defect and its remedy, in words: the test for it on the logged numbers.
+HOPELESS = {
+    "all responses are cut: raise --data.max_len or --rollout.max_new_tokens": (
+        lambda values: values.get("rollout/truncated_rate", 0) == 1
+    ),
+    "the reward function has no verdict on more than half of the responses: see verifier/ignored_*": (
+        lambda values: values.get("rollout/ignored", 0) > 0.5
+    ),
+    "the policy's entropy is gone: go back to a checkpoint, with a lower --actor.adam.lr": (
+        lambda values: abs(values.get("entropy_loss", 1)) < ENTROPY
+    ),
+    "no rollout has a weight or an advantage (prompts that are all right or all wrong): other data, or back to a "
+    "checkpoint with a lower --actor.adam.lr": (lambda values: values.get("update/signal_share", 1) == 0),
+}
+
+
+class HopelessRunError(RuntimeError):
+    """Ends a run that cannot learn any more, because its remaining steps would waste GPU time; says what to change."""
+
+
+class HopelessCounter:
+    """Counts for each reason how many steps in a row it holds. A resumed run restores the counts from its log."""
+
+    def __init__(self, args: SimpleNamespace) -> None:
+        self.limit, self.ends_well = args.train.hopeless_steps, args.train.hopeless == "end"
+        self.steps = dict.fromkeys(HOPELESS, 0)
+
+    def see(self, values: Values) -> str | None:
+        """Count a logged step; return a warning, once, after half of the steps that end the run."""
+        warning = None
+        for reason, holds in HOPELESS.items():
+            self.steps[reason] = self.steps[reason] + 1 if holds(values) else 0
+            if self.limit and self.steps[reason] == (self.limit + 1) // 2:
+                warning = (
+                    f"for {self.steps[reason]} steps {reason}. The run ends if that goes on for {self.limit} steps"
+                )
+        return warning
+
+    def ends_run(self) -> bool:
+        """Whether it ends here as after its last step, so that the next run of its session can begin; or it raises."""
+        reason, count = max(self.steps.items(), key=lambda one: one[1])
+        ends = bool(self.limit) and count >= self.limit
+        if ends and not self.ends_well:
+            raise HopelessRunError(
+                f"this run cannot learn any more: for {count} steps {reason}. --train.hopeless_steps 0 goes on"
+            )
+        return ends
+
+
+def logger_problems(path: str) -> Iterator[str]:
+    try:
+        if not callable(load(f"{path}:log")):
+            yield f"--logger.file {path}: it defines no log(step, numbers). See examples/loggers/trackio_logger.py"
+    except ValueError as error:
+        yield f"--logger.file {path}: {error}"
+
+
+class UserLogger:
+    """Calls the user's own logger, --logger.file: log(step, numbers), and if it likes start(folder) and close().
+
+    Until a call fails: a run does not end because a tracker does not answer.
+    """
+
+    def __init__(self, path: str | None, folder: str) -> None:
+        self.path, self.folder, self.started = path, folder, False
+
+    def log(self, phase: str, step: int, numbers: Mapping[str, float]) -> str | None:
+        """What failed, or None."""
+        failure = None if self.started or not self.path else self._call("start", self.folder)
+        self.started = True
+        return failure or self._call("log", step, {f"{phase}/{name}": value for name, value in numbers.items()})
+
+    def close(self) -> None:
+        if self.started:
+            self._call("close")
+
+    def _call(self, name: str, *arguments: object) -> str | None:
+        if self.path is None:
+            return None
+        try:
+            function = load(f"{self.path}:{name}")
+            if callable(function):
+                function(*arguments)
+        except (Exception, SystemExit) as error:
+            path, self.path = self.path, None
+            return f"--logger.file {path}: {name}() raised {raised(error)[:300]}. It is not called again in this run"
+        return None

@@ -45,10 +45,7 @@ def compile_less() -> None:
     if AdamW not in ZERO_SUPPORTED_OPTIMIZERS:
         ZERO_SUPPORTED_OPTIMIZERS.append(AdamW)
         deepspeed.ops.adam.FusedAdam = fused_adam.FusedAdam = AdamW
-
-
-def ask_torch_for_free_memory() -> None:
-    """DeepSpeed asks NVML, and fails if CUDA_VISIBLE_DEVICES names GPUs by UUID, as some schedulers do."""
+    # DeepSpeed asks NVML, and fails if CUDA_VISIBLE_DEVICES names GPUs by UUID, as some schedulers do
     CUDA_Accelerator.available_memory = lambda self, device=None: torch.cuda.mem_get_info(device)[0]
 
 
@@ -63,12 +60,12 @@ def accumulate_as_flagged(engine: Any) -> None:
     if hasattr(optimizer, "_use_compact_grad_partition_buffer"):
         return
     if engine.zero_optimization_stage() == 2 and not optimizer.cpu_offload and optimizer.use_separate_grad_accum:
-        wrap(optimizer, "get_all_grad_tensors", _converted)
 
+        def converted(tensors_of: Callable, parameters: list, dtype: torch.dtype) -> list[torch.Tensor]:
+            """Convert the first micro-batch's tensors: DeepSpeed adds those of later micro-batches to them."""
+            return [tensor.to(dtype) for tensor in tensors_of(parameters, dtype)]
 
-def _converted(tensors_of: Callable, parameters: list, dtype: torch.dtype) -> list[torch.Tensor]:
-    """Convert the first micro-batch's tensors: DeepSpeed adds those of later micro-batches to them."""
-    return [tensor.to(dtype) for tensor in tensors_of(parameters, dtype)]
+        wrap(optimizer, "get_all_grad_tensors", converted)
 
 
 def restore_powers(optimizer: Any) -> None:

@@ -7,9 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
-from real_openrlhf.algorithm.formulas import OBJECTIVES, OF_THE_BATCH, SETTINGS, readers
-from real_openrlhf.algorithm.lookup import find
-from real_openrlhf.algorithm.token_weights import TOKEN_WEIGHTS
+from real_openrlhf.algorithm.formulas import FLAGGED, OBJECTIVES, OF_THE_BATCH, TOKEN_WEIGHTS, find, readers
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import FINISHED, write_text
 from real_openrlhf.base.parsing import positive, whole
@@ -44,7 +42,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def _add_objective(group: argparse._ArgumentGroup) -> None:
     named = ", ".join(f"{name} ({objective.source})" for name, objective in OBJECTIVES.items())
-    taus = ", ".join(f"for {name} {o.tau:g}" for name, o in OBJECTIVES.items() if "tau" in o.reads and o.tau != 0.5)
+    taus = {name: one.settings["tau"].default for name, one in OBJECTIVES.items() if "tau" in one.settings}
+    others = ", ".join(f"for {name} {tau:g}" for name, tau in taus.items() if tau != 0.5)
     group.add_argument(
         "--algo.real.objective",
         default="real",
@@ -57,7 +56,7 @@ def _add_objective(group: argparse._ArgumentGroup) -> None:
         type=float,
         metavar="FLOAT",
         help="temperature of the scores, no unit; the weight of a rollout is below 1/tau (paper: 0.5 everywhere, 0.1 "
-        f"collapses early; default: 0.5, {taus})",
+        f"collapses early; default: 0.5, {others})",
     )
     group.add_argument(
         "--algo.real.uniform_groups",
@@ -133,7 +132,7 @@ def _add_settings_of_some(group: argparse._ArgumentGroup) -> None:
         f"{name}: {setting}, {one.help} ({one.default})"
         for name, objective in OBJECTIVES.items()
         for setting, one in objective.settings.items()
-        if setting != "score"
+        if setting not in ("score", *FLAGGED)
     )
     takers = ", ".join(name for name, objective in OBJECTIVES.items() if "score" in objective.settings)
     score = OBJECTIVES["real"].settings["score"]
@@ -144,16 +143,13 @@ def _add_settings_of_some(group: argparse._ArgumentGroup) -> None:
         help=f"the objective's own settings. {own}; score of {takers}: {score.help}, {' or '.join(score.choices)} "
         "(default: those in parentheses; score: as published)",
     )
-    for name, text in (
-        ("disco_kl_coef", "coefficient of its squared-hinge KL constraint to the old policy"),
-        ("disco_kl_delta", "KL in nats per token without a penalty"),
-    ):
+    for name in FLAGGED[1:]:
+        one = OBJECTIVES[readers(name)[0]].settings[name]
         group.add_argument(
             f"--algo.real.{name}",
-            default=SETTINGS[name],
             type=float,
             metavar="FLOAT",
-            help=f"{' and '.join(readers(name))} only: {text} (default: {SETTINGS[name]:g})",
+            help=f"{' and '.join(readers(name))} only: {one.help} (default: {one.default:g})",
         )
 
 
@@ -328,7 +324,7 @@ def to_the_end(train: Callable[[SimpleNamespace], None], parse: Callable[[], Sim
         sys.exit(2)
     offer_stacks()
     if os.environ.get("RAY_ADDRESS") == "local":  # as `real-openrlhf train` sets it: this process starts a Ray
-        from real_openrlhf.hooks.fixes.patient_start import wait_longer
+        from real_openrlhf.hooks.fixes.process_starts import wait_longer
 
         wait_longer()
     train(args)

@@ -6,11 +6,18 @@ from collections.abc import Iterator, Sequence
 from functools import reduce
 from types import SimpleNamespace
 
-from real_openrlhf.algorithm.formulas import OF_THE_BATCH, SETTINGS, TokenLoss, against_sampler, assignments, readers
-from real_openrlhf.algorithm.lookup import find
-from real_openrlhf.algorithm.token_weights import TOKEN_WEIGHTS
+from real_openrlhf.algorithm.formulas import (
+    FLAGGED,
+    OF_THE_BATCH,
+    TOKEN_WEIGHTS,
+    TokenLoss,
+    against_sampler,
+    find,
+    given_settings,
+    readers,
+)
 from real_openrlhf.base.user_files import file_of
-from real_openrlhf.hooks.controller import label_rules, user_logger
+from real_openrlhf.hooks.controller import label_rules, run_log
 from real_openrlhf.hooks.messages.settings import ranks_of
 
 # Numbers that OpenRLHF's parser takes, and with which a run would crash, wait for ever or train on nonsense.
@@ -206,7 +213,7 @@ def _alone(args: SimpleNamespace) -> Iterator[str]:
         from real_openrlhf.algorithm.objective import ObjectiveSettings
 
         with contextlib.suppress(ValueError):  # `_objective` reports it
-            if not trial.learns_alone(ObjectiveSettings(real.objective, real.tau, real.uniform_groups)):
+            if not trial.learns_alone(ObjectiveSettings(real.objective, real.uniform_groups, given_settings(real))):
                 yield (
                     f"{where}--algo.real.objective {real.objective} compares a prompt's answers, so one alone has no "
                     "gradient. Use 8, or an objective of one side such as real or bce"
@@ -284,16 +291,18 @@ def _objective(args: SimpleNamespace) -> Iterator[str]:
     except ValueError as error:
         yield f"--algo.real.objective {real.objective}: {error}"
         return
-    for name, default in SETTINGS.items():
-        if name not in objective.reads and getattr(real, name) != default:
-            reads = " and ".join(f"--algo.real.{one}" for one in objective.reads)
-            reads = reads or f"--algo.real.set {' '.join(objective.settings)}".strip()
-            yield (
-                f"--algo.real.{name} {getattr(real, name)} is not read by --algo.real.objective {real.objective}, "
-                f"which reads {reads}. Leave it out, or use an objective that reads it: {', '.join(readers(name))}"
-            )
+    for name in FLAGGED:
+        if name in objective.settings or getattr(real, name) is None:
+            continue
+        reads = " and ".join(f"--algo.real.{one}" for one in FLAGGED if one in objective.settings)
+        reads = reads or f"--algo.real.set {' '.join(objective.settings)}".strip()
+        yield (
+            f"--algo.real.{name} {getattr(real, name)} is not read by --algo.real.objective {real.objective}, "
+            f"which reads {reads}. Leave it out, or use an objective that reads it: {', '.join(readers(name))}"
+        )
     try:
-        own = objective.constants(assignments(real.set))
+        given = given_settings(real)
+        own = objective.constants({name: value for name, value in given.items() if name not in FLAGGED})
     except ValueError as error:
         yield f"--algo.real.set {' '.join(real.set)}: {error}"
         return
@@ -323,7 +332,7 @@ def _objective(args: SimpleNamespace) -> Iterator[str]:
 
         with contextlib.suppress(ValueError):  # a bad setting, which `_numbers` reports
             sampled = args.rollout.mismatch != "off"
-            if wrong := trial.problem(ObjectiveSettings(objective, real.tau, own=own), args.train.max_steps, sampled):
+            if wrong := trial.problem(ObjectiveSettings(objective, own=given), args.train.max_steps, sampled):
                 yield f"--algo.real.objective {real.objective}: {wrong}"
 
 
@@ -336,4 +345,4 @@ def _files(args: SimpleNamespace) -> Iterator[str]:
         except ValueError as error:
             yield f"--train.agent_func_path {path}: {error}"
     if args.logger.file:
-        yield from user_logger.problems(args.logger.file)
+        yield from run_log.logger_problems(args.logger.file)

@@ -21,7 +21,9 @@ class PlannedExperience(Experience):
 
     @classmethod
     def of(cls, items: list[Experience], plan: RankPlan) -> "PlannedExperience":
-        batch = batch_of(items)
+        """Upstream's batch, with `info` as tensors again: upstream leaves lists, which its statistics cannot read."""
+        batch = make_experience_batch(items)
+        batch.info = {name: torch.stack([torch.as_tensor(value) for value in batch.info[name]]) for name in batch.info}
         return cls(**{column.name: getattr(batch, column.name) for column in fields(Experience)}, plan=plan)
 
 
@@ -45,10 +47,3 @@ class PlanBuffer:
 
     def __len__(self) -> int:
         return len(self.items)
-
-
-def batch_of(items: list[Experience]) -> Experience:
-    """Upstream's batch, with `info` as tensors again: upstream leaves lists, which its statistics cannot read."""
-    batch = make_experience_batch(items)
-    batch.info = {name: torch.stack([torch.as_tensor(value) for value in batch.info[name]]) for name in batch.info}
-    return batch

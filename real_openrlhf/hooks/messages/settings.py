@@ -9,46 +9,30 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from real_openrlhf.algorithm.formulas import against_sampler, assignments
-from real_openrlhf.algorithm.lookup import find
-from real_openrlhf.algorithm.token_weights import TOKEN_WEIGHTS
+from real_openrlhf.algorithm.formulas import TOKEN_WEIGHTS, against_sampler, find, given_settings
 
 if TYPE_CHECKING:
-    from real_openrlhf.algorithm.formulas import Objective
     from real_openrlhf.algorithm.objective import ObjectiveSettings
 
 CENTRED = ("group_norm", "rloo", "dr_grpo")  # advantages of a uniform group are 0, and depend on no other group
 
 
-def objective_settings(args: SimpleNamespace) -> ObjectiveSettings | None:
-    """The objective over the scores of a prompt's rollouts; None for a loss of each rollout's tokens."""
-    settings = _settings(args)
-    return None if settings is None or settings.objective.of_tokens else settings
-
-
-def token_settings(args: SimpleNamespace) -> ObjectiveSettings | None:
-    """`cispo`, `reinforce`, or the loss of tokens from the user's file; None for any other method."""
-    if args.actor.policy_loss_type in TOKEN_WEIGHTS:
-        from real_openrlhf.algorithm.objective import ObjectiveSettings
-
-        loss = replace(TOKEN_WEIGHTS[args.actor.policy_loss_type], mean=args.actor.loss_agg_mode)
-        return ObjectiveSettings(loss, own=dict(zip(("low", "high"), args.actor.eps_clip_low_high, strict=True)))
-    settings = _settings(args)
-    return settings if settings is not None and settings.objective.of_tokens else None
-
-
-def _settings(args: SimpleNamespace) -> ObjectiveSettings | None:
-    if args.actor.policy_loss_type != "real":
-        return None
+def loss_settings(args: SimpleNamespace) -> ObjectiveSettings | None:
+    """An objective over the scores of a prompt's rollouts, or a loss of each rollout's tokens: `cispo`, `reinforce` or
+    that of the user's file. None for OpenRLHF's own losses."""
     from real_openrlhf.algorithm.objective import ObjectiveSettings
 
-    real = args.algo.real
-    return ObjectiveSettings(real.objective, real.tau, real.uniform_groups, assignments(real.set))
+    kind, actor, real = args.actor.policy_loss_type, args.actor, args.algo.real
+    if kind in TOKEN_WEIGHTS:
+        clip = dict(zip(("low", "high"), actor.eps_clip_low_high, strict=True))
+        return ObjectiveSettings(replace(TOKEN_WEIGHTS[kind], mean=actor.loss_agg_mode), own=clip)
+    return ObjectiveSettings(real.objective, real.uniform_groups, given_settings(real)) if kind == "real" else None
 
 
-def objective_of(args: SimpleNamespace) -> Objective | None:
-    """What --algo.real.objective names, over groups or of tokens; None for the other losses."""
-    return find(args.algo.real.objective) if args.actor.policy_loss_type == "real" else None
+def objective_settings(args: SimpleNamespace) -> ObjectiveSettings | None:
+    """The objective over scores; None for a loss of tokens."""
+    settings = loss_settings(args)
+    return None if settings is None or settings.objective.of_tokens else settings
 
 
 def reads_old(args: SimpleNamespace, settings: ObjectiveSettings | None) -> bool:
@@ -89,11 +73,10 @@ def why_all_train(args: SimpleNamespace) -> str | None:
         return f"--algo.kl.init_coef {kl.init_coef:g} is a KL to the reference model on every token"
     if real.kl_old_coef:
         return f"--algo.real.kl_old_coef {real.kl_old_coef:g} is a KL to the old policy on every token"
-    objective = objective_of(args)
+    objective = find(real.objective) if args.actor.policy_loss_type == "real" else None
     if objective and not objective.of_tokens:
-        if objective.needs_step_kl and real.disco_kl_coef > 0:
-            return f"--algo.real.disco_kl_coef {real.disco_kl_coef:g} is a constraint on every token"
-        return None
+        coefficient = objective.constants(given_settings(real)).get("disco_kl_coef", 0)
+        return f"--algo.real.disco_kl_coef {coefficient:g} is a constraint on every token" if coefficient else None
     if objective and not objective.two_sides:
         return f"--algo.real.objective {real.objective} may give weights to tokens of advantage 0"
     if args.train.deal != "groups":

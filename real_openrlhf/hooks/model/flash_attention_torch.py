@@ -14,10 +14,10 @@ from torch.nn.attention.varlen import varlen_attn
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 
 from real_openrlhf.base.errors import UserError
+from real_openrlhf.hooks.fixes.process_starts import accept_attention
 from real_openrlhf.hooks.model import unfit_models
 
 NAME = unfit_models.ATTENTION
-_choose = PreTrainedModel._check_and_adjust_attn_implementation
 
 
 class Sequences(NamedTuple):
@@ -50,15 +50,7 @@ def register() -> None:
     """Must run in a process before it loads a model for training or log-probabilities."""
     AttentionInterface.register(NAME, attention)
     AttentionMaskInterface.register(NAME, keep_mask)
-    PreTrainedModel._check_and_adjust_attn_implementation = choose
-
-
-def choose(model: PreTrainedModel, name: str | None, *rest, **named) -> str:
-    """Accept our name: transformers itself would look for it on the hub, or take another kernel without an error."""
-    if name != NAME:
-        return _choose(model, name, *rest, **named)
-    refuse_unknown(model)
-    return NAME
+    accept_attention(NAME, refuse_unknown)
 
 
 def refuse_unknown(model: PreTrainedModel) -> None:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from itertools import pairwise
 
-from real_openrlhf.verifier.reading.tex import Token, Tokens, closing, depth_change, untokenize
+from real_openrlhf.verifier.reading.tex import Token, Tokens, closing, depth_change, texts_of, untokenize
 
 RELATIONS = ("=", r"\le", r"\ge", "<", ">", r"\ne", r"\in", r"\equiv", r"\approx", r"\to", r"\Rightarrow", r"\propto",
              r"\subset", r"\subseteq", r"\notin", r"\cong", r"\sim", r"\perp", r"\parallel")  # fmt: skip
@@ -79,10 +79,6 @@ def find(parts: Tokens, wanted: Callable[[Token], bool], start: int = 0) -> int:
         if at >= start and depth == 0 and wanted(token):
             return at
     return -1
-
-
-def texts_of(parts: Tokens) -> list[str]:
-    return [token.text for token in parts]
 
 
 def is_words(parts: Tokens) -> bool:

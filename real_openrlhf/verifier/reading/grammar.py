@@ -5,15 +5,8 @@ from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
 
-from real_openrlhf.verifier.reading.tex import FUNCTIONS, GREEK, Token, Tokens, closing, untokenize
-from real_openrlhf.verifier.reading.tree import (
-    CONSTANTS,
-    Call,
-    Expr,
-    NoExpression,
-    Number,
-    Symbol,
-)
+from real_openrlhf.verifier.reading.tex import FUNCTIONS, GREEK, Token, Tokens, closing, texts_of, untokenize
+from real_openrlhf.verifier.reading.tree import CONSTANTS, Call, Expr, NoExpression, Number, Symbol
 
 _UNFINISHED = (r"\sum", r"\int", r"\iint", r"\oint", r"\prod", r"\lim", r"\limsup", r"\liminf", r"\bigcup", r"\bigcap")
 _DECORATED = (r"\overline", r"\vec", r"\hat", r"\bar", r"\dot", r"\tilde", r"\widehat", r"\ddot", r"\overrightarrow")
@@ -112,11 +105,8 @@ class _Reader:
         base = self.postfix(self.atom())
         if self.peek() == "^":
             self.take()
-            if self.peek() == "{" and self.peek(1) == r"\circ":
+            if r"\circ" in (self.peek(), self.peek(self.peek() == "{")):
                 self.at = closing(self.parts, self.at) + 1
-                return self.postfix(Call("degrees", (base,)))
-            if self.peek() == r"\circ":
-                self.take()
                 return self.postfix(Call("degrees", (base,)))
             base = self.postfix(Call("^", (base, self.script())))
             if self.peek() == "^":
@@ -282,21 +272,14 @@ class _Reader:
         primes = ""
         while self.peek() == "'":
             primes += self.take().text
-        inverse = [token.text for token in self.parts[self.at : self.at + 5]] == ["^", "{", "-", "1", "}"]
-        if (
-            name == "C"
-            and self.peek() == "("
-            and "," in [token.text for token in self.parts[self.at : closing(self.parts, self.at)]]
-        ):
+        coming = texts_of(self.parts[self.at :])
+        inverse = coming[:5] == ["^", "{", "-", "1", "}"]
+        if name == "C" and coming[:1] == ["("] and "," in coming[: closing(self.parts, self.at) - self.at]:
             return Call("binomial", self.arguments())
         if re.fullmatch(r"C_\{\d+\}", name) and self.peek() == "^":
             self.take()
             return Call("binomial", (Number(Fraction(index)), self.script()))
-        at_zero = [token.text for token in self.parts[self.at : self.at + 3]] == [
-            "(",
-            "0",
-            ")",
-        ]  # nobody multiplies by 0
+        at_zero = coming[:3] == ["(", "0", ")"]  # nobody multiplies by 0
         if at_zero or (letter and name[0] in _APPLIED and (self.peek() == "(" or (inverse and self.peek(5) == "("))):
             if inverse:
                 self.at += 5

@@ -224,6 +224,10 @@ def _group(text: str, position: int) -> tuple[str, int]:
     return text[position + 1 :], len(text)
 
 
+def texts_of(parts: Tokens) -> list[str]:
+    return [token.text for token in parts]
+
+
 OPENING = ("(", "[", "{", r"\{", r"\lfloor", r"\lceil")
 CLOSING = (")", "]", "}", r"\}", r"\rfloor", r"\rceil")
 

@@ -1,4 +1,4 @@
-"""Types of trees: of a formula (`arithmetic` and `equality` evaluate it), and of the answer around it."""
+"""Types of trees: of a formula (`arithmetic` evaluates it), and of the answer around it."""
 
 from dataclasses import dataclass, field, replace
 from fractions import Fraction

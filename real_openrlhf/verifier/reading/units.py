@@ -115,6 +115,9 @@ class _Units:
         self.factor, self.dimensions = Fraction(1), dict[str, int]()
         self.words: list[str] = []
 
+    def peek(self, ahead: int = 0) -> str:
+        return self.parts[self.at + ahead].text if self.at + ahead < len(self.parts) else ""
+
     def read(self) -> Unit:
         sign, waiting = 1, 0
         while self.at < len(self.parts):
@@ -140,13 +143,9 @@ class _Units:
                 self.word("ohm", sign * self.power(1, here=True))
             elif text == "%":
                 self.multiply(Fraction(1), {"%": 1}, sign)
-            elif (
-                text == "^"
-                and self.parts[self.at : self.at + 2]
-                and r"\circ" in (self.parts[self.at].text, self.parts[min(self.at + 1, len(self.parts) - 1)].text)
-            ):
-                self.at = closing(self.parts, self.at) + 1 if self.parts[self.at].text == "{" else self.at + 1
-                scale = self.parts[self.at].text if self.at < len(self.parts) else ""
+            elif text == "^" and r"\circ" in (self.peek(), self.peek(1)):
+                self.at = closing(self.parts, self.at) + 1
+                scale = self.peek()
                 if scale in ("C", "F", "Celsius", "Fahrenheit"):
                     self.at += 1
                     self.multiply(Fraction(1), {"deg" + scale[0]: 1}, sign)
@@ -187,12 +186,8 @@ class _Units:
         if text.lower() in _CHANGES:
             raise _NoUnit
         meaning = known(text)
-        if (
-            text in ("degrees", "degree")
-            and self.at < len(self.parts)
-            and self.parts[self.at].text in ("Celsius", "Fahrenheit", "C", "F")
-        ):
-            meaning = (Fraction(1), {"deg" + self.parts[self.at].text[0]: 1})
+        if text in ("degrees", "degree") and self.peek() in ("Celsius", "Fahrenheit", "C", "F"):
+            meaning = (Fraction(1), {"deg" + self.peek()[0]: 1})
             self.at += 1
         if meaning is None:
             self.words.append(text.lower().removesuffix("s"))

@@ -1,0 +1,107 @@
+"""Replaced at the start of a process: Ray's patience, torch's stores, vLLM's preloads, transformers' attention names.
+
+No library at the top: vLLM loads this in each of its processes, and a run before it starts Ray.
+"""
+
+import importlib
+import os
+import re
+import socket
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+SECONDS = 120.0
+LOOPBACK = ("127.0.0.1", "localhost")
+
+
+def wait_longer() -> None:
+    """Give a Ray that `ray.init` starts on a busy machine two minutes to appear, instead of Ray's own 30 s.
+
+    Ray asks its GCS for the new node until 30 s have passed, by the function that is replaced here. No variable of
+    Ray's changes that limit. On two cores with a load of 38 the first command of a new user ended there.
+    """
+    from ray._private import services
+
+    once = services.get_node
+    if once.__module__ == __name__:  # by an earlier training of this process
+        return
+
+    def get_node(*args: Any) -> Any:
+        began, told = time.monotonic(), False
+        while True:
+            try:
+                return once(*args)
+            except RuntimeError:  # the node is not known yet
+                waited = time.monotonic() - began
+                if waited > SECONDS:
+                    raise
+                if waited > SECONDS / 4 and not told:
+                    told = True
+                    print(f"Ray has not started in {waited:.0f} s, and gets {SECONDS:.0f}", file=sys.stderr)
+                time.sleep(0.2)
+
+    services.get_node = get_node
+
+
+def keep_stores_here() -> None:
+    """Bind torch's TCPStore, by which ranks find each other, to the loopback if its host name is the loopback. By
+    default torch listens on all addresses of the machine."""
+    from torch.distributed import TCPStore
+
+    def bound(host_name: str, port: int, world_size: int | None = None, is_master: bool = False, **named: Any) -> Any:
+        if not is_master or host_name not in LOOPBACK:
+            return TCPStore(host_name, port, world_size, is_master, **named)
+        listener = socket.socket()
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(("127.0.0.1", port))
+        except OSError:  # OpenRLHF found it free seconds ago; since then it may be some connection's
+            if world_size != 1:
+                raise  # the other ranks know this port
+            listener.bind(("127.0.0.1", 0))
+            port = listener.getsockname()[1]
+        # the store owns the listener's descriptor from here on
+        return TCPStore(host_name, port, world_size, True, master_listen_fd=listener.detach(), **named)
+
+    # `torch.distributed.rendezvous` is a function; import_module returns the module of the same name
+    vars(importlib.import_module("torch.distributed.rendezvous"))["TCPStore"] = bound
+
+
+def preload_nothing_with_a_space() -> None:
+    """On a CPU vLLM puts two libraries of this environment into LD_PRELOAD, where a space divides two paths. Each
+    child of the engine's process, a verifier's too, would begin with errors of ld.so. They only save time."""
+    if not re.search(r"[\s:]", sys.prefix):
+        return
+    from vllm.platforms import current_platform
+
+    if not current_platform.is_cpu():
+        return
+    platform: Any = type(current_platform)
+    check, before = platform.check_and_update_config, os.environ.get("LD_PRELOAD")
+
+    def check_and_update_config(vllm_config: Any) -> None:
+        check(vllm_config)
+        os.environ.pop("LD_PRELOAD", None)
+        os.environ.update({"LD_PRELOAD": before} if before else {})
+
+    platform.check_and_update_config = staticmethod(check_and_update_config)
+
+
+def accept_attention(known: str, fits: Callable[[Any], None]) -> None:
+    """Let models have the attention `known`, if `fits` does not raise for them. Transformers itself would look for the
+    name on the hub, or take another kernel without an error."""
+    from transformers import PreTrainedModel
+
+    choose = PreTrainedModel._check_and_adjust_attn_implementation
+    if choose.__module__ == __name__:
+        return
+
+    def chosen(model: PreTrainedModel, name: str | None, *rest: Any, **named: Any) -> str:
+        if name != known:
+            return choose(model, name, *rest, **named)
+        fits(model)
+        return known
+
+    PreTrainedModel._check_and_adjust_attn_implementation = chosen
