@@ -104,7 +104,7 @@ NO_BOX, IGNORE = {NO_ANSWER: 1.0}, {"truncated": "ignore"}
         (POSITIVE, math.inf, {}, {"label_threshold": 2.0}),
     ],
 )
-def test_the_class_of_a_rollout(label, score, sample, settings):
+def test_a_rollouts_class_follows_from_score_tokens_and_settings(label, score, sample, settings):
     assert labels_of([rollout(score=score, **sample)], **settings) == [label]
 
 
