@@ -51,16 +51,11 @@ def run(command: str, implementation: ModuleType, args: argparse.Namespace) -> i
 
 def main(argv: list[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
-    open_closed_streams()
-    chosen = next((word for word in argv if not word.startswith("-")), "")
-    return exit_code(chosen, lambda: _main(argv, chosen))
-
-
-def open_closed_streams() -> None:
-    """A shell may have closed some: then a file of ours would get their number."""
-    for name in ("stdin", "stdout", "stderr"):
+    for name in ("stdin", "stdout", "stderr"):  # a shell may have closed some: a file of ours would get their number
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w", encoding="utf-8"))
+    chosen = next((word for word in argv if not word.startswith("-")), "")
+    return exit_code(chosen, lambda: _main(argv, chosen))
 
 
 def _main(argv: list[str], chosen: str) -> int:

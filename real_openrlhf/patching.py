@@ -25,7 +25,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlparse
 
 from real_openrlhf import OPENRLHF_VERSION
-from real_openrlhf.base import locks
+from real_openrlhf.base import files
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import sha256
 from real_openrlhf.base.parsing import path_of
@@ -262,7 +262,7 @@ def locked(root: Path) -> Iterator[None]:
     try:
         # A network file system may not lock folders; two writers there would write equal files.
         with contextlib.suppress(OSError):
-            locks.wait_for(folder)
+            files.wait_for_lock(folder)
         yield
     finally:
         os.close(folder)

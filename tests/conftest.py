@@ -25,8 +25,8 @@ FAST = ("torch", "transformers", "matplotlib.pyplot")  # what fast tests import 
 # Files whose tests share what takes long to start; any other file is a group of its own.
 GROUPS = {
     "peft": "logit_free_head engine_inputs memory_estimate",
-    "parser": "arguments dry_run reward_faults",
-    "ranks": "actor_trainer logit_free pretend_cuda",
+    "parser": "arguments dry_run rollouts",
+    "ranks": "logit_free pretend_cuda",
     "more ranks": "checkpoints fixes zero_ranks",
     "training on one rank": "compare train",
     "more training on one rank": "like_gpu user_files",
@@ -95,8 +95,18 @@ def start_ranks():
 
 
 @pytest.fixture(scope="session")
-def toy_ranks(start_ranks):
-    return start_ranks(2, "toy_trainer")
+def loss_ranks(start_ranks):
+    return start_ranks(2, "loss_jobs")
+
+
+@pytest.fixture(scope="session")
+def two_ranks(start_ranks):
+    return start_ranks(2, "zero_jobs")
+
+
+@pytest.fixture(scope="session")
+def one_rank(start_ranks):
+    return start_ranks(1, "zero_jobs")
 
 
 @pytest.fixture(scope="session")
@@ -110,6 +120,12 @@ def forked():
         return
     with forked_workers.started({**os.environ, forked_workers.WANTED: "1"}) as found:
         yield found
+
+
+@pytest.fixture(scope="session")
+def python(forked) -> str:
+    """Used like Python, with the stack imported."""
+    return forked[0]
 
 
 @pytest.fixture(scope="session")

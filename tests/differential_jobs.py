@@ -5,118 +5,44 @@ plan. It takes from the package only which prompts are in an update, and vLLM's 
 """
 
 import math
-from dataclasses import dataclass, field
 from pathlib import Path
-from unittest import mock
 
 import torch
-import torch.distributed as dist
-import zero_jobs
 from deepspeed.utils import safe_get_full_grad
 from naive import NAIVE_TOKENS, lots_of, naive_group_loss, naive_score
 from openrlhf.models import Actor
 from openrlhf.trainer.ppo_utils.experience import Experience
-from zero_jobs import Case, arguments, parameters, policy_actor, whole
+from zero_jobs import Case, arguments, fill, parameters, policy_actor, rollouts, statuses_of, whole
 
 from real_openrlhf.algorithm.objective import ObjectiveSettings
-from real_openrlhf.hooks.actor import policy_trainer
-from real_openrlhf.hooks.controller.experience_maker import ExperienceMaker
 from real_openrlhf.hooks.controller.labels import NO_ANSWER
 
-SIZE = zero_jobs.GROUP_SIZE
 # No means, or of the plan, or tested elsewhere: norms are compared below.
 NOT_COMPARED = ("actor_lr", "timing", "update/rollouts_crc", "real/wave_depth", "real/micro_batches", "update/grad")
-NOT_COMPARED += ("actor_grad_norm", "update/clipped", "real/old_forward", "real/score_drift", "real/weight_cv")
+NOT_COMPARED += ("update/clipped", "real/old_forward", "real/score_drift", "real/weight_cv")
 NOT_COMPARED += ("real/loss_", "real/truncated", "truncated", "real/weight_bound", "real/all_", "real/score_abs_max")
 NOT_COMPARED += tuple(
     f"real/score_{side}_{what}" for side in ("pos", "neg") for what in ("std", "min", "max", "right")
 )
 
 
-@dataclass(frozen=True)
-class Drawn:
-    """Rollouts of some prompts, and what a test wants of them."""
-
-    prompts: int = 3
-    verdicts: bool = True  # every rollout has one
-    empty: bool = False  # some answers have no tokens
-    holes: bool = False  # an environment speaks between the policy's tokens
-    uniform: bool = False  # one prompt is all right
-    graded: bool = False
-    levels: bool = False  # some wrong answers are unparsable
-    flags: tuple[str, ...] = field(default=())
+# Of a score against the sampler nothing reads the old policy.
+OF_THE_OLD = ("mismatch/", "update/ratio_max", "ratio/", "ppo_kl")
 
 
-def drawn(how: Drawn) -> list[Experience]:
-    generator = torch.Generator().manual_seed(7)
-    samples = []
-    for number in range(how.prompts * SIZE):
-        prompt, place = divmod(number, SIZE)
-        length = int(torch.randint(1, 9, (), generator=generator))
-        tokens = torch.cat([torch.arange(3, 8) + prompt, torch.randint(3, 17, (length,), generator=generator)])
-        mask = torch.arange(1, len(tokens)) >= 5
-        if how.holes and length > 2:
-            mask[6] = False
-        if how.empty and place == 2:
-            mask[:] = False
-        score = float((0.75, 0.25, 0.5, 0.1)[place]) if how.graded else float(place % 2 == 0)
-        score = 0.1 if how.graded and how.uniform and prompt == 1 else score
-        score = 1.0 if how.uniform and not how.graded and prompt == 1 else score
-        if not how.verdicts and place == 3:
-            score = math.nan
-        samples.append(
-            Experience(
-                sequences=tokens[None],
-                attention_mask=torch.ones_like(tokens)[None],
-                action_mask=mask.long()[None],
-                prompts=[str(prompt)],
-                labels=[""],
-                rewards=torch.tensor([score]).nan_to_num(0.0),
-                scores=torch.tensor([score]),
-                response_length=torch.tensor([length]),
-                total_length=torch.tensor([float(len(tokens))]),
-                truncated=torch.tensor([False]),
-                info={"reward": torch.tensor([score]).nan_to_num(0.0)}
-                | ({NO_ANSWER: torch.tensor([float(place == 3)])} if how.levels else {}),
-            )
-        )
-    return samples
-
-
-class Maker(ExperienceMaker):
-    """The controller, whose forwards are made by every rank alike in place of Ray's actors."""
-
-    def __init__(self, policy) -> None:
-        reference = object() if policy.strategy.args.algo.real.reference else None
-        super().__init__(object(), None, None, reference, mock.Mock(), policy.strategy, policy.tokenizer)
-        self.policy, self.kl_ctl.value = policy, policy.strategy.args.algo.kl.init_coef
-        self.kept_tokens = policy.call_trainer("kept_tokens")
-
-    def forward(self, group, samples, lengths, chosen, field) -> None:
-        for position in chosen:
-            sample = samples[position]
-            values = self.policy.forward(sample.sequences, sample.action_mask, sample.attention_mask)
-            steps = torch.arange(values.shape[1])
-            gap = torch.sin(steps * (position + 2.0)) if field == "action_log_probs" else torch.cos(steps * 1.0)
-            values = values + 0.3 * gap  # old answers, another reference
-            setattr(sample, field, torch.where(sample.action_mask.bool(), values, torch.nan))
-
-
-def compared(how: dict, temperature: float = 1.0, **changes) -> list[dict]:
-    """Each update: the largest relative error of a gradient, and {logged name: (logged, naive)}."""
-    how, case = Drawn(**how), Case(**changes)
+def compared(**changes) -> list[dict]:
+    """Each update: the largest relative error of a gradient, {logged name: (logged, naive)}, forwards of the first
+    layer for each micro-batch, and the largest error of the moving average. Then the same of the batch."""
+    case = Case(**changes)
     args = arguments(case)
-    args.rollout.temperature = temperature
     policy = policy_actor(case, args)
-    trainer, engine, samples = policy.trainer, policy.actor.model, drawn(how)
-    for number, sample in enumerate(samples):
-        values = policy.forward(sample.sequences, sample.action_mask, sample.attention_mask)
-        gap = 0.2 * torch.cos(torch.arange(values.shape[1]) * (number + 1.0))
-        sample.rollout_log_probs = torch.where(sample.action_mask.bool(), values + gap, torch.nan)
-    own = Maker(policy).make_experience_batch(samples)[dist.get_rank()]
-    policy.append(own)
-    naive, records = Naive(case, args, how, samples, temperature), []
-    step = policy.strategy.optimizer_step
+    trainer, engine = policy.trainer, policy.actor.model
+    samples, own = fill(policy, case)
+    naive, records, forwards = Naive(case, args, samples), [], []
+    optimizer_step, deepspeed_step = trainer.optimizer_step, policy.strategy.optimizer_step
+    first_mlp = next(module for name, module in engine.module.named_modules() if name.endswith("layers.0.mlp"))
+    first_mlp.register_forward_pre_hook(lambda *_: forwards.append(1))
+    average = [parameter.detach().clone() for parameter in trainer.ema_model.parameters()] if case.ema else []
 
     def beside(*args_, **named) -> None:
         groups = own.plan.steps[len(records)].groups.unique().tolist()
@@ -128,40 +54,55 @@ def compared(how: dict, temperature: float = 1.0, **changes) -> list[dict]:
         errors = [
             float((got[n] - expected[n]).norm()) / max(float(expected[n].norm()), 0.01 * norm, 1e-9) for n in names
         ]
-        records.append({"gradient_error": max(errors), "norm": norm, "numbers": numbers})
-        step(*args_, **named)
+        records.append({"gradient_error": max(errors), "numbers": numbers | {"actor_grad_norm": norm}})
+        deepspeed_step(*args_, **named)
 
-    policy.strategy.optimizer_step = beside
-    with mock.patch.object(policy_trainer, "over_steps", wraps=policy_trainer.over_steps) as merged:
-        status = trainer.ppo_train(args.algo.kl.init_coef)
+    def recorded(update) -> dict:
+        forwards.clear()
+        status = optimizer_step(update)
+        batches = sum(len(wave.micro_batches) for wave in update.step.waves)
+        for place, parameter in enumerate(trainer.actor.parameters() if case.ema else ()):
+            average[place].lerp_(parameter.detach(), 1 - trainer.ema_beta)
+        kept = zip(average, trainer.ema_model.parameters(), strict=True) if case.ema else ()
+        error = max((float((one - other).abs().max()) for one, other in kept), default=0.0)
+        known = {"scores_known": update.step.scores_known}
+        records[-1] |= {"micro_batches": batches, "forwards": len(forwards) / batches, "average_error": error} | known
+        return status
+
+    policy.strategy.optimizer_step, trainer.optimizer_step = beside, recorded
+    statuses, status = statuses_of(policy)
+    unread = () if trainer.reads_old else OF_THE_OLD
+    for record, logged in zip(records, statuses, strict=True):
+        record |= {"status": logged, "pairs": pairs(logged, record.pop("numbers"), unread)}
     of_batch = naive.of_batch()
-    for record, logged in zip(records, merged.call_args.args[0], strict=True):
-        record["pairs"] = pairs(logged, record.pop("numbers"))
-    return [
-        *records,
-        {"gradient_error": 0.0, "pairs": pairs({n: v for n, v in status.items() if n in of_batch}, of_batch)},
-    ]
+    batch = pairs({name: value for name, value in status.items() if name in of_batch}, of_batch)
+    return [*records, {"gradient_error": 0.0, "pairs": batch}]
 
 
-def pairs(logged: dict[str, float], naive: dict[str, float]) -> dict[str, tuple[float, float | None]]:
+def pairs(logged: dict[str, float], naive: dict[str, float], unread: tuple = ()) -> dict:
     """Each logged mean beside the naive one, which is missing if nobody wrote it."""
-    names = [name for name in logged if not name.startswith(NOT_COMPARED)]
-    return {name: (logged[name], naive.get(name)) for name in sorted({*names, *naive})} if names else {}
+    names = [name for name in sorted({*logged, *naive}) if not name.startswith((*NOT_COMPARED, *unread))]
+    return {name: (logged[name], naive.get(name)) for name in names}
 
 
 class Naive:
     """An update's objective as one graph in float64, and the means that should be logged."""
 
-    def __init__(self, case, args, how: Drawn, samples: list[Experience], temperature: float) -> None:
-        self.case, self.args, self.samples, self.temperature = case, args, samples, temperature
-        self.model = Actor(case.model, attn_implementation="eager", param_dtype="fp32").model.double()
-        raw = drawn(how)
+    def __init__(self, case: Case, args, samples: list[Experience]) -> None:
+        self.case, self.args, self.samples = case, args, samples
+        lora = {"lora_rank": 4, "target_modules": "all-linear"} if case.lora else {}
+        self.model = Actor(case.model, attn_implementation="eager", param_dtype="fp32", **lora).model.double()
+        raw = rollouts(case)
         self.masks = [sample.action_mask[0].bool() for sample in raw]
         self.rewards = [float(sample.scores) for sample in raw]
         known = [not math.isnan(r) and bool(mask.any()) for r, mask in zip(self.rewards, self.masks, strict=True)]
         self.labels = [1 if r > 0.5 else 0 for r in self.rewards]
-        if how.levels:
-            self.labels = [-2 if place % SIZE == 3 and not label else label for place, label in enumerate(self.labels)]
+        if case.levels:
+            unparsable = [bool(sample.info[NO_ANSWER]) for sample in raw]
+            self.labels = [
+                -2 if has_none and not label else label
+                for has_none, label in zip(unparsable, self.labels, strict=True)
+            ]
         self.labels = [label if has else -1 for label, has in zip(self.labels, known, strict=True)]
         self.old: dict[int, torch.Tensor] = {}
         real, self.objective, self.token_loss = args.algo.real, None, None
@@ -177,11 +118,11 @@ class Naive:
         self.trained = [not case.skip or bool(terms) or signal for signal in self.signal]
 
     def members(self, group: int) -> range:
-        return range(group * SIZE, (group + 1) * SIZE)
+        return range(group * self.case.group, (group + 1) * self.case.group)
 
     def made_advantages(self, known: list[bool]) -> list[float]:
         found = []
-        for group in range(len(known) // SIZE):
+        for group in range(self.case.prompts):
             own = [self.rewards[p] for p in self.members(group) if known[p]]
             mean = sum(own) / max(len(own), 1)
             spread = math.sqrt(sum((r - mean) ** 2 for r in own) / (len(own) - 1)) if len(own) > 1 else 0
@@ -192,9 +133,10 @@ class Naive:
     def has_signal(self, position: int) -> bool:
         if self.objective is None:
             return self.advantages[position] != 0
-        own = [p for p in self.members(position // SIZE) if self.labels[p] != -1]
+        own = [p for p in self.members(position // self.case.group) if self.labels[p] != -1]
         seen = {self.rewards[p] if self.objective.objective.graded else self.side(p) for p in own}
-        return self.labels[position] != -1 and len(seen) > 1
+        both = len(seen) > 1 or self.objective.uniform_groups == "keep"
+        return self.labels[position] != -1 and both
 
     def side(self, position: int) -> int:
         label = self.labels[position]
@@ -202,7 +144,7 @@ class Naive:
 
     def tokens(self, position: int) -> dict[str, torch.Tensor]:
         sample, mask = self.samples[position], self.masks[position]
-        logits = self.model(sample.sequences).logits[0].double() / self.temperature
+        logits = self.model(sample.sequences).logits[0].double()
         every = logits.log_softmax(-1)[:-1]
         new = every.gather(-1, sample.sequences[0, 1:, None]).squeeze(-1)[mask]
         given = sample.action_log_probs[0][mask].double()
@@ -221,7 +163,9 @@ class Naive:
                 weights[name].copy_(value)
         every = [p for group in groups for p in self.members(group)]
         columns = {p: self.tokens(p) for p in every}
-        loss, numbers = self.of_groups(groups, columns, lots_of(1, every, [p // SIZE for p in range(every[-1] + 1)]))
+        loss, numbers = self.of_groups(
+            groups, columns, lots_of(1, every, [p // self.case.group for p in range(every[-1] + 1)])
+        )
         if self.objective is None:
             loss, numbers = self.of_tokens(columns)
         total = sum(len(one["new"]) for one in columns.values())
@@ -335,7 +279,7 @@ class Naive:
 
     def token_losses(self, position: int, one: dict, advantage: float | None = None) -> torch.Tensor:
         """(tokens,) the loss of a file in examples/objectives/, as its paper has it; 0 without a verdict."""
-        own = [self.labels[p] for p in self.members(position // SIZE) if self.labels[p] != -1]
+        own = [self.labels[p] for p in self.members(position // self.case.group) if self.labels[p] != -1]
         rate = sum(label == 1 for label in own) / max(len(own), 1)
         if advantage is None:
             advantage = self.advantages[position] if self.labels[position] != -1 else 0

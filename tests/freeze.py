@@ -12,7 +12,6 @@ verifier, so that this file also works in older checkouts. Paths, times and comm
 
 import argparse
 import contextlib
-import importlib.util
 import io
 import json
 import os
@@ -50,7 +49,8 @@ def reports(out: Path) -> None:
 
 
 def verdicts(out: Path) -> None:
-    verify = _verify()
+    from real_openrlhf.verifier.verdict import verify
+
     with (out / "verdicts.jsonl").open("w", encoding="utf-8") as file:
         for part, gold, response in _pairs():
             verdict = verify(response, gold)
@@ -58,17 +58,10 @@ def verdicts(out: Path) -> None:
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
-def _verify():
-    for name in ("real_openrlhf.verifier.verdict", "real_openrlhf.verifier.verdict"):
-        with contextlib.suppress(ModuleNotFoundError):
-            return importlib.import_module(name).verify
-    raise ModuleNotFoundError("the verifier has moved: tell this file where")
-
-
 def _pairs() -> Iterator[tuple[str, object, str]]:
     import pyarrow.parquet
 
-    pairs = TESTS / "verifier" if (TESTS / "verifier").is_dir() else TESTS / "data"
+    pairs = TESTS / "verifier"
     sys.path.insert(0, str(pairs))
     import spelled_pairs
 

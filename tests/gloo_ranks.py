@@ -14,7 +14,7 @@ from pathlib import Path
 
 REPLY_SECONDS = 240
 # What ranks of these modules import, before they are forked. The first module that is asked for decides for all.
-IMPORTS = {"zero_jobs": ["openrlhf.cli.train_ppo_ray", "hypothesis"], "toy_trainer": ["torch", "hypothesis"]}
+IMPORTS = {"zero_jobs": ["openrlhf.cli.train_ppo_ray"], "loss_jobs": ["torch"]}
 GRACE_SECONDS = 5  # for what the other ranks have to say when one has failed
 
 

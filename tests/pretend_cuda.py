@@ -1,37 +1,45 @@
 """Tensors that say they are on cuda, with values on the CPU: the lines for GPUs run, and two faults of them show.
 
 An operator that takes from both devices, and a wait of the host for the device. What an operator's own kernel does
-on a GPU does not show, nor does DeepSpeed's engine: `Engine` stands in for it.
+on a GPU does not show, nor does DeepSpeed's engine: `Engine` stands in for it. A step of a true model at its true
+width runs without values: numbers with fractions are on torch's meta device, tokens, masks and bounds are real.
 """
 
 import linecache
 import math
 import os
 import sys
+import weakref
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
 import deepspeed
-import hand_over_jobs
 import openrlhf
 import peft
 import torch
 import transformers
+import weight_jobs
 from deepspeed.accelerator import get_accelerator
+from openrlhf.models import Actor
 from openrlhf.trainer.ray.launcher import ReferenceModelActor
+from peft import LoraConfig, get_peft_model
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils import checkpoint
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map_only
+from transformers import AutoModelForCausalLM, Qwen2Config
 from varlen_on_cpu import stand_in
-from zero_jobs import WAITS, Case, fill, policy_actor
+from zero_jobs import Case, fill, policy_actor
 
 import real_openrlhf
 from real_openrlhf import real_policy_loss
+from real_openrlhf.hooks.model import flash_attention_torch
+from real_openrlhf.hooks.model.logit_free_head import attach
 
 CUDA = torch.device("cuda", 0)
 HOST, GPU, EITHER = "host", "gpu", "either"  # where a storage is; what an operator makes from nothing fits both
@@ -42,6 +50,12 @@ CODE = (
     *(checkpoint.__file__, os.path.join(ROOT, "tests", "")),
 )
 READS = (Tensor.tolist, Tensor.numpy, Tensor.cpu)
+# What needs a value, or a size that follows from values, on the host.
+WAITS = {
+    "aten::_local_scalar_dense",  # item(), float(), bool(), an index that is a tensor
+    *("aten::nonzero", "aten::masked_select", "aten::_unique2", "aten::unique_consecutive"),
+    *("aten::repeat_interleave.Tensor", "aten::equal"),
+}
 # Elsewhere a tensor without dimensions may stay on the host.
 STRICT = ("cat", "stack", "gather", "scatter", "index_select", "index_copy", "index_add", "mm", "c10d")
 
@@ -312,7 +326,7 @@ def spoil_trainer(trainer, how: str) -> None:
 
 
 def handed_over(ipc: bool, **case) -> dict:
-    """The weights' way to vLLM, as `hand_over_jobs` checks it, with the sender's on the GPU."""
+    """The weights' way to vLLM, as `weight_jobs` checks it, with the sender's on the GPU."""
     rehearsal = Rehearsal()
     with ExitStack() as stack, machine(rehearsal):
 
@@ -321,8 +335,8 @@ def handed_over(ipc: bool, **case) -> dict:
             stack.enter_context(watched(rehearsal))
             return policy
 
-        with mock.patch.object(hand_over_jobs, "policy_actor", begin), mock.patch("torch.cuda.current_stream"):
-            found = hand_over_jobs.handed_over(1 << 30, ipc, zero_stage=2, **case)
+        with mock.patch.object(weight_jobs, "policy_actor", begin), mock.patch("torch.cuda.current_stream"):
+            found = weight_jobs.handed_over(1 << 30, ipc, zero_stage=2, **case)
     return found_by(rehearsal, right=found["right"])
 
 
@@ -337,3 +351,129 @@ def loss_alone(over_ranks: bool) -> dict:
         loss.backward()
         assert new.grad.is_cuda and new.grad.device == CUDA
     return found_by(rehearsal)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# a training step of a true model at its true width, without its memory
+
+
+class Memory:
+    """Bytes of the tensors without values that are alive, as their operators make them and Python lets them go."""
+
+    def __init__(self) -> None:
+        self.live = self.peak = 0
+        self.known: set[int] = set()
+
+    def see(self, tensor: Tensor) -> None:
+        storage = tensor.untyped_storage()
+        key, size = storage._cdata, storage.nbytes()
+        if tensor.is_meta and key not in self.known:
+            self.known.add(key)
+            self.live += size
+            self.peak = max(self.peak, self.live)
+            weakref.finalize(storage, self.gone, key, size)
+
+    def gone(self, key: int, size: int) -> None:
+        self.known.discard(key)
+        self.live -= size
+
+
+class Wide(Watch):
+    """Takes what is real into an operator that has no values."""
+
+    memory: Memory
+    calls: list[tuple]  # of operators on packed sequences and of products: name, first two shapes, formats
+
+    def run(self, function, args: tuple, kwargs: dict):
+        with torch._C.DisableTorchFunction():
+            given = tensors_of((args, kwargs))
+            if any(one.is_meta for one in given):
+                args, kwargs = tree_map_only(Tensor, lambda one: one.to("meta"), (args, kwargs))
+            if "varlen_attn" in function.name() or function.name() == "aten::mm":
+                self.calls.append(
+                    (function.name(), [tuple(one.shape) for one in given[:2]], {one.dtype for one in given})
+                )
+            result = function(*args, **kwargs)
+            for one in tensors_of(result):
+                self.memory.see(one)
+        return result
+
+
+def actor_of(config: dict, checkpointing: bool, lora_rank: int) -> Actor:
+    """As OpenRLHF's constructor makes it of a folder, with the head that the recipes ask for."""
+    flash_attention_torch.register()
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(Qwen2Config(**config, dtype="bfloat16"), dtype=torch.bfloat16)
+        model.config._attn_implementation = flash_attention_torch.NAME
+        if lora_rank:
+            model.enable_input_require_grads()
+            model = get_peft_model(model, LoraConfig(r=lora_rank, target_modules="all-linear", task_type="CAUSAL_LM"))
+            for one in model.parameters():  # as DeepSpeed's engine
+                one.data = one.data.bfloat16()
+    model.config.use_cache = False
+    if checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    actor = Actor(model.train(), temperature=0.6)
+    actor.packing_samples = True
+    ds = SimpleNamespace(logit_free=True, share_prompts=False, packing_samples=True, attn_implementation="sdpa")
+    args = SimpleNamespace(ds=ds, actor=SimpleNamespace(entropy_coef=0.0))
+    attach(actor, SimpleNamespace(args=args, print=print))
+    actor.logit_free.checked = True  # it compares values
+    return actor
+
+
+def step(config: dict, tokens: int, checkpointing: bool, gradients: bool = True, lora_rank: int = 0) -> dict:
+    """A micro-batch of three rollouts there and back. Bytes: that autograd saves in the last layer, that are alive
+    after the forward, and the most that are in the forward, in the head's backward and in the last layer's."""
+    actor, rehearsal, memory, phase = (
+        actor_of(config, checkpointing, lora_rank),
+        Rehearsal(False),
+        Memory(),
+        ["forward"],
+    )
+    weights = {one.untyped_storage()._cdata for one in actor.parameters()}
+    memory.known |= weights
+    Wide.memory, Wide.calls = memory, []
+    sequences, mask = rollouts(tokens)
+    for one in (sequences, mask):
+        rehearsal.put(one, GPU)
+    peaks, saved = {}, {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        with torch._C.DisableTorchFunction():
+            storage = tensor.untyped_storage()
+            if phase[0] == "layer" and tensor.is_meta and storage._cdata not in weights:
+                saved[storage._cdata] = storage.nbytes(), tensor
+        return tensor
+
+    def enter(name: str):
+        peaks[phase[0]] = max(peaks.get(phase[0], 0), memory.peak)
+        memory.peak, phase[0] = memory.live, name
+
+    layers = actor.model.get_base_model().model.layers if lora_rank else actor.model.model.layers
+    layers[-1].register_forward_pre_hook(lambda *_: None if phase[0] == "backward" else enter("layer"))
+    layers[-1].register_forward_hook(lambda *_: None if phase[0] == "backward" else enter("forward"))
+    layers[-1].register_full_backward_pre_hook(lambda *_: enter("backward"))
+    for one in filter(lambda one: one.requires_grad, actor.parameters()):
+        one.register_post_accumulate_grad_hook(lambda one: setattr(one, "grad", None))  # DeepSpeed takes it away
+    hooks = torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
+    with watched(rehearsal, Wide), torch.set_grad_enabled(gradients), hooks:
+        log_probs, _ = actor(sequences, mask[:, 1:], attention_mask=mask, return_output=True, return_entropy=gradients)
+        enter("head")
+        kept = memory.live
+        if gradients:
+            log_probs.sum().backward()
+        enter("end")
+    found = {
+        "saved": sum(size for size, _ in saved.values()),
+        "kept": kept,
+        "forward": max(peaks["forward"], peaks["layer"]),
+    }
+    return found_by(rehearsal, **found, head=peaks["head"], backward=peaks.get("backward", 0), calls=Wide.calls)
+
+
+def rollouts(tokens: int) -> tuple[Tensor, Tensor]:
+    """A long one, a middle one and a short one, padded."""
+    lengths = torch.tensor([tokens // 2, tokens // 3, tokens - tokens // 2 - tokens // 3])
+    mask = (torch.arange(int(lengths.max())) < lengths[:, None]).long()
+    return torch.randint(3, 1000, mask.shape) * mask, mask

@@ -68,6 +68,14 @@ def make_wheel(folder: Path, name: str, version: str, files: dict[str, bytes], *
     return path
 
 
+def write_project(folder: Path, backend: str) -> None:
+    """What is built by this program."""
+    folder.mkdir(exist_ok=True)
+    build = 'requires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+    (folder / "pyproject.toml").write_text(f"[build-system]\n{build}")
+    (folder / "backend.py").write_text(backend)
+
+
 @dataclass(frozen=True)
 class World:
     repository: Path
@@ -115,18 +123,13 @@ class World:
             lines.append(f"{name.replace('_', '-')}=={version} \\\n    --hash=sha256:{digest}")
         (self.repository / "requirements/gpu.txt").write_text("\n".join(lines) + "\n")
 
-    def start(self, venv: Path, mode: str = "cpu", around: Sequence[str] = (), **variables: str) -> subprocess.Popen:
+    def environment(self, **variables: str) -> dict[str, str]:
         clean = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "REAL_", "UV_"))}
-        environment = {
-            **clean,
-            "PATH": f"{self.shims}:{clean['PATH']}",
-            "PIP_CONFIG_FILE": "/dev/null",
-            "PIP_NO_INDEX": "1",
-            "PIP_FIND_LINKS": self.wheels.as_uri(),
-            "REAL_VENV": str(venv),
-            "REAL_PYTHON": sys.executable,
-            **variables,
-        }
+        own = {"PIP_CONFIG_FILE": "/dev/null", "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": self.wheels.as_uri()}
+        return {**clean, "PATH": f"{self.shims}:{clean['PATH']}", **own, **variables}
+
+    def start(self, venv: Path, mode: str = "cpu", around: Sequence[str] = (), **variables: str) -> subprocess.Popen:
+        environment = self.environment(**{"REAL_VENV": str(venv), "REAL_PYTHON": sys.executable, **variables})
         words = [*around, "bash", str(self.repository / "examples/scripts/setup_env.sh"), *mode.split()]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         return subprocess.Popen(words, env=environment, start_new_session=True, **pipes)
@@ -170,10 +173,7 @@ def _fill(repository: Path) -> None:
     for name in ("real_openrlhf", "patches", "examples"):
         shutil.copytree(REPOSITORY / name, repository / name, ignore=shutil.ignore_patterns("__pycache__"))
     (repository / "setup.py").touch()
-    (repository / "pyproject.toml").write_text(
-        '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
-    )
-    (repository / "backend.py").write_text(f"ROOT = {str(repository)!r}\n{BACKEND}")
+    write_project(repository, f"ROOT = {str(repository)!r}\n{BACKEND}")
     for name in ("bundled_pip.py", "verify.py", "uv_settings.py"):
         shutil.copy(REPOSITORY / "requirements" / name, repository / "requirements")
     (repository / "requirements/first_import.py").write_text("import torch, vllm.part299\n")

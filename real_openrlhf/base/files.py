@@ -1,13 +1,14 @@
-"""Files that are whole or absent: written beside their place, then moved into it."""
+"""Files that are whole or absent, written beside their place and moved into it; and locks."""
 
 import errno
+import fcntl
 import hashlib
 import json
 import os
 import stat
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 # In a run's folder: the training process reached its end, whether or not anybody watched.
 FINISHED = ".finished"
@@ -69,3 +70,30 @@ def write_jsonl(path: Path, rows: Iterable[dict]) -> None:
 
 def write_json(path: Path, value: dict) -> None:
     write_text(path, [json.dumps(value, ensure_ascii=False, indent=2) + "\n"])
+
+
+# Locks between processes. The kernel frees them at any ending, also of a process that was killed
+
+
+def lock_taken(file: IO | int) -> bool:
+    """Take the lock of an open file for as long as it stays open; False if another process holds it."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def lock_held(path: Path) -> bool:
+    """Whether a process holds the lock of this file; an OSError if it cannot be opened."""
+    with open(path) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        return False
+
+
+def wait_for_lock(file: IO | int) -> None:
+    """Take the lock of an open file when its holder frees it."""
+    fcntl.flock(file, fcntl.LOCK_EX)

@@ -1,16 +1,20 @@
-"""Types and parsers that several subcommands share."""
+"""What several subcommands share: types of options, parsers, lines for a terminal of 80 columns."""
 
 import argparse
 import difflib
+import os
 import shlex
 import sys
-from collections.abc import Iterable
+import textwrap
+from collections.abc import Iterable, Iterator
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.base.lines import table
+
+WIDTH = 80
+HANGING = " " * 6  # continues a line; `rejoined` undoes it
 
 
 def whole(text: str) -> int:
@@ -68,6 +72,35 @@ def did_you_mean(word: str, names: Iterable[str]) -> str:
 def name_list(title: str, names: Iterable[tuple[str, str]]) -> list[str]:
     """Lines of a help's end: names with their descriptions."""
     return [f"{title}:", *table(names)]
+
+
+def wrapped(text: str, first: str = "") -> str:
+    """The text in lines of at most WIDTH characters. A longer word, such as a path, stays whole."""
+    lines = textwrap.wrap(
+        f"{first}{text}", WIDTH, subsequent_indent=HANGING, break_long_words=False, break_on_hyphens=False
+    )
+    return "\n".join(lines) or first
+
+
+def rejoined(text: str) -> str:
+    return text.replace(f"\n{HANGING}", " ")
+
+
+def table(rows: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Names and their descriptions in two columns; a long description goes on below itself."""
+    rows = [*rows]
+    width = max(len(name) for name, _ in rows)
+    for name, about in rows:
+        indent = " " * (width + 4)
+        yield textwrap.fill(f"  {name:{width}}  {about}", WIDTH - 1, subsequent_indent=indent, break_on_hyphens=False)
+
+
+def short_path(path: str) -> str:
+    """A path below the current folder or the home folder, in the form that a shell would take; others unchanged."""
+    for folder, sign in ((os.getcwd(), ""), (os.path.expanduser("~"), "~/")):
+        if path.startswith("/") and Path(path).is_relative_to(folder) and path != folder:
+            return sign + str(Path(path).relative_to(folder))
+    return path
 
 
 class Parser(argparse.ArgumentParser):

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from real_openrlhf.base import locks, ownership
+from real_openrlhf.base import files, ownership
 from real_openrlhf.base.errors import UserError, on_one_line
 from real_openrlhf.base.parsing import (
     PassThrough,
@@ -382,7 +382,7 @@ def _report(runs: RunList, args: argparse.Namespace, across: Sequence[str]) -> N
     from real_openrlhf.report.read_runs import read_runs
 
     with open(runs.out / ".report.lock", "a") as lock:
-        locks.wait_for(lock)
+        files.wait_for_lock(lock)
         found, skipped = read_runs(sorted(runs.folder.glob("*")))  # also runs of earlier comparisons in this folder
         if not found:
             return

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.base.lines import short_path, wrapped
+from real_openrlhf.base.parsing import short_path, wrapped
 from real_openrlhf.base.secrets import hide
 from real_openrlhf.comparison.run_list import FINISHED, Entry, RunList, state
 from real_openrlhf.comparison.trainer import eval_args

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from real_openrlhf.base import locks
+from real_openrlhf.base import files
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import parsed, write_json
 from real_openrlhf.base.parsing import did_you_mean, flag_name, words_of
@@ -127,7 +127,7 @@ class Attempt:
     def is_held(self) -> bool:
         if self.ended is not None:
             return False
-        if locks.is_held(self.path):
+        if files.lock_held(self.path):
             return True
         if self.record.get("host") == platform.node() or (job := _job()) and self.record.get("job") == job:
             return False  # the process died here, or SLURM requeued its task, which is this task
@@ -173,7 +173,7 @@ def taken(folder: Path, name: str, number: int) -> Iterator[Callable[[int, str |
                 os.kill(os.getpid(), signal.SIGTERM)
 
     with file:
-        locks.wait_for(file)
+        files.wait_for_lock(file)
         file.write(json.dumps(record))
         file.flush()
         beats = threading.Thread(target=beat, daemon=True)

@@ -93,8 +93,10 @@ def make_benchmarks(words: Sequence[str]) -> None:
     from real_openrlhf.data.command import prepare_benchmark
 
     args = eval_args(words)
+    if args.data_dir is None:
+        return
     with run_inputs.made_once():
-        for name in {*args.benchmarks.split(",")} & {*BENCHMARKS} if args.data_dir else ():
+        for name in filter(BENCHMARKS.get, args.benchmarks.split(",")):
             file = args.data_dir / f"{name}.jsonl"
             # the folder of the paper's baselines has other names for the files
             if not (file.exists() or any(args.data_dir.glob(f"{BENCHMARKS[name].stem}.*"))):

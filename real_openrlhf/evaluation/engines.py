@@ -199,7 +199,7 @@ def engine_arguments(settings: EngineSettings, on_cpu: bool) -> dict[str, Any]:
         "seed": 0,
         "use_tqdm_on_load": False,
         **({"gpu_memory_utilization": share} if share else {}),
-        **nvidia.attention_without_nvcc(),
+        **nvidia.engine_arguments(),
     }
 
 

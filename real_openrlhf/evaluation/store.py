@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from real_openrlhf.base import locks, ownership
+from real_openrlhf.base import files, ownership
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import write_json
 
@@ -63,7 +63,7 @@ class SampleStore:
                 f"cannot write to {self._samples.parent} ({error.strerror}). Choose another --out"
             ) from error
         with file:
-            if not locks.taken(file):
+            if not files.lock_taken(file):
                 raise UserError(f"another evaluation is writing to {self._samples.parent}: give another --out")
             file.seek(0)  # a kill in the middle of a write leaves a last line without line end: remove it
             file.truncate(sum(len(line) for line in file if line.endswith(b"\n")))

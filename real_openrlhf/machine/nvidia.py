@@ -46,10 +46,6 @@ def driver_version() -> str:
     return _answer("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader").partition("\n")[0].strip()
 
 
-def _major(version: str) -> int:
-    return int(version.partition(".")[0] or 0)
-
-
 @cache
 def memory_sizes() -> tuple[int, ...]:
     """Bytes of each GPU that PyTorch may use. Asking makes a CUDA context, which must not stay in a launcher."""
@@ -77,34 +73,26 @@ def expandable_segments(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def attention_without_nvcc() -> dict[str, str]:
-    """The argument of a vLLM engine for this process's GPU, if its first choice of attention needs a compiler.
+def engine_arguments(trains: bool = False) -> dict[str, str]:
+    """Arguments of a vLLM engine for this process's GPU (B200, B300) whose first choices do not work here.
 
-    At compute capability 10.x (B200, B300) vLLM prefers FlashInfer's kernels, which nvcc compiles at the first start.
+    At compute capability 10.x vLLM prefers FlashInfer's attention, which nvcc compiles at the first start. From 10.0
+    on it prefers FlashInfer's kernels for experts, which hold weights in an order of their own, and a run that
+    `trains` writes over those of its engine. Models without experts do not read that argument.
     """
     from vllm.platforms import current_platform
 
     capability = current_platform.get_device_capability() if current_platform.is_cuda() else None
-    return {"attention_backend": "FLASH_ATTN"} if capability and capability.major == 10 else {}
-
-
-def experts_in_place() -> dict[str, str]:
-    """The argument of a training run's vLLM engine for this process's GPU, if its first choice reorders experts.
-
-    A run writes weights over those of its engine. From compute capability 10.0 vLLM prefers FlashInfer's kernels for
-    experts, which hold them in an order of their own. Models without experts do not read this argument.
-    """
-    from vllm.platforms import current_platform
-
-    capability = current_platform.get_device_capability() if current_platform.is_cuda() else None
-    return {"moe_backend": "triton"} if capability and capability.major >= 10 else {}
+    major = capability.major if capability else 0
+    attention = {"attention_backend": "FLASH_ATTN"} if major == 10 else {}
+    return attention | ({"moe_backend": "triton"} if trains and major >= 10 else {})
 
 
 def why_torch_sees_none(torch_cuda: str) -> str:
     """The reason and the remedy, where PyTorch, built for this CUDA, sees none of the GPUs that are there."""
-    driver, least = driver_version(), LEAST_DRIVER.get(_major(torch_cuda), 0)
+    driver, least = driver_version(), LEAST_DRIVER.get(int(torch_cuda.partition(".")[0] or 0), 0)
     found = f"torch sees no GPU, nvidia-smi sees {gpu_count()}: driver {driver}, torch built for CUDA {torch_cuda}"
-    if _major(driver) < least:
+    if int(driver.partition(".")[0] or 0) < least:
         return f"{found} needs driver {least} or later. Update the driver, or use a machine or image that has it."
     return (
         f"{found}, which go together. Look at CUDA_VISIBLE_DEVICES, and in a container at "

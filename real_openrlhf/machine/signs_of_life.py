@@ -13,7 +13,6 @@ import socket
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 PHASE = ".phase"
 ASK = signal.SIGUSR1
@@ -49,7 +48,12 @@ def collect_stacks(above: int, folder: Path, seconds: float = 2.0) -> int:
     """Ask all descendants of process `above` for stacks; write all answers and a list. Returns their number."""
     import psutil
 
-    processes = {process.pid: _about(process) for process in psutil.Process(above).children(recursive=True)}
+    processes = {}  # state (running, sleeping, disk-sleep, stopped, zombie) and command
+    for process in psutil.Process(above).children(recursive=True):
+        processes[process.pid] = "gone"
+        with contextlib.suppress(psutil.Error):
+            found = process.as_dict(["status", "cmdline"])
+            processes[process.pid] = f"{found['status']}  {' '.join(found['cmdline'] or ())[:200]}"
     folder.mkdir(parents=True, exist_ok=True)
     asked = {}
     for pid in processes:
@@ -72,16 +76,6 @@ def collect_stacks(above: int, folder: Path, seconds: float = 2.0) -> int:
         "".join(f"{pid}  {about}\n" for pid, about in processes.items()), errors="backslashreplace"
     )
     return answered
-
-
-def _about(process: Any) -> str:
-    """A process's state (running, sleeping, disk-sleep, stopped, zombie) and its command."""
-    import psutil
-
-    with contextlib.suppress(psutil.Error):
-        found = process.as_dict(["status", "cmdline"])
-        return f"{found['status']}  {' '.join(found['cmdline'] or ())[:200]}"
-    return "gone"
 
 
 def _size(path: Path) -> int:

@@ -164,13 +164,17 @@ def compose(
     rows: int | None = None,
 ) -> Plan:
     """The run's flags; `launcher` has the flags of run folder and data, `rows` is the size of the training set."""
+    method = dict(algorithm.settings)
+    if OBJECTIVE in user and OBJECTIVE in method and user[OBJECTIVE] != method[OBJECTIVE].words:
+        for flag in (SET, *(f"--algo.real.{name}" for name in FLAGGED)):
+            method.pop(flag, None)  # the constants of another objective
     flags = {
         "--actor.model_name_or_path": own(recipe.model),
         "--actor.num_nodes": own("1"),
         "--actor.num_gpus_per_node": own(str(recipe.gpus)),
         **(launcher or {}),
         **recipe.settings,
-        **_method(algorithm, user),
+        **method,
     }
     changes: list[Change] = []
     for flag, words in user.items():
@@ -189,15 +193,6 @@ def compose(
         if flag not in removed and (flag == SET or flag not in flags):
             flags[flag] = setting
     return plan
-
-
-def _method(algorithm: Algorithm, user: Mapping[str, tuple[str, ...]]) -> dict[str, Setting]:
-    """The algorithm's flags, without the constants of its objective if the user names another objective."""
-    method = dict(algorithm.settings)
-    if OBJECTIVE in user and OBJECTIVE in method and user[OBJECTIVE] != method[OBJECTIVE].words:
-        for flag in (SET, *(f"--algo.real.{name}" for name in FLAGGED)):
-            method.pop(flag, None)
-    return method
 
 
 def _own_settings(plan: Plan) -> dict[str, Setting]:

@@ -208,28 +208,25 @@ BOUND = Look(INK, ":", "")
 
 def _draw_scores(axes: Axes, means: dict[str, pd.Series], look: Look) -> None:
     for side, style in (("pos", look), ("neg", NEGATIVES)):
-        if (middle := means.get(f"score_{side}")) is None:
-            continue
-        drawing.line(axes, middle, style)
-        spread = means.get(f"score_{side}_std")
-        if spread is not None and spread.index.equals(middle.index):
-            drawing.fill(axes, middle, spread, style.colour)
-        for extreme in ("min", "max"):
-            if (edge := means.get(f"score_{side}_{extreme}")) is not None:
-                drawing.thin_line(axes, edge, style)
+        if (middle := means.get(f"score_{side}")) is not None:
+            drawing.line(axes, middle, style)
+            spread = means.get(f"score_{side}_std")
+            if spread is not None and spread.index.equals(middle.index):
+                drawing.fill(axes, middle, spread, style.colour)
+            for edge in {f"score_{side}_min", f"score_{side}_max"} & means.keys():
+                drawing.thin_line(axes, means[edge], style)
     axes.axhline(0, color=INK, linewidth=0.6)
     drawing.over_steps(axes)
 
 
 def _draw_weights(axes: Axes, means: dict[str, pd.Series], look: Look) -> None:
-    for side, style in (("pos", look), ("neg", NEGATIVES)):
-        if (middle := means.get(f"weight_{side}")) is not None:
-            drawing.line(axes, middle, style)
-    largest, share = means.get("weight_abs_max"), means.get("weight_bound")
-    if largest is not None:
-        drawing.thin_line(axes, largest, LARGEST)
-        if share is not None and share.iloc[-1] > 0:  # weight_bound is tau times the largest weight
-            top = largest.iloc[-1] / share.iloc[-1]
+    for key, style in (("weight_pos", look), ("weight_neg", NEGATIVES)):
+        if key in means:
+            drawing.line(axes, means[key], style)
+    if "weight_abs_max" in means:
+        drawing.thin_line(axes, means["weight_abs_max"], LARGEST)
+        if "weight_bound" in means and (share := means["weight_bound"].iloc[-1]) > 0:  # tau times the largest weight
+            top = means["weight_abs_max"].iloc[-1] / share
             axes.axhline(top, color=BOUND.colour, linestyle=BOUND.line, linewidth=1)
     axes.set_ylim(bottom=0)
     drawing.over_steps(axes)

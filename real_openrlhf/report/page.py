@@ -23,10 +23,9 @@ from real_openrlhf.report.differences import differences, sentence
 from real_openrlhf.report.drawing import Picture
 from real_openrlhf.report.read_runs import Run, word
 from real_openrlhf.report.settings import Comparison, compare
-from real_openrlhf.report.table_forms import Row, Table, is_bold, shown, to_csv, to_markdown
+from real_openrlhf.report.table_forms import Table, is_bold, shown, to_csv, to_markdown
 
 PAGE, TITLE, HEAD = "index.html", "<title>REAL report", 2000  # a page of ours has the title in its first characters
-MOST_NAMED = 4  # settings in the heading
 OF_A_MAP = (
     "Each cell is a setting of its own. Cells with three runs a method are compared in the table of differences."
 )
@@ -112,43 +111,11 @@ def render(
     for form in (shown, is_bold, answers.short, answers.moments, answers.held_out, answers.first_and_last_mixed):
         pages.filters[form.__name__] = form
     text = pages.get_template("page.html.j2").render(
-        heading=heading(comparisons),
+        comparisons=comparisons,
         version=__version__,
-        count=sum(len(comparison.runs) for comparison in comparisons),
         skipped=[(word(str(path)), word(reason, 400)) for path, reason in skipped],
         sections=sections,
         about_answers=answers.ABOUT,
         benchmarks=scores,
-        runs=_runs(comparisons),
     )
     return plain(text.lstrip())
-
-
-def heading(comparisons: Sequence[Comparison]) -> str:
-    """What the page shows: one run by its name, several by their methods."""
-    runs = [run for comparison in comparisons for run in comparison.runs]
-    if len(runs) == 1:
-        return f"Run {runs[0].name}"
-    labels = list(dict.fromkeys(setting.label for comparison in comparisons for setting in comparison.settings))
-    if len(labels) > MOST_NAMED:
-        return f"{len(labels)} settings compared"
-    return " and ".join(filter(None, (", ".join(labels[:-1]), *labels[-1:])))
-
-
-def _runs(comparisons: Sequence[Comparison]) -> Table:
-    rows: list[Row] = [
-        {
-            "Run": run.name,
-            "Setting": setting.label,
-            "Seed": "" if run.seed is None else str(run.seed),
-            "Status": run.status,
-            "Last step": str(run.last_step),
-            "Code version": str(run.meta.get("code_version", "")),
-            "Command": " ".join(map(str, words)) if isinstance(words, list) else "plain log",
-        }
-        for comparison in comparisons
-        for setting in comparison.settings
-        for run in setting.runs
-        for words in [run.meta.get("command")]
-    ]
-    return Table("runs", "Runs", rows)

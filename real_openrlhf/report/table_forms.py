@@ -49,7 +49,7 @@ def is_bold(cell: Cell) -> bool:
 
 def shown(cell: Cell) -> str:
     """On one line and without control characters: names of runs may have any."""
-    return plain(" ".join(str(cell or "").split())) or NONE
+    return plain(" ".join(("" if cell is None else str(cell)).split())) or NONE
 
 
 def to_markdown(table: Table) -> str:

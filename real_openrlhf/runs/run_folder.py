@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
-from real_openrlhf.base import locks
+from real_openrlhf.base import files
 from real_openrlhf.base.errors import UserError, last_line
 from real_openrlhf.base.files import ENDED, FINISHED, parsed, write_json
 
@@ -165,7 +165,7 @@ def early_end(path: Path, steps: int) -> str | None:
 def is_trained(path: Path) -> bool:
     """Whether a process of the run lives, or the command that watches it."""
     with contextlib.suppress(OSError):
-        return locks.is_held(path / LOCK)
+        return files.lock_held(path / LOCK)
     return False
 
 
@@ -174,7 +174,7 @@ def only_one(path: Path) -> Iterator[int]:
     """Lock the folder against a second training; yields the descriptor. The kernel frees the lock at any ending."""
     with open(path / LOCK, "a+") as lock:
         for _ in range(10):  # half a second: who only asks for the state holds the lock for a moment
-            if locks.taken(lock):
+            if files.lock_taken(lock):
                 break
             time.sleep(0.05)
         else:

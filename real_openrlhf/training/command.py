@@ -16,8 +16,7 @@ from real_openrlhf import __version__
 from real_openrlhf.base import ownership, signals
 from real_openrlhf.base.errors import on_one_line
 from real_openrlhf.base.files import FINISHED, write_text
-from real_openrlhf.base.lines import short_path, wrapped
-from real_openrlhf.base.parsing import name_list, path_of, share, whole
+from real_openrlhf.base.parsing import name_list, path_of, share, short_path, whole, wrapped
 from real_openrlhf.recipes import openrlhf_parser
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.plan import (
@@ -38,8 +37,8 @@ from real_openrlhf.training import config_file, run_inputs
 from real_openrlhf.training.checks import memory_estimate, run_checks
 from real_openrlhf.training.checks.findings import Findings
 from real_openrlhf.training.launch import forked_workers, shared_ray
-from real_openrlhf.training.launch.place import TRAINER, Place, variable_table
-from real_openrlhf.training.launch.process import LIMIT, Watch, drop_stale_locks, scratch, supervise
+from real_openrlhf.training.launch.place import TRAINER, Place
+from real_openrlhf.training.launch.process import Watch, drop_stale_locks, scratch, supervise
 from real_openrlhf.training.launch.progress import Progress, end_unwatched, final_summary
 from real_openrlhf.training.run_inputs import Request
 
@@ -138,6 +137,10 @@ def run(args: argparse.Namespace, session: Path | None = None) -> int:
     findings = run_checks.found(request, place)
     if args.dry_run:
         print("\n".join(page(findings, args.all)))
+    if args.all and not findings.problems:
+        print("variables that are set for its processes:")
+        for name, value in place.variables(request.plan()).items():
+            print(f"  {name}={value if len(value) < 60 else f'{value[:50]}...'}")
     if not findings.problems and not args.dry_run and request.missing():
         request.make_missing()
         findings.add(run_checks.data(request))
@@ -193,7 +196,7 @@ def _train(request: Request, place: Place, session: Path | None = None) -> int:
                 if reason and shutil.disk_usage(path).free < FULL_BYTES:
                     reason = f"the disk of {path} is full: free some space, or move the run to another --runs-dir"
                 status = "failed" if reason else "finished"
-                reason = reason or run_folder.early_end(path, plan.number("--train.max_steps"))
+                reason = reason or run_folder.early_end(path, plan.args.train.max_steps)
                 run_folder.write(path, record | {"status": status, "reason": reason, "finished": run_folder.now()})
     print(f"\n{status}{f' ({reason})' if reason else ''}: {path}")
     if status == "finished":
@@ -209,7 +212,7 @@ def _record(request: Request, plan: Plan, path: Path, job: str | None) -> dict:
         "name": path.name,
         "algo": request.args.algo,
         "recipe": request.recipe.name,
-        "seed": plan.number("--train.seed"),
+        "seed": plan.args.train.seed,
         "status": "running",
         "reason": None,
         "started": run_folder.now(),
@@ -225,8 +228,8 @@ def _supervised(
     path: Path, plan: Plan, place: Place, environment: dict, job: str, lock: int, session: Path | None
 ) -> tuple[int, str | None]:
     """Run the training to its end: (exit code, why it failed)."""
-    progress = Progress(path, plan.number("--train.max_steps") or None, path / "train.log")
-    watch = Watch(path, float(plan.text(LIMIT)))
+    progress = Progress(path, plan.args.train.max_steps or None, path / "train.log")
+    watch = Watch(path, plan.args.train.hung_minutes)
     if place.address is None and "TORCH_EXTENSIONS_DIR" in environment:
         drop_stale_locks(Path(environment["TORCH_EXTENSIONS_DIR"]).resolve())
     if session:
@@ -280,21 +283,14 @@ def _all_of(plan: Plan, place: Place) -> Iterator[str]:
     middle = max(len(setting.origin) for setting in plan.flags.values())
     for flag, setting in plan.flags.items():
         yield wrapped(setting.note, f"  {words[flag]:{left}}  {setting.origin:{middle}}  ").rstrip()
-    yield ""
-    yield from (wrapped(line.strip(), "  " if line.startswith(" ") else "") for line in variable_table(plan, place))
 
 
 def _in_words(flag: str, setting: Setting | None) -> str:
-    if setting is None:
-        return _default_of(flag)
+    if setting is None:  # a switch is off, a value is that of OpenRLHF's parser
+        default = openrlhf_parser.defaults().get(flag)
+        return "not given" if default is None else f"{default} (OpenRLHF's default)" if default else "off"
     value = setting.text or "on"
     return value if setting.origin == USER else f"{value} ({setting.origin})"
-
-
-def _default_of(flag: str) -> str:
-    """A flag that is not given: a switch is off, a value is that of OpenRLHF's parser."""
-    default = openrlhf_parser.defaults().get(flag)
-    return "not given" if default is None else f"{default} (OpenRLHF's default)" if default else "off"
 
 
 def page(findings: Findings, everything: bool) -> Iterator[str]:

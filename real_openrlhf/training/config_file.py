@@ -15,11 +15,10 @@ from real_openrlhf.training.run_inputs import SHORTHANDS
 NAME = "config.toml"  # in a run folder
 # Keys at the top of a file; all flags of OpenRLHF are in its table [flags].
 OPTIONS = ("recipe", "algo", "model", "data", "data-dir", "seed", "max-steps", "gpus", "nodes", "runs-dir", "run-name")
-SAME = {name: flag.removeprefix("--") for name, flag in SHORTHANDS.items()}
 
 
 class WithConfig(PassThrough):
-    """Puts the words of --config before the typed words, without those that are typed too."""
+    """Puts the words of --config before the typed words, which win; a shorthand becomes OpenRLHF's flag."""
 
     def parse_known_args(self, args: Iterable[str] | None = None, namespace: Any = None) -> tuple[Any, list[str]]:
         typed = [*(args or ())]
@@ -27,10 +26,12 @@ class WithConfig(PassThrough):
         only.add_argument("--config", type=path_of)
         path = only.parse_known_args(typed)[0].config
         try:
-            written = without_typed(read(path), typed) if path else []
+            written = [word for words in read(path).values() for word in words] if path else []
         except UserError as error:
             self.error(str(error))
-        return super().parse_known_args([*written, *typed], namespace)
+        pairs = (word.partition("=") for word in (*written, *typed))
+        words = [SHORTHANDS.get(name, name) + equals + value for name, equals, value in pairs]
+        return super().parse_known_args(words, namespace)
 
 
 def read(path: Path) -> dict[str, list[str]]:
@@ -71,13 +72,6 @@ def _words(path: Path, name: str, value: Any) -> list[str]:
     raise UserError(
         f"--config {path}: {name or 'flags'} = {value!r} has the wrong type. docs/use/recipes.md shows a file"
     )
-
-
-def without_typed(found: Mapping[str, list[str]], typed: Iterable[str]) -> list[str]:
-    names = {word.partition("=")[0].removeprefix("--no-").removeprefix("--") for word in typed if word[:2] == "--"}
-    names |= {long for short, long in SAME.items() if short in names}
-    names |= {short for short, long in SAME.items() if long in names}
-    return [word for name, words in found.items() if name not in names for word in words]
 
 
 def text(recipe: str, algo: str, user: Mapping[str, tuple[str, ...]], removed: Iterable[str]) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from real_openrlhf.base import locks, secrets
+from real_openrlhf.base import files, secrets
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import parsed, sha256
 from real_openrlhf.base.secrets import REWARD
@@ -30,17 +30,18 @@ from real_openrlhf.training.tasks.tiny_model import cache_folder
 
 MODEL, TRAINING, VALIDATION = "--actor.model_name_or_path", "--data.prompt_dataset", "--eval.dataset"
 RUN_DIR = "--train.run_dir"
+# Options that are a short name of OpenRLHF's flag; of several the last one counts.
 SHORTHANDS = {
-    "model": MODEL,
-    "data": TRAINING,
-    "seed": "--train.seed",
-    "max-steps": "--train.max_steps",
-    "gpus": "--actor.num_gpus_per_node",
-    "nodes": "--actor.num_nodes",
+    "--model": MODEL,
+    "--data": TRAINING,
+    "--seed": "--train.seed",
+    "--max-steps": "--train.max_steps",
+    "--gpus": "--actor.num_gpus_per_node",
+    "--nodes": "--actor.num_nodes",
 }
 Maker = Callable[[], object]
 TRAINS_OWN = "recipe algo dry-run resume run-name runs-dir fill data-dir working-dir config".split()
-OPTIONS = [f"--{name}" for name in (*SHORTHANDS, *TRAINS_OWN)]
+OPTIONS = [*SHORTHANDS, *(f"--{name}" for name in TRAINS_OWN)]
 
 
 @dataclass(frozen=True)
@@ -58,22 +59,12 @@ class Request:
         if args.all and not args.dry_run:
             raise UserError("--all goes with --dry-run. Add it, or leave --all out.")
         recipe = RECIPES[args.recipe]
-        paths: dict[str, Callable[[str], object]] = {
-            "model": model_path,
-            "data": lambda names: ",".join(str(training_set(one.strip(), args.data_dir)) for one in names.split(",")),
-        }
         given, removed = flag_checks.split_flags(args.openrlhf)
         if RUN_DIR in given or RUN_DIR in removed:
             raise UserError(f"{RUN_DIR} is the run's folder, which --runs-dir and --run-name name. Leave it out.")
         flags, hidden = secrets.taken_out(given)
-        user: dict[str, tuple[str, ...]] = {}
-        for name, flag in SHORTHANDS.items():
-            value = getattr(args, name.replace("-", "_"))
-            if value is not None and flag in flags:
-                raise UserError(f"--{name} and {flag} say the same thing. Give one of them.")
-            if value is not None:
-                user[flag] = (str(paths.get(name, str)(value)),)
-        user |= found_anywhere(flags)
+        args.model, args.data = (" ".join(flags[flag]) if flag in flags else None for flag in (MODEL, TRAINING))
+        user = found_anywhere(flags, args.data_dir)
         seed = user.get("--train.seed") or recipe.settings["--train.seed"].words
         stem = run_folder.run_stem(recipe.name, args.algo, seed[0])
         resumed = run_folder.to_resume(args.runs_dir, stem, args.run_name) if args.resume else None
@@ -145,13 +136,6 @@ class Request:
 # Files
 
 
-def model_path(name: str) -> str | Path:
-    """The folder of a model that --model gives by name or as a GGUF file; any other model unchanged."""
-    if gguf_model.is_one(name):
-        return gguf_model.folder(Path(name).expanduser())
-    return smollm2.folder() if name == smollm2.NAME else name
-
-
 def training_set(name: str, data_dir: Path) -> Path:
     """The file of a set that has this name; a data set of the hub as it is; any other name is a path."""
     if name in TASKS:
@@ -212,7 +196,7 @@ def made_once() -> Iterator[None]:
     except OSError as error:
         raise UserError(unwritten_cache(error.strerror)) from error
     with lock:
-        locks.wait_for(lock)
+        files.wait_for_lock(lock)
         yield
 
 
@@ -228,43 +212,26 @@ def config_of(model: Path) -> dict:
 
 
 def training_rows(names: str) -> int | None:
-    """Rows of one training set or of several, with commas between them."""
-    counts = [rows(Path(name)) for name in names.split(",")]
-    known = [count for count in counts if count is not None]
-    return sum(known) if len(known) == len(counts) else None
+    """Rows of training sets with commas between them, of files counted, else as published; None if unknown."""
+    published = {training_set(name, Path()): default(name).train_prompts for name in TASKS}
+    total = 0
+    for path in map(Path, names.split(",")):
+        count = published.get(path) or (TRAINING_ROWS.get(path.stem) if path.suffix == ".jsonl" else None)
+        if os.path.isfile(path):
+            count = None
+            with contextlib.suppress(OSError, ValueError, TypeError):  # a broken file, which its own check reports
+                if path.suffix == ".parquet":
+                    import pyarrow.parquet
 
-
-def rows(path: Path) -> int | None:
-    """Rows of a training set: counted where the file is there, else as published."""
-    if os.path.isfile(path):
-        return _counted(path)
-    prompts = {training_set(name, Path()): default(name).train_prompts for name in TASKS}
-    return prompts.get(path) or (TRAINING_ROWS.get(path.stem) if path.suffix == ".jsonl" else None)
-
-
-def _counted(path: Path) -> int | None:
-    """Rows of a file; None where its format is not read here, or it is broken, which its own check reports."""
-    with contextlib.suppress(OSError, ValueError, TypeError):  # pyarrow's errors are ValueErrors
-        if path.suffix == ".parquet":
-            import pyarrow.parquet
-
-            return int(pyarrow.parquet.ParquetFile(path).metadata.num_rows)
-        if path.suffix not in (".jsonl", ".json"):
+                    count = int(pyarrow.parquet.ParquetFile(path).metadata.num_rows)
+                elif path.suffix in (".jsonl", ".json"):
+                    content = path.read_bytes()
+                    listed = path.suffix == ".json" and content[:1] == b"["
+                    count = len(parsed(content) if listed else content.splitlines())
+        if count is None:
             return None
-        with open(path, "rb") as lines:
-            if path.suffix == ".json" and lines.read(1) == b"[":
-                lines.seek(0)
-                return len(parsed(lines.read()))
-            lines.seek(0)
-            return sum(1 for _ in lines)
-    return None
-
-
-def local_files(flags: Mapping[str, Setting]) -> Iterable[Path]:
-    """The data files whose hashes a run keeps."""
-    for flag in (TRAINING, VALIDATION):
-        if flag in flags:
-            yield from (Path(name) for name in flags[flag].text.split(",") if Path(name).is_file())
+        total += count
+    return total
 
 
 def starting_weights(model: str) -> str | None:
@@ -283,23 +250,31 @@ def starting_weights(model: str) -> str | None:
 
 
 def provenance_of(plan: Plan, environment: Mapping[str, str]) -> dict:
-    files = local_files(plan.flags), objective_files(plan.flags)
+    names = [name for flag in (TRAINING, VALIDATION) if flag in plan.flags for name in plan.text(flag).split(",")]
+    files = [Path(name) for name in names if Path(name).is_file()], objective_files(plan.flags)
     return provenance.provenance(*files, starting_weights(plan.text(MODEL)), nvidia.gpu_names(), environment)
 
 
-def found_anywhere(flags: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-    """The user's own files by absolute path: Ray's actors run in other directories."""
-    found = dict(flags)
-    for flag in {OBJECTIVE, LABELS} & found.keys():
-        found[flag] = tuple(map(absolute, found[flag]))
-    for flag in {AGENT, LOGGER} & found.keys():
-        found[flag] = tuple(str(Path(path).expanduser().resolve()) for path in found[flag])
-    if REWARD in found:  # files or URLs, with commas between them
-        each = ",".join(found[REWARD]).split(",")
-        found[REWARD] = (
-            ",".join(str(Path(one).expanduser().resolve()) if one.endswith(".py") else one for one in each),
-        )
-    return found
+def found_anywhere(flags: Mapping[str, tuple[str, ...]], data_dir: Path) -> dict[str, tuple[str, ...]]:
+    """The user's models, sets and files by absolute path: Ray's actors run in other directories."""
+
+    def model(name: str) -> str:
+        if gguf_model.is_one(name):
+            return str(gguf_model.folder(Path(name).expanduser()))
+        return str(smollm2.folder()) if name == smollm2.NAME else name
+
+    def file(name: str) -> str:
+        return str(Path(name).expanduser().resolve())
+
+    def sets(names: str) -> str:
+        return ",".join(str(training_set(name.strip(), data_dir)) for name in names.split(","))
+
+    def rewards(names: str) -> str:  # files or URLs
+        return ",".join(file(name) if name.endswith(".py") else name for name in names.split(","))
+
+    found = {MODEL: model, TRAINING: sets, REWARD: rewards, AGENT: file, LOGGER: file}
+    found |= {OBJECTIVE: absolute, LABELS: absolute}
+    return {flag: tuple(map(found.get(flag, str), words)) for flag, words in flags.items()}
 
 
 def objective_files(flags: Mapping[str, Setting]) -> Iterable[Path]:

@@ -1,4 +1,7 @@
-"""Models of other architectures end to end: random ones, with vLLM's own classes of Qwen3, Gemma 3 and Qwen3-MoE."""
+"""Models of other architectures end to end: random ones, with vLLM's own classes of Qwen3, Gemma 3 and Qwen3-MoE.
+
+And the README's first command with another Python.
+"""
 
 import json
 import os
@@ -77,3 +80,21 @@ def test_a_tied_head_and_experts_reach_an_engine_that_reloads_on_cpu(tmp_path):
     found = json.loads(done.stdout.splitlines()[-1])
     assert float(found["started"]) < PAGE_NAMES["GAP"]  # before any hand-over
     assert (found["hand-over"], found["LoRA"]) == ("exact", "exact"), found
+
+
+PYTHON = os.environ.get("REAL_TEST_PYTHON")
+
+
+@pytest.mark.skipif(not PYTHON, reason="set REAL_TEST_PYTHON to the Python that is to be tried")
+def test_three_steps_with_another_python(tmp_path):
+    """From the real index: REAL_TEST_PYTHON=/path/to/python3.12. It downloads gigabytes and takes minutes."""
+    venv, runs = tmp_path / "venv", tmp_path / "runs"
+    words = ["bash", PAGE.parents[1] / "examples/scripts/train_real_cpu.sh", "--max-steps", "3"]
+    variables = {**os.environ, "REAL_PYTHON": PYTHON, "REAL_VENV": str(venv), "REAL_CACHE": str(tmp_path / "cache")}
+    del variables["TORCH_EXTENSIONS_DIR"]
+    result = subprocess.run([*words, "--runs-dir", runs, "--run-name", "three"], env=variables, text=True)
+    assert result.returncode == 0
+    lines = [json.loads(line) for line in (runs / "three/metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines if line["phase"] == "train"] == [1, 2, 3]
+    examined = subprocess.run([venv / "bin/real-openrlhf", "doctor"], env=variables, text=True)
+    assert examined.returncode == 0

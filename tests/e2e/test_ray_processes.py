@@ -1,17 +1,35 @@
 """What Ray's processes of a run have: the run's own Ray for an engine on several GPUs, the reward function's variables
-on a cluster that others started, and no GPU where none was asked for."""
+on a cluster that others started, and no GPU where none was asked for. And what a cluster is asked before training."""
 
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
+from every import every
 from small_runs import plan
 
+from real_openrlhf import patching
 from real_openrlhf.base.reward_variables import JOB, NAMES
+from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.training.launch.forked_workers import HOOK
 from real_openrlhf.training.launch.place import ON_GPUS, Place
+
+
+@contextmanager
+def started(monkeypatch, cpus: int) -> Iterator:
+    """The first node of a cluster, with a GPU."""
+    cluster_utils = pytest.importorskip("ray.cluster_utils")
+    for name in ("RAY_ADDRESS", *NAMES):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    made = cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": cpus, "num_gpus": 1})
+    yield made
+    made.shutdown()
 
 
 def run(program: str, folder, *words: str, **environment: str) -> list:
@@ -125,18 +143,13 @@ print(json.dumps([*found, [sees("1"), sees("0")]]))
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
     """What actors and tasks see on a cluster that others started, by the driver of a run that joins it."""
-    cluster_utils = pytest.importorskip("ray.cluster_utils")
     with pytest.MonkeyPatch.context() as monkeypatch:
-        for name in ("RAY_ADDRESS", *NAMES):
-            monkeypatch.delenv(name, raising=False)
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
-        made = cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "num_gpus": 1})
-        mine = {"REAL_GRADER": "disco", "OTHER": "stays here", "RAY_ADDRESS": made.address, **HOOK}
-        job = {"runtime_env": {"env_vars": {"REAL_GRADER": "disco"}}, "metadata": {}}
-        (accelerators,) = ON_GPUS
-        folder = tmp_path_factory.mktemp("driver")
-        yield run(DRIVER, folder, JOB, accelerators, **mine, JOB=json.dumps(job))
-        made.shutdown()
+        with started(monkeypatch, 1) as made:
+            mine = {"REAL_GRADER": "disco", "OTHER": "stays here", "RAY_ADDRESS": made.address, **HOOK}
+            job = {"runtime_env": {"env_vars": {"REAL_GRADER": "disco"}}, "metadata": {}}
+            folder = tmp_path_factory.mktemp("driver")
+            return run(DRIVER, folder, JOB, *ON_GPUS, **mine, JOB=json.dumps(job))
 
 
 def test_the_reward_functions_variables_reach_a_cluster_that_others_started(found):
@@ -152,3 +165,48 @@ def test_a_process_that_asked_for_no_gpu_sees_none(found):
     """Also with Ray's newer default, which shows it all of them: the run sets the variable to 1."""
     assert found[2] == ["", "7"]
     assert Place(None, None, 1, 80.0, on_cpu=False).environment(plan()).items() >= {(*ON_GPUS, "1")}
+
+
+# Asked before training: enough GPUs, and the patches on every node.
+
+
+def problems(monkeypatch, address: str, nodes: int, gpus: int) -> list[str]:
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    user = {"--actor.num_nodes": (str(nodes),), "--actor.num_gpus_per_node": (str(gpus),)}
+    return [*Place.of(RECIPES["cpu"], None).problems(plan("cpu", user=user))]
+
+
+@pytest.fixture(scope="module")
+def unpatched(tmp_path_factory):
+    """A copy of OpenRLHF with the patches taken off, as a forgotten node would have it."""
+    folder = tmp_path_factory.mktemp("unpatched")
+    patching.export(folder)
+    patching.revert(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """A head and one node beside it, both patched."""
+    with pytest.MonkeyPatch.context() as monkeypatch, started(monkeypatch, 2) as made:
+        made.add_node(num_cpus=1, num_gpus=1)
+        yield made
+
+
+@every  # three nodes start for half a minute
+def test_two_patched_nodes_are_fine_and_too_few_gpus_are_told(cluster, monkeypatch):
+    assert problems(monkeypatch, cluster.address, nodes=2, gpus=1) == []
+    gpus, cores = problems(monkeypatch, cluster.address, nodes=2, gpus=4)
+    assert "8 GPUs on 2 nodes are needed, the cluster has 2 on 2" in gpus and "--gpus" in gpus
+    assert "a core with each of 8 GPUs and one more, the cluster offers 3" in cores and "--num-cpus" in cores
+
+
+@every
+def test_the_node_without_patches_is_named_with_the_fix(cluster, monkeypatch, unpatched):
+    shadow = os.pathsep.join([str(Path(patching.__file__).parents[1]), str(unpatched)])
+    node = cluster.add_node(num_cpus=1, num_gpus=1, env_vars={"PYTHONPATH": shadow})
+    (problem,) = problems(monkeypatch, cluster.address, nodes=3, gpus=1)
+    cluster.remove_node(node)
+    assert f"{unpatched / 'openrlhf'} on node" in problem
+    assert "does not carry the patches openrlhf-0.11.2" in problem
+    assert "patching apply" in problem

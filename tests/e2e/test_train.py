@@ -3,8 +3,7 @@
 import json
 from collections import Counter
 
-from every import every
-from small_runs import LEARNING, NO_EVALUATION, REAL, SHORT, SMALL, as_killed
+from small_runs import LEARNING, NO_EVALUATION, REAL, SMALL
 
 from real_openrlhf.base.files import ROLLOUTS
 from real_openrlhf.report import answers as kept
@@ -97,18 +96,6 @@ def test_the_run_says_that_it_was_killed_and_where_it_goes_on(killed, real):
     assert "failed (killed by SIGKILL)" in killed.output and "--resume" in killed.output
     assert "goes on after step 5, from global_step5" in real.output
     assert json.loads((real.folder / "resumes.jsonl").read_text().splitlines()[0])["step"] == 5
-
-
-@every  # of the engines alone: tests/slow/test_checkpoints.py
-def test_a_damaged_checkpoint_is_told_and_the_one_before_it_used(train):
-    run = train("damaged", "--algo", "real", "--seed", "2", *SHORT)
-    numbers = run.numbers()
-    (weights,) = (run.folder / "checkpoints" / "_actor" / "global_step4").glob("*model_states.pt")
-    weights.write_bytes(weights.read_bytes()[:-1])
-    as_killed(run.folder)
-    resumed = train("damaged", "--algo", "real", "--seed", "2", *SHORT, "--resume")
-    assert f"a checkpoint is not whole and not used: global_step4: {weights.name} has" in resumed.output
-    assert resumed.numbers() == numbers
 
 
 def test_a_finished_run_is_not_run_again(real, train):

@@ -47,16 +47,6 @@ def test_asynchronously_with_an_engine_apart_from_policy_and_reference(train_alo
     assert {"PolicyModelActor", "ReferenceModelActor"} <= run.actors
 
 
-@every  # in one epoch: the asynchronous resumes below
-def test_real_asynchronously_in_two_epochs(train_on_two):
-    run = train_on_two(
-        "real-async", *SMALL, "--algo", "real", "--max-steps", "4", "--train.async_enable", "--train.max_epochs", "2",
-        "--train.micro_batch_size", "1", "--algo.real.wave_depth", "1000",
-    )  # fmt: skip
-    assert run.finite and len(run.lines("train")) == 4
-    assert max(line["real/wave_depth"] for line in run.lines("train")) > 5  # up to 8 as asked; `auto` takes 4 or 5
-
-
 def test_listwise_trains_on_graded_rewards_and_leaves_out_groups_of_equal_ones(train_on_two, reward_calls, tmp_path):
     """One update a step, so that scores are 0: a group of unequal rewards has a loss of log 8, the others 0. By
     labels, which the log alone reads, all answers are wrong."""

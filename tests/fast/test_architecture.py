@@ -150,7 +150,9 @@ def test_what_other_trainers_import_is_written_for_python_3_10():
 
 # what is done in one place -> (how it looks in code, its home; the other two run OpenRLHF's script and workers)
 HOMES = {
-    "a lock between processes": (r"\bfcntl\.flock\(", {"base.locks"}),
+    "a lock between processes": (r"\bfcntl\.flock\(", {"base.files"}),
+    "a check of OpenRLHF's flags": (r"def \w+\(args: SimpleNamespace\) -> Iterator\[str\]", {"hooks.flags.refusals"}),
+    "the bounds of a flag's number": (r"\bBOUNDS = |\bmath\.isfinite\(number\) and", {"hooks.flags.refusals"}),
     "a user's file is run": (
         r"(?<![\w.])exec\(|runpy\.run_path\(",
         {"base.user_files", "recipes.openrlhf_parser", "training.launch.forked_workers"},

@@ -17,7 +17,7 @@ from real_openrlhf.base.errors import UserError
 from real_openrlhf.hooks.model import flash_attention_torch as ours
 from real_openrlhf.hooks.model import unfit_models
 from real_openrlhf.hooks.model.logit_free_head import LogitFreeHead, attach
-from real_openrlhf.training.checks.model_check import unfit_problems
+from real_openrlhf.training.checks import model_check
 
 ROOT = Path(__file__).resolve().parents[2]
 SIZES = dict(
@@ -32,6 +32,10 @@ HYBRIDS = {
 }
 PLAIN = {"qwen3": {}, "gemma3_text": {"sliding_window": 8}, "olmo3": {"sliding_window": 8}}
 PADDED = ("--ds.packing_samples", "--train.dynamic_batch_enable")
+
+
+def unfit_problems(*asked) -> list[str]:
+    return [*model_check.unfit_problems(*asked)]
 
 
 def made(name: str, attention: str = "sdpa"):

@@ -13,7 +13,7 @@ import pytest
 from invented_runs import write_lines, write_run
 
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.base.lines import rejoined
+from real_openrlhf.base.parsing import rejoined
 from real_openrlhf.cli import main
 from real_openrlhf.comparison import command
 from real_openrlhf.comparison import run_list as attempts

@@ -445,7 +445,7 @@ def test_the_published_client_trains_as_the_stand_in(example, task, tmp_path):
     subprocess.run([*install, PINNED], check=True)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(packages), str(ROOT / "tests"), str(ROOT)])}
     asked = words(task, "--steps", 3, "--prompts", 4, "--group", 4, "--lr", 1e-3)
-    serve = [sys.executable, str(ROOT / "tests/tinker_server.py"), str(task[0] / "model")]
+    serve = [sys.executable, str(ROOT / "tests/tinker_stub.py"), str(task[0] / "model")]
     with subprocess.Popen(serve, env=environment, stdout=subprocess.PIPE, text=True) as server:
         try:
             url = f"http://127.0.0.1:{server.stdout.readline().strip()}"

@@ -3,9 +3,9 @@
 import math
 from pathlib import Path
 
+import loss_jobs
 import pytest
 import torch
-import toy_trainer as lab
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from naive import NAIVE_TOKENS, lots_of, naive_group_loss
@@ -171,19 +171,19 @@ def test_a_rollouts_weight_takes_the_clipped_factor_of_its_whole_answer():
     assert sums == pytest.approx({"factors": sum(factors), "clipped_factors": 1, "rollouts": 4})
 
 
-def test_torn_groups_are_told(toy_ranks):
+def test_torn_groups_are_told(loss_ranks):
     check_whole_groups(["a", "a", "b", "b"], size=2)
     check_whole_groups(torch.tensor([3, 3, 5]))
     with pytest.raises(ValueError, match="group 5 has 1 rollouts on rank 0, not 2. Call the loss once"):
         check_whole_groups(torch.tensor([3, 3, 5]), size=2)
-    assert toy_ranks("told_torn", [[0, 0], [1, 1]]) == ["", ""]
-    for told in toy_ranks("told_torn", [[0, 0, 1], [1, 2]]):
+    assert loss_ranks("told_torn", [[0, 0], [1, 1]]) == ["", ""]
+    for told in loss_ranks("told_torn", [[0, 0, 1], [1, 2]]):
         assert told.startswith("group 1 is torn over ranks [0, 1]. Give all rollouts of a prompt to one rank")
-    for told in toy_ranks("told_torn", [[0, 0], [1]], 2):
+    for told in loss_ranks("told_torn", [[0, 0], [1]], 2):
         assert told.startswith("group 1 has 1 rollouts on rank 1, not 2.")
-    for told in toy_ranks("told_torn", [[0, 0], [0, 1]], 3, True):
+    for told in loss_ranks("told_torn", [[0, 0], [0, 1]], 3, True):
         assert told.startswith("group 1 has 1 rollouts on all ranks, not 3.")
-    assert toy_ranks("told_torn", [[0, 0, 1], [0, 1, 1]], 3, True) == ["", ""]
+    assert loss_ranks("told_torn", [[0, 0, 1], [0, 1, 1]], 3, True) == ["", ""]
 
 
 @pytest.mark.parametrize("rows", [[[0, 1, 2, 6], [3, 4, 5, 7]], [[*range(8)], []]])
@@ -191,13 +191,13 @@ def test_torn_groups_are_told(toy_ranks):
     "options",
     [{}, {"uniform_groups": "keep"}, {"objective": "listwise"}, {"objective": "bce", "bce_reduction": "mean"}],
 )
-def test_groups_over_ranks_have_the_loss_of_one_process(toy_ranks, rows, options):
+def test_groups_over_ranks_have_the_loss_of_one_process(loss_ranks, rows, options):
     """Ragged rollouts, an ignored one, one without tokens; or a rank without any. Ranks by themselves have another."""
-    loss, gradient, metrics = lab.loss_of_part([[*range(8)]], **options)
-    first, second = toy_ranks("loss_of_part", rows, **options, over_ranks=True)
+    loss, gradient, metrics = loss_jobs.loss_of_part([[*range(8)]], **options)
+    first, second = loss_ranks("loss_of_part", rows, **options, over_ranks=True)
     for found in (first, second):
         torch.testing.assert_close(found[0], loss, rtol=0, atol=1e-15)
         assert found[2] == pytest.approx(metrics, abs=1e-15)
     torch.testing.assert_close((first[1] + second[1]) / 2, gradient, rtol=1e-12, atol=1e-15)  # as DDP averages
-    alone = toy_ranks("loss_of_part", rows, **options)
+    alone = loss_ranks("loss_of_part", rows, **options)
     assert (sum(part[1] for part in alone) / 2 - gradient).abs().max() > 1e-3

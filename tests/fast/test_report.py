@@ -418,6 +418,7 @@ def test_a_plain_tensorboard_log_gives_the_same_curves(tmp_path):
     assert set(finals) == {"REAL", "GRPO", "GRPO, plain log"}
     assert finals["GRPO, plain log"]["All-solved ratio"] == ""
     assert "All-solved ratio: not logged by GRPO, plain log." in figures.dynamics(task).caption
+    assert "<td class=words>plain log</td>" in page.render([task], [], tables.results(task), [])
 
 
 def test_a_tensorboard_log_that_ends_inside_a_record_is_read_up_to_there(tmp_path):

@@ -20,7 +20,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from real_openrlhf import rewards
-from real_openrlhf.base.lines import rejoined
+from real_openrlhf.base.parsing import rejoined
 from real_openrlhf.cli import main
 from real_openrlhf.training.tasks.tasks import default
 

@@ -149,8 +149,8 @@ REFUSED = [
     (f"{SAMPLES} 1 {CISPO}", f"{ESTIMATOR} group_norm compares a prompt's answers. Use reinforce or flash_reinforce",
      f"{SAMPLES} 1 {CISPO} {ESTIMATOR} flash_reinforce"),
     (f"{SAMPLES} 1 {SAPO}", f"{ESTIMATOR} group_norm compares", f"{SAMPLES} 1 {SAPO} {ESTIMATOR} reinforce"),
-    (f"{SAMPLES} 0", f"{SAMPLES} 0: use 1 or more", ""),
-    (f"{CLIP} 0", f"{CLIP} 0.0: it must be a positive number. Use 2", f"{CLIP} 2"),
+    (f"{SAMPLES} 0", f"{SAMPLES} 0: give 1 or more", ""),
+    (f"{CLIP} 0", f"{CLIP} 0.0: give more than 0", f"{CLIP} 2"),
     (f"{CLIP} 2 --rollout.mismatch off", f"{CLIP} 2 is made of vLLM's log-probabilities", f"{CLIP} 2"),
     (f"{CLIP} 2 --rollout.top_p 0.9", f"{CLIP} 2 needs the sampler's own distribution", f"{CLIP} 2"),
     (f"{CLIP} 2 --algo.real.set score=log_ratio_rollout", "which is against vLLM already. Leave it out", f"{CLIP} 2"),
@@ -159,11 +159,12 @@ REFUSED = [
     (f"{KEEP} {SAPO}", "sapo, a loss of tokens. Leave it out", SAPO),
     (f"--algo.real.tau 0.5 {SAPO}", "--algo.real.tau 0.5 is not read by --algo.real.objective", SAPO),
     (f"--actor.loss_agg_mode seq-mean-token-mean {NFT}", "declares the mean token-mean. Leave the flag out", NFT),
-    (f"{GROUPS} 100", "Use a multiple of 8, for example 96", f"{GROUPS} 96"),
-    (f"{GROUPS} 0", f"{GROUPS} 0 (samples) does not hold whole groups", ""),
-    ("--rollout.batch_size 8", f"{SAMPLES} 8 = 64 samples. Use 64 or less", f"--rollout.batch_size 8 {GROUPS} 64"),
+    (f"{GROUPS} 100", "equal updates of whole groups. Give 128", f"{GROUPS} 128"),
+    (f"{GROUPS} 0", f"{GROUPS} 0: give 1 or more", ""),
+    ("--rollout.batch_size 8", "8 prompts x 8 into equal updates of whole groups. Give 64",
+     f"--rollout.batch_size 8 {GROUPS} 64"),
     (f"{MICRO} 3", f"is not a multiple of {MICRO} 3 x 8 ranks", f"{MICRO} 3 --train.dynamic_batch_enable"),
-    (f"{MICRO} 0", f"{MICRO} 0: use 1 or more", ""),
+    (f"{MICRO} 0", f"{MICRO} 0: give 1 or more", ""),
     (f"--train.dynamic_batch_enable {GROUPS} 8 {RANKS} 16", f"some of the 16 ranks. Use fewer ranks ({RANKS})",
      f"--train.dynamic_batch_enable {GROUPS} 8 {RANKS} 8"),
     ("--actor.dual_clip 3", "--actor.dual_clip clips PPO's surrogate, and --actor.policy_loss_type real has none", ""),
@@ -186,7 +187,7 @@ REFUSED = [
     (f"{SHARED} --ds.logit_free --actor.aux_loss_coef 0.01", "Leave one of them out", "--actor.aux_loss_coef 0.01"),
     (f"{SHARED} --ds.logit_free --ds.attn_implementation flash_attention_2", "Use --ds.attn_implementation sdpa",
      f"{SHARED} --ds.logit_free --ds.attn_implementation sdpa"),
-    ("--algo.real.mismatch_limit 0", "must be a positive number", "--algo.real.mismatch_limit 0.1"),
+    ("--algo.real.mismatch_limit 0", "give more than 0", "--algo.real.mismatch_limit 0.1"),
     ("--algo.real.mismatch_limit 0.2 --rollout.mismatch off", "needs vLLM's log-probabilities", ""),
     *(
         (f"{score} {flag}", f"score log_ratio_rollout {message}", score)
@@ -201,7 +202,7 @@ REFUSED = [
     ("--algo.real.set reduction=mean", "no setting 'reduction'. Use one of these: score",
      "--algo.real.set reduction=mean --algo.real.objective bce"),
     *(
-        (f"--algo.real.tau={tau}", f"--algo.real.tau {float(tau)}: it must be a positive", "--algo.real.tau 0.5")
+        (f"--algo.real.tau={tau}", f"--algo.real.tau {float(tau)}: give more than 0", "--algo.real.tau 0.5")
         for tau in ("0", "-1", "nan", "inf")
     ),
     *(
@@ -216,7 +217,7 @@ REFUSED = [
         for which in (f"--algo.real.objective {name}",)
     ),
     *(
-        (f"{context} --{flag}={value}", f"--{flag} {float(value)}: a KL term", f"{context} --{flag} 0")
+        (f"{context} --{flag}={value}", f"--{flag} {float(value)}: give 0 or more", f"{context} --{flag} 0")
         for value in ("-0.1", "nan", "inf")
         for flag, context in {
             "algo.kl.init_coef": "--algo.kl.use_loss",
@@ -235,7 +236,7 @@ def test_what_makes_no_sense_is_refused_with_the_fix(flags, message, fix):
     for refusal in found:
         assert "\n" not in refusal
         assert re.search(r"--[a-z]|text prompts", refusal)  # what is wrong by name,
-        assert re.search(r"\b(Use|Leave|Give|Change|use|choose) ", refusal)  # and what to do
+        assert re.search(r"\b(Use|Leave|Give|Change|use|choose|give) ", refusal)  # and what to do
     resolve(f"{REAL} {fix}")  # what the message says is then accepted
 
 
@@ -250,7 +251,7 @@ def test_what_would_spoil_any_method_is_refused_for_all(loss):
         ("--ds.zero_stage 0", "needs ZeRO stage 1, 2 or 3"),
         ("--reward.remote_url=", "labels are the `scores` of a reward function"),
         ("--algo.real.label_threshold nan", "no score, or every score, is above it"),
-        ("--algo.real.kl_old_coef nan", "a KL term with it would push the policy away"),
+        ("--algo.real.kl_old_coef nan", "--algo.real.kl_old_coef nan: give 0 or more"),
     ):
         with pytest.raises(UserError, match=re.escape(message)):
             resolve(f"{dealt} {flags}")

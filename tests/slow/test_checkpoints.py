@@ -17,7 +17,7 @@ TAGS = ("global_step1", "best_global_step1", "global_step2", "global_step3")
 
 @pytest.fixture(scope="module")
 def trained(two_ranks):
-    return partial(two_ranks, "checkpoint_jobs.trained")
+    return partial(two_ranks, "weight_jobs.trained")
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +89,7 @@ def test_without_rollouts_that_have_no_gradient_weights_are_the_same_bit_for_bit
     """Four updates, of one rollout a micro-batch: what is left then comes in the same order."""
     case = {**case, **method, "zero_stage": zero_stage, "micro_batch_size": 1, "depth": "1", "until": 2}
     less, more = (
-        one_rank("checkpoint_jobs.trained", folder=str(tmp_path / str(skip)), skip=skip, **case)[0]["state"]
+        one_rank("weight_jobs.trained", folder=str(tmp_path / str(skip)), skip=skip, **case)[0]["state"]
         for skip in (True, False)
     )
     assert less == more
@@ -99,9 +99,7 @@ def test_without_rollouts_that_have_no_gradient_weights_are_the_same_bit_for_bit
 @pytest.mark.parametrize("restored", [True, False])
 def test_the_optimizer_goes_on_with_the_powers_of_its_betas(two_ranks, restored):
     """What else would differ, and why that is restored."""
-    through, killed = (
-        two_ranks("checkpoint_jobs.adams", steps=45, kill=kill, restored=restored)[0] for kill in (0, 30)
-    )
+    through, killed = (two_ranks("weight_jobs.adams", steps=45, kill=kill, restored=restored)[0] for kill in (0, 30))
     assert (through == killed) == restored
 
 

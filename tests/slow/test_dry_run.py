@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import save_file
 
-from real_openrlhf.base.lines import WIDTH, rejoined
+from real_openrlhf.base.parsing import WIDTH, rejoined
 from real_openrlhf.cli import main
 from real_openrlhf.machine import nvidia
 from real_openrlhf.recipes import openrlhf_parser
@@ -151,7 +151,7 @@ def test_all_that_is_wrong_is_told_at_once_each_with_its_fix(capsys):
         "--actor.adam.lr fast: invalid float value: 'fast'. Give it a number.",
         "--ds.packing_samples yes: unrecognized arguments: yes. It is a switch",
         "--actor.policy_loss_type reel: invalid choice: 'reel'. Choose one of ppo, gspo, cispo, reinforce, ",
-        "--train.batch_size 100 (samples) does not hold whole groups of",
+        "--train.batch_size 100 does not cut a rollout of 128 prompts x 8 into equal updates of whole groups",
         "--actor.dual_clip clips PPO's surrogate",
         "--rollout.max_tokens_per_gpu 100 cannot hold one sample of --data.max_len 9216",
         "model /not/there does not exist. Give an existing folder, or a hub id",
@@ -247,7 +247,7 @@ def test_a_dry_run_does_not_import_the_stack():
         ("--actor.adam.betas 0.9 1.5", "--actor.adam.betas 0.9 1.5: give 0 or more, and 1 at most"),
         ("--rollout.top_p 0", "--rollout.top_p 0: give more than 0, and 1 at most"),
         ("--actor.max_norm -1", "--actor.max_norm -1: give 0 or more"),
-        ("--algo.kl.init_coef -1e-3", "push the policy away"),
+        ("--algo.kl.init_coef -1e-3", "--algo.kl.init_coef -1e-3: give 0 or more"),
         ("--no-vllm.num_engines", "OpenRLHF's own checks fail on this combination (TypeError"),
         ("--actor.adam.betas 0.9", "--actor.adam.betas 0.9: expected 2 arguments. Give it 2 numbers."),
         ("--actor.adam.betas 0.9 0.95 1", "unrecognized arguments: 1. Give it 2 numbers."),

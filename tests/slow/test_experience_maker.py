@@ -1,6 +1,7 @@
 """Labels of rollouts, and the plan by which the controller deals them to steps, ranks and micro-batches.
 
-Not among the fast tests only because importing OpenRLHF takes its time.
+Not among the fast tests only because importing OpenRLHF takes its time. What ranks train by the plan, also of rollouts
+without a verdict, without tokens and of equal rewards: test_differential.py.
 """
 
 import copy
@@ -256,34 +257,6 @@ LAYOUTS = [
 ]
 
 
-@pytest.mark.parametrize("count", [32, 28])  # a full rollout batch, and a short last one
-@pytest.mark.parametrize("layout", [*LAYOUTS, dict(epochs=2, max_tokens=30, ranks=3)], ids=str)
-def test_every_rollout_has_its_place_in_every_epoch(layout, count):
-    """It is sent once and trains once an epoch, in its row of the step's table, within the limits."""
-    args = arguments(**layout)
-    ranks, group, train = dealt(args, count), args.rollout.n_samples_per_prompt, args.train
-    assert sorted(itertools.chain.from_iterable(map(numbers, ranks))) == list(range(count))
-    epochs: list[list[int]] = [[] for _ in range(train.max_epochs)]
-    steps = list(zip(*(rank.plan.steps for rank in ranks), strict=True))
-    for place, of_ranks in enumerate(steps):
-        trained = {}
-        for rank, step in zip(ranks, of_ranks, strict=True):
-            for batch in (batch for wave in step.waves for batch in wave.micro_batches):
-                lengths = [int(rank.total_length[item]) for item in batch.items]
-                if train.dynamic_batch_enable:
-                    assert sum(lengths) <= train.max_tokens_per_gpu or len(lengths) == 1
-                else:
-                    assert len(lengths) <= train.micro_batch_size
-                trained |= {row: numbers(rank)[i] for row, i in zip(batch.rows.tolist(), batch.items, strict=True)}
-        step, in_order = of_ranks[0], [trained[row] for row in sorted(trained)]
-        assert [number // group for number in in_order] == step.groups.tolist()
-        assert [number % 2 for number in in_order] == step.labels.tolist()
-        assert step.scores_known == step.makes_old_log_probs == (place == 0)
-        assert len(set(in_order)) <= train.batch_size
-        epochs[place * train.max_epochs // len(steps)] += in_order
-    assert all(sorted(epoch) == list(range(count)) for epoch in epochs)
-
-
 def test_a_rollouts_tokens_and_log_probabilities_stay_together():
     """Through batching, reordering by length, splitting and dealing, there and back."""
     for args in (arguments(), arguments(max_tokens=30, ranks=3)):
@@ -344,13 +317,6 @@ def test_scores_against_the_sampler_need_no_old_forward_but_for_a_kl_term_or_a_l
         dealt(made.args, 32)
 
 
-def test_upstreams_statistics_can_read_a_planned_experience():
-    for experience in dealt(arguments(epochs=2), 32):
-        assert all(len(column) == len(experience.sequences) for column in experience.info.values())
-        assert all(isinstance(column, torch.Tensor) for column in experience.info.values())
-        assert "reward" in experience.info and len(experience.truncated) == len(experience.sequences)
-
-
 def test_each_rollout_step_is_dealt_anew_and_a_seed_and_the_step_decide_it():
     args = arguments()
     args.train.max_steps = 4
@@ -371,14 +337,6 @@ def test_each_rollout_step_is_dealt_anew_and_a_seed_and_the_step_decide_it():
 
 def test_the_layout_does_not_change_what_an_update_trains_on():
     assert len({dealt(arguments(**layout), 32)[0].plan.metrics["update/rollouts_crc"] for layout in LAYOUTS}) == 1
-
-
-def test_a_rollout_without_tokens_is_dealt_and_no_part_of_a_mean_over_rollouts():
-    samples = batch_of_rollouts(32, 4)
-    samples[0] = rollout("prompt 0", score=0.0, length=0, number=0)
-    ranks = Maker(arguments()).make_experience_batch(samples)
-    assert sorted(itertools.chain.from_iterable(map(numbers, ranks))) == list(range(32))
-    assert sum(step.rollouts_with_tokens for step in ranks[0].plan.steps) == 31
 
 
 # Advantages of OpenRLHF's losses.
@@ -404,31 +362,6 @@ def advantages(made: "Maker", samples: list[Experience]) -> list[float]:
         float((sample.advantages * sample.action_mask).sum(-1) / max(int(sample.action_mask.sum()), 1))
         for sample in samples
     ]
-
-
-@pytest.mark.parametrize(
-    "change", [{"score": math.nan, "reward": 0.0}, {"score": None, "reward": None}, {"length": 0}]
-)
-def test_a_rollout_without_verdict_or_tokens_has_advantage_0_and_is_in_no_mean(change):
-    """As REAL weighs it: three right answers beside it are a group that is all right."""
-    args = of_tokens(group=4, prompts=2, batch=8, ranks=1, skip=True)
-    samples = [*(rollout() for _ in range(3)), rollout(**change)]
-    samples += [rollout("2+2", score=score, reward=score) for score in (1.0, 0.0, 0.0)] + [rollout("2+2", **change)]
-    found = advantages(token_maker(args), samples)
-    assert found[:4] == [0.0] * 4 and found[7] == 0.0
-    three = torch.tensor([1.0, 0.0, 0.0])
-    assert found[4:7] == pytest.approx(((three - three.mean()) / three.std()).tolist())
-
-
-def test_equal_graded_rewards_are_no_signal():
-    """OpenRLHF's float32 mean of eight rewards of 0.1 is not 0.1, and makes an advantage of 0.83 of it."""
-    args = of_tokens(group=8, prompts=2, batch=16, ranks=1, skip=True)
-    samples = [rollout(score=0.1, reward=0.1) for _ in range(8)]
-    samples += [rollout("2+2", score=grade / 8, reward=grade / 8) for grade in range(8)]
-    made = token_maker(args)
-    (rank,) = made.make_experience_batch(samples)
-    assert not any(bool(sample.advantages.any()) for sample in samples[:8])
-    assert rank.plan.metrics["update/signal_share"] == rank.plan.metrics["update/trained_share"] == 0.5
 
 
 ESTIMATORS = ("group_norm", "rloo", "dr_grpo", "reinforce_baseline", "reinforce", "flash_reinforce")
@@ -517,18 +450,6 @@ def test_what_has_no_gradient_is_counted_and_neither_forwarded_nor_sent(max_toke
     first = sum(len(batch.items) for rank in ranks for w in rank.plan.steps[0].waves for batch in w.micro_batches)
     assert metrics["real/old_forward_share"] == (15 - first) / 32
     assert sum(len(batch) for forward in maker.forwards for batch in forward) < 16  # a rank's batch may be a repeat
-
-
-def test_a_batch_without_a_gradient_is_dealt_as_dummies():
-    made = Maker(arguments(skip=True), reference=True)
-    samples = batch_of_rollouts(32, 4)
-    for sample in samples:
-        sample.scores = torch.ones(1)
-    ranks = made.make_experience_batch(samples)
-    assert not made.forwards and ranks[0].plan.metrics["update/trained_share"] == 0
-    for rank in ranks:
-        assert len(numbers(rank)) == 1 and rank.base_action_log_probs is not None
-        assert [[b.items for w in s.waves for b in w.micro_batches] for s in rank.plan.steps] == [[[]], [[]]]
 
 
 def test_with_a_mismatch_limit_only_what_is_weightless_before_its_forward_is_left_out():

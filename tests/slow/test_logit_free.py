@@ -83,7 +83,7 @@ VOCABULARY = 152_064 if EVERY else 30_000
 SMALLER, WIDTH = 4_000, 32  # also the smaller head is large enough for ZeRO-3 to shard it
 STEPS = 3
 # Eight rollouts, four a rank and step, in one micro-batch.
-LAYOUT = {"group_sizes": (4, 4), "groups_per_step": 2, "micro_batch_size": 4, "epochs": STEPS, "prompt_length": 56}
+LAYOUT = {"prompts": 2, "groups_per_step": 2, "micro_batch_size": 4, "epochs": STEPS, "prompt_length": 56}
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +112,7 @@ def with_logits_and_without(ranks, **case) -> tuple[dict, dict]:
     """The first rank's report of each; the ranks agree."""
     found = []
     for flag in (False, True):
-        first, second = ranks("logit_free_jobs.trained", logit_free=flag, **LAYOUT, **case)
+        first, second = ranks("memory_and_gathers", logit_free=flag, **LAYOUT, **case)
         assert first["points"] == second["points"] and len(first["points"]) == STEPS
         found.append(first)
     return found[0], found[1]

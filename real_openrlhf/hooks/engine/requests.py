@@ -81,7 +81,7 @@ def engine_arguments(asked: dict[str, Any]) -> dict[str, Any]:
     if os.environ.get("RAY_ADDRESS") == "local":
         # With several GPUs the engine's process joins Ray. For "local" it would start a second one, without our GPUs.
         os.environ["RAY_ADDRESS"] = ray.get_runtime_context().gcs_address
-    return nvidia.attention_without_nvcc() | nvidia.experts_in_place() | asked
+    return nvidia.engine_arguments(trains=True) | asked
 
 
 def executor(url: str | list[str] | None) -> Any:

@@ -31,14 +31,10 @@ def add(parser: argparse.ArgumentParser) -> None:
         "by every loss with --train.deal groups",
     )
     _add_objective(real)
-    _add_sampler_clip(real)
-    _add_depth(real)
     _add_labels(real)
     _add_settings_of_some(real)
     group = parser.add_argument_group("the run", "for every algorithm")
     _add_run(group)
-    _add_head(group)
-    _add_deal(group)
     _add_rollouts(group)
     # The defaults of these two depend on the algorithm: see `resolve`.
     parser.set_defaults(**{"algo.kl.init_coef": None, "algo.advantage.estimator": None})
@@ -77,9 +73,6 @@ def _add_objective(group: argparse._ArgumentGroup) -> None:
         help="coefficient of a KL loss to the old policy, k3, mean over tokens (paper, ablation 'KL w/ old policy', "
         "no value given; TRPA: 0.001; default: 0)",
     )
-
-
-def _add_sampler_clip(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--algo.real.sampler_clip",
         type=float,
@@ -87,9 +80,6 @@ def _add_sampler_clip(group: argparse._ArgumentGroup) -> None:
         help="multiply the weight of a rollout by pi_old / pi of vLLM of its whole answer, at most this (truncated "
         "importance sampling of sequences; paper: none; default: none)",
     )
-
-
-def _add_depth(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--algo.real.wave_depth",
         default="auto",
@@ -213,8 +203,6 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
         "as after its last step, for sweeps (default: fail)",
     )
 
-
-def _add_head(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--ds.logit_free",
         action="store_true",
@@ -228,8 +216,6 @@ def _add_head(group: argparse._ArgumentGroup) -> None:
         "that are longer than their answers, with --ds.logit_free and the attention of sdpa or eager (default: off)",
     )
 
-
-def _add_deal(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--train.deal",
         default="upstream",
@@ -289,10 +275,17 @@ def resolve(args: SimpleNamespace) -> SimpleNamespace:
     ours = real or args.actor.policy_loss_type in TOKEN_WEIGHTS  # OpenRLHF has none of these losses
     if ours:
         args.train.deal = "groups"
-    args.rollout.seeded_order = args.rollout.seeded_order or args.rollout.seeded
+    rollout = args.rollout
+    rollout.seeded_order = rollout.seeded_order or rollout.seeded
     if not args.eval.dataset:  # as --no-eval.dataset leaves it
         args.eval.at_start = args.eval.at_end = False
-    _resolve_mismatch(args)
+    if rollout.mismatch is None:
+        rollout.mismatch = "stop" if args.train.deal == "groups" else "off"
+    if rollout.mismatch == "stop" and args.train.async_enable:
+        rollout.mismatch = "log"
+    # Whether vLLM returns log-probabilities; if so, those of the distribution that it samples from.
+    asked = rollout.mismatch != "off" or args.algo.advantage.is_correction_level != "off"
+    rollout.logprobs_mode = "processed_logprobs" if asked else None
     if kl.init_coef is None:
         kl.init_coef = 0.0 if real else 0.01
     if args.algo.advantage.estimator is None:
@@ -316,17 +309,6 @@ def resolve(args: SimpleNamespace) -> SimpleNamespace:
     # Whether a reference model is started: upstream's rule, and for objectives that score against it.
     args.algo.real.reference = kl.init_coef > 0 or scored_against_reference
     return args
-
-
-def _resolve_mismatch(args: SimpleNamespace) -> None:
-    """Whether vLLM returns log-probabilities; if so, those of the distribution that it samples from."""
-    rollout = args.rollout
-    if rollout.mismatch is None:
-        rollout.mismatch = "stop" if args.train.deal == "groups" else "off"
-    if rollout.mismatch == "stop" and args.train.async_enable:
-        rollout.mismatch = "log"
-    asked = rollout.mismatch != "off" or args.algo.advantage.is_correction_level != "off"
-    rollout.logprobs_mode = "processed_logprobs" if asked else None
 
 
 def to_the_end(train: Callable[[SimpleNamespace], None], parse: Callable[[], SimpleNamespace]) -> None:

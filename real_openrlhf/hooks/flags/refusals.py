@@ -2,7 +2,8 @@
 
 import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import reduce
 from types import SimpleNamespace
 
 from real_openrlhf.algorithm.formulas import (
@@ -18,6 +19,44 @@ from real_openrlhf.algorithm.formulas import (
 from real_openrlhf.base.user_files import file_of
 from real_openrlhf.hooks.controller import label_rules, run_log
 from real_openrlhf.hooks.messages.settings import ranks_of
+
+# Numbers that OpenRLHF's parser takes, and with which a run would crash, wait for ever or train on nonsense.
+OFF, OR_OFF = -1, ("--eval.steps", "--ckpt.save_steps")
+_FLAGS = {  # (lowest number, highest number, whether the lowest itself is allowed): flags
+    (1.0, math.inf, True): """
+        --actor.num_nodes --actor.num_gpus_per_node --vllm.num_engines --vllm.tensor_parallel_size
+        --rollout.batch_size --rollout.n_samples_per_prompt --rollout.micro_batch_size --data.max_len
+        --train.batch_size --train.max_epochs --train.micro_batch_size --train.num_episodes
+        --eval.n_samples_per_prompt --logger.logging_steps --ckpt.max_num --rollout.max_new_tokens
+        --data.max_samples --train.max_tokens_per_gpu --rollout.max_tokens_per_gpu --train.async_queue_size
+        --ds.ring_attn_size --ds.tensor_parallel_size --algo.kl.horizon --rollout.vllm_generate_batch_size
+        --eval.steps --ckpt.save_steps""",
+    (0.0, math.inf, True): """
+        --ds.lora.rank --data.dataloader_num_workers --actor.adam.weight_decay --actor.max_norm --eval.temperature
+        --train.hung_minutes --algo.kl.init_coef --algo.real.kl_old_coef --algo.real.disco_kl_coef
+        --algo.real.disco_kl_delta""",
+    (0.0, math.inf, False): """
+        --actor.adam.lr --actor.adam.eps --actor.eps_clip --actor.eps_clip_low_high --rollout.temperature
+        --algo.real.tau --algo.real.sampler_clip --algo.real.mismatch_limit""",
+    (0.0, 1.0, True): """
+        --actor.adam.betas --actor.lr_warmup_ratio --actor.min_lr_ratio --algo.advantage.gamma
+        --algo.advantage.lambd --train.ema_beta --ds.lora.dropout""",
+    (0.0, 1.0, False): "--rollout.top_p --vllm.gpu_memory_utilization",
+    (0.0, 2.0**31 - 1, True): "--train.seed",  # numpy takes 32 bits, and ranks and engines add their numbers
+}
+BOUNDS = {flag: bounds for bounds, flags in _FLAGS.items() for flag in flags.split()}
+
+
+def out_of_bounds(flag: str, words: Sequence[object]) -> str | None:
+    """What is wrong with the numbers of a flag in BOUNDS, or None."""
+    low, high, with_low = BOUNDS[flag]
+    for number in map(float, map(str, words)):
+        good = math.isfinite(number) and low <= number <= high and (with_low or number > low)
+        if not good and not (flag in OR_OFF and number == OFF):
+            above = f"{low:g} or more" if with_low else f"more than {low:g}"
+            most = "" if math.isinf(high) else f", and {high:.12g} at most"
+            return f"{flag} {' '.join(map(str, words))}: give {above}{most}{', or -1 for never' * (flag in OR_OFF)}."
+    return None
 
 
 def run_problems(args: SimpleNamespace) -> Iterator[str]:
@@ -66,11 +105,10 @@ def run_problems(args: SimpleNamespace) -> Iterator[str]:
 
 def problems(args: SimpleNamespace) -> Iterator[str]:
     """Refusals with `--train.deal groups`, for every method, then for its loss."""
-    for topic in (_labels, _batches, _machinery, _numbers, _agent, _logger):
+    for topic in (_labels, _batches, _machinery, _numbers, _files):
         yield from topic(args)
     if args.actor.policy_loss_type == "real":
-        for topic in (weighted_problems,) if _of_tokens(args) else (_ppo, _shaping, _exactness):
-            yield from topic(args)
+        yield from weighted_problems(args) if _of_tokens(args) else _ppo(args)
         yield from _objective(args)
     elif args.actor.policy_loss_type in TOKEN_WEIGHTS:
         yield from weighted_problems(args)
@@ -125,12 +163,23 @@ def _two_sides(args: SimpleNamespace) -> bool:
         return False
 
 
+def batch_problems(args: SimpleNamespace) -> Iterator[str]:
+    """A rollout must divide into equal updates of whole groups."""
+    prompts, group, batch = args.rollout.batch_size, args.rollout.n_samples_per_prompt, args.train.batch_size
+    fitting = [size for size in range(group, prompts * group + 1, group) if prompts * group % size == 0]
+    if fitting and batch not in fitting:
+        yield (
+            f"--train.batch_size {batch} does not cut a rollout of {prompts} prompts x {group} into equal updates of "
+            f"whole groups. Give {min(fitting, key=lambda size: abs(size - batch))}."
+        )
+
+
 def _batches(args: SimpleNamespace) -> Iterator[str]:
-    train, ranks = args.train, ranks_of(args)
-    group, micro = args.rollout.n_samples_per_prompt, train.micro_batch_size
-    if micro < 1:
-        yield f"--train.micro_batch_size {micro}: use 1 or more"
-    elif not train.dynamic_batch_enable and train.batch_size % (micro * ranks):
+    train, ranks, micro = args.train, ranks_of(args), args.train.micro_batch_size
+    if min(micro, args.rollout.n_samples_per_prompt, train.batch_size) < 1:
+        return  # `_numbers` reports it
+    yield from batch_problems(args)
+    if not train.dynamic_batch_enable and train.batch_size % (micro * ranks):
         yield (
             f"--train.batch_size {train.batch_size} is not a multiple of --train.micro_batch_size {micro} x {ranks} "
             "ranks. Change one of them, or use --train.dynamic_batch_enable"
@@ -140,32 +189,15 @@ def _batches(args: SimpleNamespace) -> Iterator[str]:
             f"--train.batch_size {train.batch_size} gives no sample to some of the {ranks} ranks. Use fewer ranks "
             "(--actor.num_gpus_per_node) or a larger batch"
         )
-    if group < 2:
+    if args.rollout.n_samples_per_prompt < 2:
         yield from _alone(args)
-    if group < 1:
-        return
-    rollout = args.rollout.batch_size * group
-    if train.batch_size < 1 or train.batch_size % group:
-        yield (
-            f"--train.batch_size {train.batch_size} (samples) does not hold whole groups of "
-            f"--rollout.n_samples_per_prompt {group}. Use a multiple of {group}, for example "
-            f"{max(1, round(train.batch_size / group)) * group}"
-        )
-    if train.batch_size > rollout:
-        yield (
-            f"--train.batch_size {train.batch_size} is more than a rollout of --rollout.batch_size "
-            f"{args.rollout.batch_size} x --rollout.n_samples_per_prompt {group} = {rollout} samples. Use {rollout} "
-            "or less"
-        )
 
 
 def _alone(args: SimpleNamespace) -> Iterator[str]:
     """Refuse one answer a prompt where the method compares a prompt's answers."""
     real, group = args.algo.real, args.rollout.n_samples_per_prompt
     where = f"--rollout.n_samples_per_prompt {group}: "
-    if group < 1:
-        yield f"{where}use 1 or more"
-    elif _of_tokens(args):
+    if _of_tokens(args):
         if args.algo.advantage.estimator not in OF_THE_BATCH:
             yield (
                 f"{where}--algo.advantage.estimator {args.algo.advantage.estimator} compares a prompt's answers. Use "
@@ -189,7 +221,7 @@ def _alone(args: SimpleNamespace) -> Iterator[str]:
 
 
 def _ppo(args: SimpleNamespace) -> Iterator[str]:
-    """Refuse parts of PPO that REAL does not use."""
+    """Refuse parts of PPO that REAL does not use, and what would change a reward or a score after labels are made."""
     kl = args.algo.kl
     yield from weighted_problems(args)
     if kl.init_coef > 0 and not kl.use_loss:
@@ -198,10 +230,6 @@ def _ppo(args: SimpleNamespace) -> Iterator[str]:
             "uses as a label only. Use --algo.kl.init_coef 0 (the paper), or add --algo.kl.use_loss "
             "--algo.kl.estimator k3"
         )
-
-
-def _shaping(args: SimpleNamespace) -> Iterator[str]:
-    """Refuse flags that would change a reward, or choose groups, after labels are made."""
     for flag in ("overlong_buffer_len", "stop_properly_penalty_coef"):
         value = getattr(args.reward, flag)
         if value is not None:
@@ -214,9 +242,6 @@ def _shaping(args: SimpleNamespace) -> Iterator[str]:
             "--algo.dynamic_filtering_enable removes the groups that --algo.real.uniform_groups keep is about. Use "
             "one of them"
         )
-
-
-def _exactness(args: SimpleNamespace) -> Iterator[str]:
     if args.ds.lora.dropout > 0:
         yield (
             f"--ds.lora.dropout {args.ds.lora.dropout:g} makes two forwards of one rollout differ, so its score would "
@@ -246,22 +271,11 @@ def _machinery(args: SimpleNamespace) -> Iterator[str]:
 
 
 def _numbers(args: SimpleNamespace) -> Iterator[str]:
-    real = args.algo.real
-    if real.tau is not None and not 0 < real.tau < math.inf:
-        yield f"--algo.real.tau {real.tau}: it must be a positive number. Use 0.5, as the paper does"
-    for flag, value in (
-        ("algo.kl.init_coef", args.algo.kl.init_coef),
-        ("algo.real.kl_old_coef", real.kl_old_coef),
-        ("algo.real.disco_kl_coef", real.disco_kl_coef or 0),
-        ("algo.real.disco_kl_delta", real.disco_kl_delta or 0),
-    ):
-        if not 0 <= value < math.inf:
-            yield f"--{flag} {value}: a KL term with it would push the policy away. Use 0 or more"
-    limit, clip = real.mismatch_limit, real.sampler_clip
-    if clip is not None and not 0 < clip < math.inf:
-        yield f"--algo.real.sampler_clip {clip}: it must be a positive number. Use 2"
-    if limit is not None and not 0 < limit < math.inf:
-        yield f"--algo.real.mismatch_limit {limit}: it must be a positive number. Use more than mismatch/rollout_max"
+    for flag in BOUNDS:
+        value = reduce(getattr, flag[2:].split("."), args)
+        if wrong := out_of_bounds(flag, value if isinstance(value, list | tuple) else [value] * (value is not None)):
+            yield wrong
+    limit = args.algo.real.mismatch_limit
     if limit is not None and args.rollout.mismatch == "off":
         yield (
             f"--algo.real.mismatch_limit {limit:g} needs vLLM's log-probabilities, which --rollout.mismatch off does "
@@ -322,7 +336,7 @@ def _objective(args: SimpleNamespace) -> Iterator[str]:
                 yield f"--algo.real.objective {real.objective}: {wrong}"
 
 
-def _agent(args: SimpleNamespace) -> Iterator[str]:
+def _files(args: SimpleNamespace) -> Iterator[str]:
     if path := args.train.agent_func_path:
         from real_openrlhf.hooks.rollout.agents import find_agent  # imports OpenRLHF
 
@@ -330,8 +344,5 @@ def _agent(args: SimpleNamespace) -> Iterator[str]:
             find_agent(path)
         except ValueError as error:
             yield f"--train.agent_func_path {path}: {error}"
-
-
-def _logger(args: SimpleNamespace) -> Iterator[str]:
     if args.logger.file:
         yield from run_log.logger_problems(args.logger.file)

@@ -180,41 +180,6 @@ def _rows_of(path: Path, columns: set[str]) -> Iterator[dict]:
         raise UserError(f"is not {kind} that OpenRLHF reads ({said}). {again}") from None
 
 
-class PromptLengths:
-    """Whether each prompt leaves room for its answer. OpenRLHF would cut off the beginning of a longer prompt."""
-
-    def __init__(self, plan: Plan) -> None:
-        total, answer = plan.args.data.max_len, plan.args.rollout.max_new_tokens
-        self.longest = total - (int(answer or 0) or 1)  # an answer without a limit has one token at least
-        self.why = f"--data.max_len {total}" + (f" less --rollout.max_new_tokens {answer}" if answer else "")
-        self.model = Path(plan.args.actor.model_name_or_path or "").expanduser()
-
-    @cached_property
-    def tokenizer(self) -> Any:
-        """The model's, or None: model_check reports a broken one, and where there is no file nothing is counted."""
-        from tokenizers import Tokenizer
-
-        try:
-            return Tokenizer.from_file(str(self.model / "tokenizer.json"))
-        except Exception:
-            return None
-
-    def fault(self, texts: list[str]) -> str:
-        """A prompt that is too long, in words. A token has at least one byte, so most prompts need no counting."""
-        size = sum(len(text.encode()) for text in texts)
-        if size > HUGE * self.longest:
-            said = f"{size} bytes"
-        elif size <= self.longest or self.tokenizer is None:
-            return ""
-        else:
-            count = sum(len(self.tokenizer.encode(text, add_special_tokens=False)) for text in texts)
-            said = f"{count} tokens" if count > self.longest else ""
-        return said and (
-            f"has a prompt of {said}, and {self.why} leaves {self.longest}. Raise --data.max_len, or "
-            "leave the row out (`real-openrlhf data FILE --tokenizer MODEL` does)."
-        )
-
-
 def check_made(plan: Plan, flag: str) -> Iterator[str]:
     """As `check`, for a file that the run will make."""
     row = dict.fromkeys(COLUMNS.values())
@@ -229,7 +194,10 @@ class Rows:
         self.recipes_validation = flag == VALIDATION and plan.flags[flag].origin != USER
         self.columns = {flag: plan.text(flag) for flag in COLUMNS if plan.text(flag)}  # of those that the run reads
         self.chat = plan.args.data.apply_chat_template
-        self.lengths = PromptLengths(plan)
+        total, answer = plan.args.data.max_len, plan.args.rollout.max_new_tokens
+        self.longest = total - (int(answer or 0) or 1)  # an answer without a limit has one token at least
+        self.why = f"--data.max_len {total}" + (f" less --rollout.max_new_tokens {answer}" if answer else "")
+        self.model = Path(plan.args.actor.model_name_or_path or "").expanduser()
         self.count = self.unlabelled = 0
         self.prompts: set[int] = set()
         self.labels: list[str] = []  # the first ones
@@ -275,9 +243,30 @@ class Rows:
                 yield f"has {what} for a prompt in column {column!r}. A prompt is a text, and not empty."
                 return
             texts.append(content)
-        if fault := self.lengths.fault(texts):
-            yield fault
+        yield from self._too_long(texts)
         self.prompts.add(hash("\0".join(texts)))
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        """The model's, or None: model_check reports a broken one, and where there is no file nothing is counted."""
+        from tokenizers import Tokenizer
+
+        try:
+            return Tokenizer.from_file(str(self.model / "tokenizer.json"))
+        except Exception:
+            return None
+
+    def _too_long(self, texts: list[str]) -> Iterator[str]:
+        """OpenRLHF would cut off a prompt's beginning. A token has at least one byte, so most need no counting."""
+        size, kind = sum(len(text.encode()) for text in texts), "bytes"
+        if self.longest < size <= HUGE * self.longest:
+            encode = self.tokenizer.encode if self.tokenizer else lambda *_, **__: ()
+            size, kind = sum(len(encode(text, add_special_tokens=False)) for text in texts), "tokens"
+        if size > self.longest:
+            yield (
+                f"has a prompt of {size} {kind}, and {self.why} leaves {self.longest}. Raise --data.max_len, or "
+                "leave the row out (`real-openrlhf data FILE --tokenizer MODEL` does)."
+            )
 
 
 def step_problems(plan: Plan, rows: int) -> Iterator[str]:

@@ -1,100 +1,57 @@
-"""Checks of a command line's flags: unknown ones, wrong values, and flags that contradict each other.
-
-OpenRLHF's parser takes some numbers with which a run would crash or train on nonsense. RANGES has their bounds.
-"""
+"""Checks of a command line's flags: unknown ones, wrong values, and flags that contradict each other."""
 
 import argparse
 import difflib
-import math
 from collections.abc import Iterator
 
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.parsing import whole
+from real_openrlhf.hooks.flags.refusals import BOUNDS, batch_problems, out_of_bounds
 from real_openrlhf.recipes import openrlhf_parser
 from real_openrlhf.recipes.plan import DERIVED, USER, Plan
 from real_openrlhf.training.checks.findings import Note
 
-OFF = -1
-OR_OFF = ("--eval.steps", "--ckpt.save_steps")
-# OpenRLHF divides by these, or waits for ever, without a message that names the flag.
-AT_LEAST_1 = """
-    --actor.num_nodes --actor.num_gpus_per_node --vllm.num_engines --vllm.tensor_parallel_size --rollout.batch_size
-    --rollout.n_samples_per_prompt --rollout.micro_batch_size --data.max_len --train.batch_size --train.max_epochs
-    --train.micro_batch_size --train.num_episodes --eval.n_samples_per_prompt --logger.logging_steps --ckpt.max_num
-    --rollout.max_new_tokens --data.max_samples --train.max_tokens_per_gpu --rollout.max_tokens_per_gpu
-    --train.async_queue_size --ds.ring_attn_size --ds.tensor_parallel_size --algo.kl.horizon
-    --rollout.vllm_generate_batch_size""".split()
-AT_LEAST_0 = """
-    --ds.lora.rank --data.dataloader_num_workers --actor.adam.weight_decay --actor.max_norm --eval.temperature
-    --train.hung_minutes""".split()
-ABOVE_0 = """
-    --actor.adam.lr --actor.adam.eps --actor.eps_clip --actor.eps_clip_low_high --rollout.temperature""".split()
-SHARES = """
-    --actor.adam.betas --actor.lr_warmup_ratio --actor.min_lr_ratio --algo.advantage.gamma --algo.advantage.lambd
-    --train.ema_beta --ds.lora.dropout""".split()
-SHARES_ABOVE_0 = "--rollout.top_p --vllm.gpu_memory_utilization".split()
-# flag -> (lowest number, highest number, whether the lowest itself is allowed)
-RANGES = {
-    **dict.fromkeys([*AT_LEAST_1, *OR_OFF], (1.0, math.inf, True)),
-    **dict.fromkeys(AT_LEAST_0, (0.0, math.inf, True)),
-    **dict.fromkeys(ABOVE_0, (0.0, math.inf, False)),
-    **dict.fromkeys(SHARES, (0.0, 1.0, True)),
-    **dict.fromkeys(SHARES_ABOVE_0, (0.0, 1.0, False)),
-    "--train.seed": (0.0, 2.0**31 - 1, True),  # numpy takes 32 bits, and ranks and engines add their numbers
-}
-
 
 def split_flags(words: list[str]) -> tuple[dict[str, tuple[str, ...]], list[str]]:
-    """(flags with their words, flags to remove) from the words for OpenRLHF; `--no-FLAG` removes a flag."""
-    flags: dict[str, list[str]] = {}
-    removed, current = [], None
+    """(flags with their words, flags to remove) from the words for OpenRLHF; `--no-FLAG` removes a flag.
+
+    Of two words about one flag the last one counts.
+    """
+    flags: dict[str, tuple[str, ...] | None] = {}  # None: removed
+    current = None
     for word in words:
         if word.startswith("--no-"):
-            removed.append("--" + word.removeprefix("--no-"))
-            current = None
+            flags["--" + word.removeprefix("--no-")] = current = None
         elif word.startswith("--"):
             current, equals, value = word.partition("=")
-            flags[current] = [value] if equals else []
+            flags[current] = (value,) if equals else ()
         elif current is None:
             raise UserError(f"{word!r} follows no flag that takes it. Flags start with two dashes.")
         else:
-            flags[current].append(word)
-    return {flag: tuple(values) for flag, values in flags.items()}, removed
+            flags[current] = (*(flags[current] or ()), word)
+    removed = [flag for flag, values in flags.items() if values is None]
+    return {flag: values for flag, values in flags.items() if values is not None}, removed
 
 
-def flag_problems(plan: Plan, removed: list[str], ours: list[str]) -> dict[str, str]:
-    """{flag: message} for unknown flags, with the most similar known one, and for values that cannot be right."""
+def flag_problems(plan: Plan, removed: list[str], ours: list[str]) -> Iterator[tuple[str, str]]:
+    """(flag, message) of unknown flags, with the most similar known one, and for values that cannot be right."""
     parser = openrlhf_parser.functions().build_parser()
     actions = parser._option_string_actions
-    problems = {}
     for flag in [*plan.flags, *removed]:
         if flag in removed and flag in ours:
-            problems[flag] = f"--no-{flag.removeprefix('--')}: {flag} is an option of this command. Leave it out."
+            yield flag, f"--no-{flag.removeprefix('--')}: {flag} is an option of this command. Leave it out."
         elif flag not in actions:
             same_end = [known for known in plan.flags if known.endswith(f".{flag[2:]}")]  # --lr: --actor.adam.lr
             near = same_end or difflib.get_close_matches(flag, [*actions, *ours], n=1, cutoff=0.6)
             hint = f"Did you mean {near[0]}?" if near else "`real-openrlhf train --help` says where they are listed."
-            problems[flag] = f"unknown flag {flag}. {hint}"
+            yield flag, f"unknown flag {flag}. {hint}"
         elif flag in plan.flags and plan.flags[flag].origin != DERIVED:  # a derived flag is wrong if its source is
             _, error = openrlhf_parser.parsed(parser.parse_args, plan.typed(flag))
             if error:
                 reason = error.removeprefix(f"argument {flag}: ").partition(" (choose")[0]
-                problems[flag] = f"{flag} {plan.text(flag)}: {reason}. {_takes(actions[flag])}"
-            elif wrong := out_of_range(plan, flag):
-                problems[flag] = wrong
-    return problems
-
-
-def out_of_range(plan: Plan, flag: str) -> str | None:
-    """The defect of a flag that the parser accepts, or None."""
-    low, high, with_low = RANGES.get(flag, (-math.inf, math.inf, True))
-    for number in map(float, plan.flags[flag].words if flag in RANGES else ()):
-        good = math.isfinite(number) and low <= number <= high and (with_low or number > low)
-        if not good and not (flag in OR_OFF and number == OFF):
-            above = f"{low:g} or more" if with_low else f"more than {low:g}"
-            most = "" if math.isinf(high) else f", and {high:.12g} at most"
-            return f"{flag} {plan.text(flag)}: give {above}{most}{', or -1 for never' * (flag in OR_OFF)}."
-    return None
+                yield flag, f"{flag} {plan.text(flag)}: {reason}. {_takes(actions[flag])}"
+            elif flag in BOUNDS and (wrong := out_of_bounds(flag, plan.flags[flag].words)):
+                yield flag, wrong
 
 
 def _takes(action: argparse.Action) -> str:
@@ -139,21 +96,10 @@ def unread(plan: Plan) -> Iterator[str]:
             yield Note(f"{flag} {setting.text} is not read: {what} trains without it")
 
 
-def batch_problems(plan: Plan) -> Iterator[str]:
-    """A rollout must divide into equal updates: OpenRLHF would drop the remainder."""
-    prompts, group = plan.args.rollout.batch_size, plan.args.rollout.n_samples_per_prompt
-    batch, rollout = plan.args.train.batch_size, prompts * group
-    fitting = [size for size in range(group, rollout + 1, group) if rollout % size == 0]
-    torn = batch % group and plan.args.actor.policy_loss_type == "real"  # REAL's own checks report that
-    if fitting and batch not in fitting and not torn:
-        yield (
-            f"--train.batch_size {batch} does not cut a rollout of {prompts} prompts x {group} into equal updates of "
-            f"whole groups. Give {min(fitting, key=lambda size: abs(size - batch))}."
-        )
-
-
-def length_problems(plan: Plan) -> Iterator[str]:
-    """A micro-batch by tokens must hold the longest sample."""
+def size_problems(plan: Plan) -> Iterator[str]:
+    """A micro-batch by tokens must hold the longest sample; and OpenRLHF would drop the rest of an uneven rollout."""
+    if plan.args.train.deal == "upstream" and plan.args.actor.policy_loss_type in ("ppo", "gspo"):
+        yield from batch_problems(plan.args)  # with --train.deal groups REAL's own checks report that
     longest = plan.args.data.max_len
     for flag in ("--train.max_tokens_per_gpu", "--rollout.max_tokens_per_gpu"):
         if plan.args.train.dynamic_batch_enable and flag in plan.flags and plan.number(flag) < longest:

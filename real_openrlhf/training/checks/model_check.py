@@ -80,7 +80,15 @@ def heads_problem(config: dict) -> str | None:
     return f"its heads are {width} wide, and vLLM's attention on CPU takes {widths}. Take a model with one of these."
 
 
-def unfit_problems(plan: Plan, config: dict) -> list[str]:
+def problems(plan: Plan, config: dict, on_cpu: bool, elsewhere: bool) -> Iterator[str]:
+    """Why this run cannot train the model: its files, its class, its heads on CPU."""
+    yield from folder_problems(plan, config, elsewhere)
+    heads = heads_problem(config) if on_cpu else None
+    for wrong in filter(None, (*unfit_problems(plan, config), heads)):
+        yield f"model {plan.args.actor.model_name_or_path}: {wrong}"
+
+
+def unfit_problems(plan: Plan, config: dict) -> Iterator[str]:
     """Reasons why packing, shared prompts, the attention or the logit-free head do not go with this model."""
     from real_openrlhf.hooks.model import unfit_models
 
@@ -95,7 +103,7 @@ def unfit_problems(plan: Plan, config: dict) -> list[str]:
         read, model_class = unfit_models.as_transformers_reads(config)
     except Exception:  # Python code of the model's own, or a field that is missing: loading asks again
         read, model_class = config.get("text_config") or config, None
-    return [*unfit_models.problems(way, read, model_class)]
+    yield from unfit_models.problems(way, read, model_class)
 
 
 def folder_problems(plan: Plan, config: dict, elsewhere: bool) -> Iterator[str]:

@@ -19,7 +19,6 @@ from real_openrlhf.base.secrets import BY_VARIABLE, KEY_VARIABLE, REWARD, URL_VA
 from real_openrlhf.machine import nvidia
 from real_openrlhf.machine.probe import ProbeFailed
 from real_openrlhf.recipes.plan import Plan
-from real_openrlhf.training.checks.findings import Note
 
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 SHARED = "shared"  # the third word of `main`
@@ -27,12 +26,12 @@ MARK = "real_openrlhf preflight: "  # before each problem, in the log of a clust
 
 LEAST_MB = 300
 PACKAGES = {"flash_attention_2": "flash_attn", "flash_attention_3": "flash_attn_interface"}
-ATTENTION, OFFLOAD = "--ds.attn_implementation", "--ds.adam_offload"
+ATTENTION = "--ds.attn_implementation"
 
 
 def secret_problems(plan: Plan, secrets: Mapping[str, str], cluster: str | None, job: str | None) -> Iterator[str]:
     """Secrets that would not reach the run's processes."""
-    key, missing = plan.text(WANDB_KEY), KEY_VARIABLE not in os.environ
+    key, missing = plan.args.logger.wandb.key, KEY_VARIABLE not in os.environ
     if key and cluster and KEY_VARIABLE in secrets:
         yield (
             f"{WANDB_KEY}: a key typed here does not reach the cluster {cluster}. Set {KEY_VARIABLE} where its Ray "
@@ -49,23 +48,15 @@ def secret_problems(plan: Plan, secrets: Mapping[str, str], cluster: str | None,
 
 def kernel_problems(plan: Plan) -> Iterator[str]:
     """Packages and compilers that this machine lacks."""
-    name = plan.text(ATTENTION)
+    name = plan.args.ds.attn_implementation
     package = PACKAGES.get(name)
     if package and not importlib.util.find_spec(package):
         yield (
             f"{ATTENTION} {name} needs the package {package}, which is not installed. Give {ATTENTION} "
             "flash_attention_torch, which needs none."
         )
-    if OFFLOAD in plan.flags and not shutil.which("g++"):
-        yield f"{OFFLOAD}: DeepSpeed compiles its Adam for the CPU, and there is no g++. Install it."
-
-
-def allocator_notes() -> Iterator[str]:
-    """Tells of a word in this shell's variables that `Place.environment` takes out."""
-    for name in nvidia.expandable_segments(os.environ):
-        yield Note(
-            f"{name}: the run leaves out {nvidia.EXPANDABLE}, because vLLM cannot be handed weights from such segments"
-        )
+    if plan.args.ds.adam_offload and not shutil.which("g++"):
+        yield "--ds.adam_offload: DeepSpeed compiles its Adam for the CPU, and there is no g++. Install it."
 
 
 def local_gpus() -> tuple[int, float | None]:
@@ -115,7 +106,7 @@ def room_problems(folder: Path) -> Iterator[str]:
             yield f"{there} has {free:.0f} MB free, a run needs {LEAST_MB} at least. Free some space, or {other}."
 
 
-def cluster_problems(needed: int, nodes: int, shared: bool) -> list[str]:
+def cluster_problems(needed: int, nodes: int, shared: bool) -> Iterator[str]:
     """Find, from inside a Ray cluster, missing GPUs and cores, and nodes without the patches that a worker needs."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -126,57 +117,49 @@ def cluster_problems(needed: int, nodes: int, shared: bool) -> list[str]:
         # A list, not a table by address: several nodes may share a machine.
         gpus = [(node["NodeManagerAddress"], int(node["Resources"].get("GPU", 0))) for node in alive]
         having = [count for _, count in gpus if count]
-        problems = []
         if sum(having) < needed or len(having) < nodes:
-            problems.append(
+            yield (
                 f"{needed} GPUs on {nodes} nodes are needed, the cluster has {sum(having)} on {len(having)} "
                 f"({', '.join(f'{address}: {count}' for address, count in gpus)}). Add nodes with "
                 "`ray start --address=HEAD:6379`, or ask for less with --gpus and --nodes."
             )
         cores = int(sum(node["Resources"].get("CPU", 0) for node in alive))
         if cores <= needed:
-            problems.append(
+            yield (
                 f"OpenRLHF asks Ray for a core with each of {needed} GPUs and one more, the cluster offers {cores}: "
                 "it would wait for ever. Start the nodes with `ray start --num-cpus N`; the cores need not be real."
             )
-        check = ray.remote(num_cpus=0, max_retries=0)(_node_problem)
-        asked = [
-            check.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)).remote(
-                shared
-            )
-            for node in alive
-        ]
+        check = ray.remote(num_cpus=0, max_retries=0)(lambda: [*node_problems(shared)])
+        places = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in alive]
+        asked = [check.options(scheduling_strategy=place).remote() for place in places]
         for node, answer in zip(alive, asked, strict=True):
             try:
-                problem = ray.get(answer, timeout=120)
+                yield from ray.get(answer, timeout=120)
             except Exception as error:  # the package is missing there, or the node went away
-                problem = f"node {node['NodeManagerAddress']} cannot run real_openrlhf: {last_line(error)}"
-            if problem:
-                problems.append(problem)
-        return problems
+                yield f"node {node['NodeManagerAddress']} cannot run real_openrlhf: {last_line(error)}"
     finally:
         ray.shutdown()
 
 
-def _node_problem(shared: bool) -> str | None:
+def node_problems(shared: bool) -> Iterator[str]:
     """Runs on each node."""
     from real_openrlhf.patching import assert_applied
 
     try:
         assert_applied()
     except UserError as error:
-        return str(error)
+        yield str(error)
+        return
     for name, rest in nvidia.expandable_segments(os.environ if shared else {}).items():
-        return (
+        yield (
             f"{name} has {nvidia.EXPANDABLE} on node {platform.node()}: vLLM cannot be handed weights from such "
             f"segments. There type `{f'export {name}={rest}' if rest else f'unset {name}'}`, then `ray start` again."
         )
-    return None
 
 
 def main() -> int:
     nodes, gpus = map(int, sys.argv[1:3])
-    problems = cluster_problems(gpus, nodes, shared=SHARED in sys.argv[3:])
+    problems = [*cluster_problems(gpus, nodes, shared=SHARED in sys.argv[3:])]
     for problem in problems:
         print(f"{MARK}{problem}")
     return 2 if problems else 0

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from real_openrlhf.base import ownership, whole_folders
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.base.lines import short_path
+from real_openrlhf.base.parsing import short_path
 from real_openrlhf.base.reward_variables import GRADERS
 from real_openrlhf.patching import assert_applied
 from real_openrlhf.recipes import openrlhf_parser
@@ -23,7 +23,7 @@ from real_openrlhf.training.checks import (
     preflight,
     reward_check,
 )
-from real_openrlhf.training.checks.findings import Findings, Note
+from real_openrlhf.training.checks.findings import Findings, Line, Note
 from real_openrlhf.training.launch.place import Place
 from real_openrlhf.training.run_inputs import OPTIONS, Request
 from real_openrlhf.training.tasks import gguf_model
@@ -38,13 +38,12 @@ def found(request: Request, place: Place) -> Findings:
     if not openrlhf_parser.defaults():
         return findings  # without OpenRLHF there are no arguments to check
     plan, args, local = right.plan(), right.args, place.address is None
-    for check in (flag_checks.batch_problems, flag_checks.length_problems, reward_check.reward_problems):
+    for check in (flag_checks.size_problems, reward_check.reward_problems):
         findings.add(check(plan))
     findings.add(flag_checks.unread(plan))
     machine = [*place.problems(plan), *(preflight.kernel_problems(plan) if local else ())]
     findings.elsewhere = bool(args.dry_run and local and machine)  # a dry run may be for another machine
     findings.add(machine, of_machine=True)
-    findings.add(() if place.on_cpu or not local else preflight.allocator_notes())
     findings.add(preflight.secret_problems(plan, request.secrets, place.address, place.job_address))
     findings.add(_working_dir(args.working_dir, place))
     unusable = [*preflight.folder_problems(args.runs_dir)]
@@ -55,7 +54,7 @@ def found(request: Request, place: Place) -> Findings:
     findings.add(servers if local else map(Note, servers), of_machine=True)
     findings.add(wrong for folder, flag in outside(right) if (wrong := _folder_problem(right, folder, flag)))
     findings.add(data(right, findings.elsewhere))
-    _size(right, place, findings)
+    findings.add(_model(right, place, findings.elsewhere))
     findings.add(_resumed(right, place))
     return findings
 
@@ -87,7 +86,7 @@ def _flags(request: Request, findings: Findings) -> dict[str, str]:
     wrong = {}
     try:
         assert_applied()
-        wrong = flag_checks.flag_problems(request.plan(), request.removed, OPTIONS)
+        wrong = dict(flag_checks.flag_problems(request.plan(), request.removed, OPTIONS))
         findings.problems += wrong.values()
         note = flag_checks.combination(request.without(wrong).plan())
         findings.notes += [note] if request.args.dry_run and not wrong else []
@@ -118,39 +117,32 @@ def data(request: Request, elsewhere: bool = False) -> Iterator[str]:
         yield from data_check.step_problems(plan, rows)
 
 
-def _size(request: Request, place: Place, findings: Findings) -> None:
+def _model(request: Request, place: Place, elsewhere: bool) -> Iterator[str]:
     """Whether the model exists, and whether it fits into memory and disk."""
     plan = request.plan()
-    model = plan.text(run_inputs.MODEL)
+    model, typed = plan.text(run_inputs.MODEL), request.args.model
     made = Path(model) in request.missing()
-    if request.args.model and gguf_model.is_one(request.args.model):
-        wrong = gguf_model.problem(Path(request.args.model).expanduser())
-        findings.add([wrong] if wrong else [])
+    if typed and gguf_model.is_one(typed) and (wrong := gguf_model.problem(Path(typed).expanduser())):
+        yield wrong
     config = None
     try:
         config = None if made else model_check.read_config(model)
     except model_check.Unreachable as error:
-        unknown = Note(f"{error.said}: its existence was not checked")
-        findings.add([unknown] if findings.elsewhere else error.problems)
+        yield Note(f"{error.said}: its existence was not checked") if elsewhere else str(error)
     except UserError as error:
-        findings.add(error.problems)
+        yield from error.problems
     if config is not None:
-        findings.add(model_check.folder_problems(plan, config, findings.elsewhere))
-        findings.add(f"model {model}: {wrong}" for wrong in model_check.unfit_problems(plan, config))
-        if place.on_cpu and (wrong := model_check.heads_problem(config)):
-            findings.add([f"model {model}: {wrong}"])
+        yield from model_check.problems(plan, config, place.on_cpu, elsewhere)
     shape = memory_estimate.shape_of(config or memory_estimate.KNOWN_CONFIGS.get(model, {}))
     if shape is None:
         if request.args.dry_run and not made:
-            findings.notes.append(
-                f"no estimate of memory and disk: the shape of {short_path(model)} is not known here"
-            )
+            yield Note(f"no estimate of memory and disk: the shape of {short_path(model)} is not known here")
         return
     gpu_gb = place.gpu_gb or request.recipe.gpu_gb
-    findings.add(memory_estimate.check(shape, plan, gpu_gb, place.gpu_gb is not None, place.on_cpu))
+    yield from memory_estimate.check(shape, plan, gpu_gb, place.gpu_gb is not None, place.on_cpu)
     if not (place.on_cpu or request.args.fill):
-        findings.add(memory_estimate.fill_line(shape, plan, gpu_gb))
-    findings.lines.append("")
+        yield from memory_estimate.fill_line(shape, plan, gpu_gb)
+    yield Line("")
     existing = preflight.existing(request.args.runs_dir)
     free, size = shutil.disk_usage(existing).free, sum(memory_estimate.disk(shape, plan).values())
     if size > free:
@@ -158,7 +150,7 @@ def _size(request: Request, place: Place, findings: Findings) -> None:
             f"the run folder will take {size / 1e9:.1f} GB, {existing} has {free / 1e9:.1f} GB free: another "
             "--runs-dir, or a smaller --ckpt.max_num"
         )
-        findings.add([Note(said) if place.address else said], of_machine=True)
+        yield Note(said) if place.address or elsewhere else said
 
 
 def _resumed(request: Request, place: Place) -> Iterator[str]:

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,48 +30,26 @@ SPARE_CPUS = 2  # logical ones, for the controllers; Ray starts an idle worker f
 # DeepSpeed compiles its Adam on first use. All runs of this Python environment share the result in this folder.
 EXTENSIONS = Path(sys.prefix) / "torch_extensions"
 
-# Variables of a run: name -> (value, why), as a dry run prints them. The user's own values win, except over NO_GPU.
+# Variables of a run. The user's own values win, except over NO_GPU.
 CPU_ENVIRONMENT = {
-    "VLLM_CPU_KVCACHE_SPACE": ("1", "GB; vLLM would take a share of the machine's memory"),
-    "VLLM_ENABLE_V1_MULTIPROCESSING": ("0", "the engine runs in its actor's process"),
-    "TORCHDYNAMO_DISABLE": ("1", "compiling takes longer than a small run"),
-    "TOKENIZERS_PARALLELISM": ("false", "tokenizers warn in forked processes"),
-    "RAY_USAGE_STATS_ENABLED": ("0", "no reports"),
-    "TORCH_EXTENSIONS_DIR": (str(EXTENSIONS), "DeepSpeed compiles its CPU Adam once"),
-    "REAL_RAY_DASHBOARD": ("0", "the dashboard takes as long to start as the policy"),
-    "VLLM_NO_USAGE_STATS": ("1", "no reports"),
+    "VLLM_CPU_KVCACHE_SPACE": "1",  # GB; vLLM would take a share of the machine's memory
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine runs in its actor's process
+    "TORCHDYNAMO_DISABLE": "1",  # compiling takes longer than a small run
+    "TOKENIZERS_PARALLELISM": "false",  # tokenizers warn in forked processes
+    "TORCH_EXTENSIONS_DIR": str(EXTENSIONS),
+    "REAL_RAY_DASHBOARD": "0",  # it takes as long to start as the policy
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "VLLM_NO_USAGE_STATS": "1",
     # libgomp's threads spin for milliseconds at a barrier, on the core that the late thread needs. Beside two other
     # trainings a step of cpu-smollm2 takes 25 to 50 s with this, 169 to 187 s without, with equal numbers.
-    "GOMP_SPINCOUNT": ("1000", "a thread that waits for another soon leaves it the core"),
+    "GOMP_SPINCOUNT": "1000",
 }
 # Ray gives each process the entries of its logical GPUs. CUDA ignores the list from the first negative number on.
-NO_GPU = {
-    "CUDA_VISIBLE_DEVICES": (",".join(["-1"] * 64), "no GPU is visible"),
-    "DS_ACCELERATOR": ("cpu", "DeepSpeed computes on the CPU"),
-}
+NO_GPU = {"CUDA_VISIBLE_DEVICES": ",".join(["-1"] * 64), "DS_ACCELERATOR": "cpu"}
 # A run on this machine alone is closed to other machines. Ray listens on the loopback if clusters are switched off.
-LOOPBACK = {
-    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": ("0", "Ray listens on the loopback"),
-    "VLLM_HOST_IP": ("127.0.0.1", "vLLM listens on the loopback"),
-    "GLOO_SOCKET_IFNAME": ("lo", "gloo uses the loopback"),
-}
+LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "VLLM_HOST_IP": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo"}
 # Ray 2.60 would show all GPUs to the controller and the driver's tasks, which ask for none.
-ON_GPUS = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": ("1", "a process without a GPU sees none")}
-COMPUTED = {
-    "RAY_ADDRESS": "a Ray of this run's own",
-    "RAY_OVERRIDE_RESOURCES": "Ray never waits for cores; on CPU its GPUs are logical ones",
-    "VLLM_USE_FLASHINFER_SAMPLER": "FlashInfer's sampler would be compiled with nvcc",
-    "REAL_ENGINE_ENDS_WITH_PARENT": "an engine ends with a killed actor",
-    "REAL_ENGINE_REASON": "an engine that fails prints why",
-    "OMP_NUM_THREADS": "processes share the cores",
-    "REAL_FORKED_WORKERS": "processes are forks of one that has imported the stack",
-    "REAL_REPEATABLE_ENGINE": "seeded samples do not depend on other requests",
-    "HF_HUB_OFFLINE": "the model is in a folder",
-    **dict.fromkeys(nvidia.ALLOCATOR, f"yours without {nvidia.EXPANDABLE}"),
-    **dict.fromkeys(probe.CACHES, "the home folder cannot be written"),
-}
-TABLES = (CPU_ENVIRONMENT, NO_GPU, LOOPBACK, ON_GPUS)
-WHY = COMPUTED | {name: why for table in TABLES for name, (_, why) in table.items()}
+ON_GPUS = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1"}
 
 THREADS = "OMP_NUM_THREADS"
 # Parameters. With two threads a forward and backward takes 0.87 of the time at 0.1 M, 0.68 at 1.3 M, 0.63 at 82 M; a
@@ -122,17 +100,17 @@ class Place:
         """All variables of the run's processes. The user's own values win over ours."""
         ours = {}
         if self.on_cpu:
-            ours = _values(CPU_ENVIRONMENT) | {THREADS: str(thread_choice(plan))}
-            if "--rollout.seeded" in plan.flags:
-                ours["REAL_REPEATABLE_ENGINE"] = "1"
-            if Path(plan.text("--actor.model_name_or_path")).is_dir():
+            ours = CPU_ENVIRONMENT | {THREADS: str(thread_choice(plan))}
+            if plan.args.rollout.seeded:
+                ours["REAL_REPEATABLE_ENGINE"] = "1"  # seeded samples do not depend on other requests
+            if Path(plan.args.actor.model_name_or_path).is_dir():
                 ours["HF_HUB_OFFLINE"] = "1"
         elif self.address is None:
-            ours = _values(ON_GPUS)
+            ours = {**ON_GPUS}
             if os.access(sys.prefix, os.W_OK):
                 # DeepSpeed's offloaded Adam is compiled there. One folder a machine: drop_stale_locks sees no other's.
                 ours["TORCH_EXTENSIONS_DIR"] = str(EXTENSIONS / platform.node())
-            if preflight.OFFLOAD in plan.flags:
+            if plan.args.ds.adam_offload:
                 # DeepSpeed's Adam is a loop over threads: Ray would give each rank one
                 ours[THREADS] = str(threads_each(plan.ranks // plan.nodes))
         environment = {**probe.caches_elsewhere(cache_folder()), **ours, **os.environ}
@@ -140,13 +118,13 @@ class Place:
             environment.pop(name)
             environment |= {name: rest} if rest else {}
         if self.address is None:
-            environment = _values(LOOPBACK) | environment
+            environment = LOOPBACK | environment
             environment["RAY_ADDRESS"] = "local"  # never join a Ray that somebody else started on this machine
             # OpenRLHF asks Ray for a core with every GPU. If Ray has fewer, it waits for ever without a word.
             cores = {"CPU": plan.gpus + SPARE_CPUS}
             if self.on_cpu:
                 environment.setdefault(forked_workers.WANTED, "1")
-                environment |= _values(NO_GPU) | {"RAY_OVERRIDE_RESOURCES": json.dumps({"GPU": plan.gpus} | cores)}
+                environment |= NO_GPU | {"RAY_OVERRIDE_RESOURCES": json.dumps({"GPU": plan.gpus} | cores)}
             else:  # Ray counts the GPUs
                 environment.setdefault("RAY_OVERRIDE_RESOURCES", json.dumps(cores))
         return environment
@@ -209,10 +187,6 @@ class Place:
             subprocess.run(stop, check=False)
 
 
-def _values(table: Mapping[str, tuple[str, str]]) -> dict[str, str]:
-    return {name: value for name, (value, _) in table.items()}
-
-
 def _answers(address: str) -> bool:
     """Whether the cluster takes connections. Ray itself would try for minutes."""
     host, _, port = address.rpartition("//")[2].rstrip("/").rpartition(":")
@@ -232,11 +206,11 @@ def threads_each(at_once: int) -> int:
 
 def thread_choice(plan: Plan) -> int:
     """Threads of each process on CPU. The user's OMP_NUM_THREADS wins."""
-    ranks, size = plan.ranks, parameters(plan.text("--actor.model_name_or_path"))
-    engines = plan.number("--vllm.num_engines") * plan.number("--vllm.tensor_parallel_size")
+    args, size = plan.args, parameters(plan.args.actor.model_name_or_path)
     if size is not None and size < SMALL:
         return 1
-    return threads_each(ranks + engines if "--train.async_enable" in plan.flags else max(ranks, engines))
+    engines = (args.vllm.num_engines or 0) * args.vllm.tensor_parallel_size
+    return threads_each(plan.ranks + engines if args.train.async_enable else max(plan.ranks, engines))
 
 
 def parameters(model: str) -> int | None:
@@ -246,11 +220,3 @@ def parameters(model: str) -> int | None:
         return smollm2.PARAMETERS if smollm2.NAME in model else 0  # made before training starts
     shape = memory_estimate.shape_of(run_inputs.config_of(folder))
     return shape.parameters if shape else None
-
-
-def variable_table(plan: Plan, place: Place) -> Iterator[str]:
-    """The variables that are set for a run's processes, for a dry run."""
-    yield "variables that are set for its processes:"
-    for name, value in place.variables(plan).items():
-        short = value if len(value) < 40 else f"{value[:30]}..."
-        yield f"  {name}={short}: {WHY[name]}"

@@ -21,9 +21,7 @@ from real_openrlhf.training.launch.progress import last_error
 
 STRONGER = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
 PATIENCE = 20.0  # seconds for a stalled run that is asked to end
-SOON = (
-    3.0  # seconds for each of SIGINT and SIGTERM before the next stronger signal: a run may lose one while it imports
-)
+SOON = 3.0  # seconds for SIGINT and for SIGTERM before the next stronger signal: a run may lose one while it imports
 STALLED = 124  # the run's exit code after a stall, as timeout(1) has it
 STACKS = "stalled"  # folder
 LIMIT = "--train.hung_minutes"
@@ -36,14 +34,15 @@ class Watch:
 
     run_dir: Path
     minutes: float  # 0: for ever
-    seen: tuple = ()
+    seen: list = field(default_factory=list)
     last: float = field(default_factory=time.monotonic)
     looked: float = field(default_factory=time.monotonic)
 
     def stalled(self) -> str | None:
         """Why the run counts as stalled, once nothing is new for longer than the limit, else None."""
         now = time.monotonic()
-        signs = tuple(_stamp(self.run_dir / name) for name in (PHASE, "metrics.jsonl", "notes.jsonl"))
+        files = (self.run_dir / name for name in (PHASE, "metrics.jsonl", "notes.jsonl"))
+        signs = [(file.stat().st_mtime_ns, file.stat().st_size) for file in files if file.exists()]
         if signs != self.seen or now - self.looked > ASLEEP:
             self.seen, self.last = signs, now
         self.looked = now
@@ -62,13 +61,6 @@ class Watch:
             since = time.strftime("%H:%M:%S", time.localtime(note["since"]))
             return f"{note['phase']}, since {since}, noted by process {note['process']} on {note['node']}"
         return "the start of Ray, the engine and the policy"
-
-
-def _stamp(path: Path) -> tuple[int, int]:
-    with contextlib.suppress(OSError):
-        found = path.stat()
-        return found.st_mtime_ns, found.st_size
-    return 0, 0
 
 
 def drop_stale_locks(folder: Path) -> list[Path]:

@@ -1,0 +1,532 @@
+"""From the request to the label, by OpenRLHF's own executor and an engine that has a script.
+
+An agent's file plays several turns in one rollout; agents of chat messages and tools, with real chat templates; and
+reward functions that fail in every way, under our limits.
+"""
+
+import asyncio
+import json
+import math
+import re
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import psutil
+import pytest
+from openrlhf.cli.train_ppo_ray import parse_args
+from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
+from vllm import SamplingParams
+
+from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE
+from real_openrlhf.base.errors import UserError
+from real_openrlhf.hooks.controller.labels import label_rollouts
+from real_openrlhf.hooks.engine.requests import AGENT, executor
+from real_openrlhf.hooks.rollout.agents import TURNS, UNFINISHED, AgentError, find_agent
+from real_openrlhf.hooks.rollout.chat_agents import Template, tool_calls
+from real_openrlhf.training.tasks.reverse_task import ReverseTask
+from real_openrlhf.training.tasks.tiny_model import make_tokenizer
+
+AGENTS = Path(__file__).parents[2] / "examples/agents"
+EXAMPLE, CALCULATOR = AGENTS / "guess_number.py", AGENTS / "calculator.py"
+sys.path.append(str(AGENTS))
+from tiny_calculator import CALL, END, TEMPLATE, CalculatorTask  # noqa: E402
+from tiny_guesser import GuessTask  # noqa: E402
+
+GUESSER, TINY = make_tokenizer(GuessTask), make_tokenizer(CalculatorTask)
+TINY.chat_template = TEMPLATE
+EOS = TINY.eos_token
+AGENT_FILE = """
+from openrlhf.utils.agent import AgentInstanceBase, MultiTurnAgentExecutor
+class Agent(AgentInstanceBase):
+    def __init__(self):
+        self.turn = 0
+    async def step(self, states):
+        self.turn += 1
+        {body}
+class AgentExecutor(MultiTurnAgentExecutor):
+    def __init__(self):
+        super().__init__(Agent)
+"""
+TOLD = '"environment_feedback": "<", "done": self.turn == 3'
+
+
+class Engine:
+    """Answers each turn with the next text, and keeps what it was asked."""
+
+    def __init__(self, tokenizer, *texts: str) -> None:
+        self.tokenizer, self.texts, self.asked = tokenizer, list(texts), []
+
+    async def generate(self, tokens, params, multi_modal_data=None):
+        self.asked.append((list(tokens), params))
+        ids = list(self.tokenizer(text=self.texts.pop(0), add_special_tokens=False)["input_ids"])[: params.max_tokens]
+        text = self.tokenizer.decode(ids, skip_special_tokens=True)
+        logprobs = None if params.logprobs is None else [{token: SimpleNamespace(logprob=-0.5)} for token in ids]
+        reason = "length" if len(ids) == params.max_tokens else "stop"
+        answer = SimpleNamespace(token_ids=ids, text=text, logprobs=logprobs, finish_reason=reason)
+        return SimpleNamespace(outputs=[answer])
+
+
+def play(path, engine, prompt="37+58", label="95", max_length=4000, **params) -> dict:
+    params = SamplingParams(**{"max_tokens": 500, "min_tokens": 1, "logprobs": 0, "seed": 7, **params})
+    params.extra_args = {AGENT: (str(path), None)}
+    return asked(executor("unused"), engine, params, prompt=prompt, label=label, max_length=max_length, images=None)[0]
+
+
+def asked(executor, engine, params, count: int = 1, **request) -> list[dict]:
+    """What a rollout actor gets of so many requests at once."""
+
+    async def every() -> list[dict]:
+        how = {"sampling_params": params, "llm_engine": engine, "hf_tokenizer": engine.tokenizer}
+        return await asyncio.gather(*(executor.execute(**request, **how) for _ in range(count)))
+
+    return asyncio.run(every())
+
+
+def guess(*texts: str, engine=None, path: Path = EXAMPLE, **params) -> dict:
+    """The number 5, in three tokens a turn."""
+    engine = engine or Engine(GUESSER, *texts)
+    return play(path, engine, **{"prompt": "8:", "label": "5", "max_length": 32, "max_tokens": 3, **params})
+
+
+def rollout(response: dict):
+    """As OpenRLHF's sampler makes one of it."""
+    return SamplesGenerator._process_response_into_experience(None, response, max_len=32)
+
+
+def labels(*responses: dict, **real) -> list[int]:
+    args = arguments(EXAMPLE)
+    args.rollout.n_samples_per_prompt = len(responses)
+    vars(args.algo.real).update(real)
+    return label_rollouts([rollout(response) for response in responses], args, GUESSER)[0].tolist()
+
+
+def arguments(path: Path | str, *flags: str, loss="real") -> SimpleNamespace:
+    words = ["--actor.model_name_or_path", "model", "--actor.policy_loss_type", loss]
+    return parse_args([*words, "--rollout.n_samples_per_prompt", "4", "--train.agent_func_path", str(path), *flags])
+
+
+def written(tmp_path: Path, body: str) -> Path:
+    (tmp_path / "agent.py").write_text(AGENT_FILE.format(body=body))
+    return tmp_path / "agent.py"
+
+
+def test_a_trajectory_is_one_rollout_of_the_policys_own_tokens():
+    won, lost = guess("9<eos>", "3<eos>", "5<eos>"), guess("9<eos>", "?", "3<eos>")
+    sample = rollout(won)
+    said = GUESSER.convert_ids_to_tokens(sample.sequences[0][1:][sample.action_mask[0].bool()])
+    assert said == ["9", "<eos>", "3", "<eos>", "5", "<eos>"]
+    assert GUESSER.decode(sample.sequences[0]) == "8:9<eos><3<eos>>5<eos>"
+    assert sample.rollout_log_probs[0].tolist() == [-0.5 if mine else 0 for mine in sample.action_mask[0]]
+    assert labels(won, lost) == [POSITIVE, NEGATIVE]
+    assert (won["extra_logs"][TURNS], lost["extra_logs"][TURNS]) == (3, 3)
+    samples = [rollout(won), rollout(lost)]
+    args = arguments(EXAMPLE)
+    args.rollout.n_samples_per_prompt = 2
+    label_rollouts(samples, args, GUESSER)
+    assert [int(one.response_length) for one in samples] == [6, 5]  # upstream's has the hints too
+
+
+def test_each_turn_has_the_runs_limit_and_draws_of_its_own():
+    engine, long, free = (
+        Engine(GUESSER, *texts) for texts in (["9<eos>", "3<eos>", "5<eos>"], ["1234678"] * 3, ["5"])
+    )
+    guess(engine=engine)
+    seeds = [params.seed for _, params in engine.asked]
+    assert seeds[0] == 7 and len(set(seeds)) == 3  # the first turn is the single turn's
+    asked = [(params.max_tokens, params.min_tokens, params.extra_args) for _, params in engine.asked]
+    assert set(asked) == {(3, 0, None)}
+    guess(engine=long, seed=None, max_tokens=4)
+    assert {params.max_tokens for _, params in long.asked} == {4} and {p.seed for _, p in long.asked} == {None}
+    guess(engine=free, max_tokens=None)
+    assert free.asked[0][1].max_tokens == 30  # what the context has left
+
+
+def test_sampling_parameters_of_a_step_keep_what_the_run_asks_of_the_engine(tmp_path):
+    body = f'from vllm import SamplingParams; return {{"rewards": 0.0, "sampling_params": SamplingParams(), {TOLD}}}'
+    response = guess(*["1"] * 3, path=written(tmp_path, body))
+    assert len(response["rollout_log_probs"]) == len(response["observation_tokens"])
+
+
+def test_a_trajectory_without_room_for_its_next_turn_is_truncated():
+    cut = guess("9<eos>", "3", max_length=6, max_tokens=4)
+    assert cut["truncated"] is True and cut["extra_logs"]["agent/unfinished"] == 1
+    assert labels(cut, truncated="ignore") == [IGNORED] and labels(cut) == [NEGATIVE]
+    assert guess("5<eos>")["truncated"] is False
+
+
+@pytest.mark.parametrize(
+    "rewards, scores, label",
+    [
+        ("float(self.turn == 2)", None, POSITIVE),  # the sum over turns
+        ("0.5", "1.0", POSITIVE),  # the last turn's score, whatever the rewards are
+        ("1.0", "[float(self.turn < 3)]", NEGATIVE),
+        ("0.0", "float('nan')", IGNORED),  # the environment cannot judge
+    ],
+)
+def test_the_label_is_the_last_score_or_the_sum_of_rewards(tmp_path, rewards, scores, label):
+    given = f'"rewards": {rewards}, {TOLD}' + (f', "scores": {scores}' if scores else "")
+    response = guess(*["1"] * 3, path=written(tmp_path, f"return {{{given}}}"))
+    assert labels(response) == [label]
+    assert not math.isnan(response["reward"])
+
+
+@pytest.mark.parametrize(
+    "body, told",
+    [
+        ('raise KeyError("door")', ": line 8, KeyError: 'door', after turn 1 of prompt '8:'"),
+        ("exit(3)", ": line 8, SystemExit: 3"),
+        (f'return {{"rewards": 1.0, {TOLD}}} | {{"rewards": "much"}}', "Fault: rewards is a str, not a number"),
+        (f'return {{"rewards": float("inf"), {TOLD}}}', "Fault: rewards inf"),
+        ('return {"rewards": 1.0, "done": True}', "KeyError: 'environment_feedback'"),
+        ("return 1.0", "Fault: it returned a float, not a dict"),
+    ],
+)
+def test_an_environment_that_raises_is_named_with_line_turn_and_prompt(tmp_path, body, told):
+    path = written(tmp_path, body)
+    with pytest.raises(AgentError) as refused:
+        guess(*["1"] * 3, path=path)
+    assert str(refused.value).startswith(f"the agent {path}") and told in str(refused.value)
+    assert "\n" not in str(refused.value) and "returns scores nan" in str(refused.value)
+
+
+def test_an_engine_that_dies_is_no_fault_of_the_agent():
+    class Dead(Engine):
+        async def generate(self, *_, **named):
+            raise RuntimeError("the engine is dead")
+
+    with pytest.raises(RuntimeError, match="^the engine is dead$"):
+        guess(engine=Dead(GUESSER))
+
+
+@pytest.mark.parametrize(
+    "text, told",
+    [
+        ("AgentExecutor = 1", "it defines no AgentExecutor. Derive one from"),
+        ("import no_such_module", "line 1, ModuleNotFoundError"),
+        (None, "cannot be read (No such file or directory)"),
+    ],
+)
+def test_a_file_that_is_no_agent_is_refused_before_the_run(tmp_path, text, told):
+    path = tmp_path / "agent.py"
+    if text:
+        path.write_text(text)
+    for flags in ((), ("--train.deal", "groups", "--algo.advantage.estimator", "group_norm")):
+        with pytest.raises(UserError) as refused:
+            arguments(path, *flags, loss="ppo" if flags else "real")
+        assert any(one.startswith("--train.agent_func_path") and told in one for one in refused.value.problems)
+
+
+def test_our_executor_plays_it_where_updates_are_dealt_and_upstreams_elsewhere():
+    ours, upstreams = arguments(EXAMPLE), arguments(EXAMPLE, loss="ppo")
+    assert (ours.rollout.agent, ours.train.agent_func_path) == (str(EXAMPLE), None)
+    assert (upstreams.rollout.agent, upstreams.train.agent_func_path) == (None, str(EXAMPLE))
+
+
+# Agents of chat messages and tools.
+
+# As of Qwen2.5: a system message of its own, tools in it, results as a user's turn in marks of their own.
+CHATML = """{%- if messages[0]['role'] != 'system' %}<|im_start|>system
+You help.{% if tools %}{% for tool in tools %}
+{{ tool | tojson }}{% endfor %}{% endif %}<|im_end|>
+{% endif %}{%- for message in messages %}{%- if message.role == 'tool' %}<|im_start|>user
+<tool_response>
+{{ message.content }}
+</tool_response><|im_end|>
+{% else %}<|im_start|>{{ message.role }}
+{{ message.content }}<|im_end|>
+{% endif %}{%- endfor %}{%- if add_generation_prompt %}<|im_start|>assistant
+{% endif %}"""
+
+
+class Bytes:
+    """A tokenizer of bytes, with special tokens as ids of their own, and any chat template."""
+
+    special = ("<|im_end|>", "<|im_start|>", "<eos>", "<user>", "<assistant>", "<tool>")
+
+    def __init__(self, template: str, eos: str) -> None:
+        self.inner = make_tokenizer(CalculatorTask)
+        self.inner.chat_template, self.eos_token = template, eos
+        self.apply_chat_template = self.inner.apply_chat_template
+
+    def __call__(self, text, add_special_tokens=False):
+        found = []
+        while text:
+            one = next((one for one in self.special if text.startswith(one)), None)
+            found.append(1000 + self.special.index(one) if one else ord(text[0]))
+            text = text[len(one or text[0]) :]
+        return {"input_ids": found}
+
+    def decode(self, tokens, skip_special_tokens=False):
+        return "".join(self.special[token - 1000] if token >= 1000 else chr(token) for token in tokens)
+
+
+QWEN = Bytes(CHATML, "<|im_end|>")
+
+
+def called(expression: str, eos: str = EOS) -> str:
+    return f"{CALL}{expression}{END}{eos}"
+
+
+def test_a_tool_answers_and_the_models_own_tokens_alone_are_trained():
+    engine = Engine(TINY, called("37+58"), f"95{EOS}")
+    won = play(CALCULATOR, engine)
+    sample = SamplesGenerator._process_response_into_experience(None, won, max_len=64)
+    text = TINY.decode(sample.sequences[0])
+    assert text == f"<user>37+58<assistant>{called('37+58')}<tool>95<assistant>95{EOS}"
+    mine = TINY.decode(sample.sequences[0][1:][sample.action_mask[0].bool()])
+    assert mine == f"{called('37+58')}95{EOS}"
+    assert sample.rollout_log_probs[0].tolist() == [-0.5 if own else 0 for own in sample.action_mask[0]]
+    assert (won["scores"], won["reward"], won["truncated"]) == (1.0, 1.0, False)
+    logs = {TURNS: 2, UNFINISHED: 0, "agent/calls": 1, "agent/failed_calls": 0}
+    assert won["extra_logs"] == logs
+
+
+def test_the_model_reads_exactly_what_it_drew():
+    """Tokens in, tokens out: each request begins with the one before and its answer, token by token."""
+    words = [called("1+", QWEN.eos_token), called("37+58", QWEN.eos_token), "I say 95<|im_end|>"]
+    engine = Engine(QWEN, *words)
+    won = play(CALCULATOR, engine)
+    read = [*(tokens for tokens, _ in engine.asked), won["observation_tokens"]]
+    for before, after, word in zip(read[:-1], read[1:], words, strict=True):
+        assert after[: len(before) + len(QWEN(word)["input_ids"])] == [*before, *QWEN(word)["input_ids"]]
+    assert won["scores"] == 1 and won["extra_logs"]["agent/failed_calls"] == 1
+    assert QWEN.decode(won["observation_tokens"]).count("error: SyntaxError") == 1
+
+
+def conversation(*turns: str) -> list[dict]:
+    roles = ["user", "assistant", "tool", "assistant", "user", "assistant"]
+    return [{"role": role, "content": turn} for role, turn in zip(roles, turns, strict=False)]
+
+
+@pytest.mark.parametrize("tokenizer", [TINY, QWEN], ids=["tiny", "chatml"])
+@pytest.mark.parametrize("drawn", [True, False], ids=["the turn's end was drawn", "not drawn"])
+def test_the_markers_between_turns_are_the_templates_own(tokenizer, drawn):
+    """Played turn by turn, a conversation has the tokens of the template applied to all of it at once."""
+    turns = ["12+34", "56+7", "63", "8", "9+9", "18"]
+    template = Template(tokenizer, [])
+    tokens = template.prompt(conversation(turns[0]))
+    for place in (1, 3, 5):
+        said = list(tokenizer(text=turns[place] + tokenizer.eos_token * drawn, add_special_tokens=False)["input_ids"])
+        tokens += said
+        if place < 5:
+            tokens += template.between(conversation(*turns)[place + 1 : place + 2], said)
+    whole = tokenizer.apply_chat_template(conversation(*turns), tokenize=False)
+    expected = list(tokenizer(text=whole, add_special_tokens=False)["input_ids"])
+    cut = len(expected) - (not drawn) if tokenizer is TINY else expected.index(10, len(tokens) - 2) - (not drawn)
+    assert tokens == expected[:cut]
+
+
+def test_a_template_without_tool_turns_is_refused_with_what_to_do():
+    deaf = Bytes(
+        "{% for m in messages %}{% if m.role != 'tool' %}<user>{{ m.content }}{% endif %}{% endfor %}", "<eos>"
+    )
+    template = Template(deaf, [])
+    with pytest.raises(ValueError, match="has no turn for the role 'tool'.*tool_role"):
+        template.between([{"role": "tool", "content": "95"}])
+    assert deaf.decode(template.between([{"role": "user", "content": "95"}])) == "<user>95"
+
+
+def test_a_template_that_rewrites_turns_is_refused():
+    rewriting = Bytes("{% for m in messages %}<user>{{ m.content | trim | length }}{% endfor %}", "<eos>")
+    with pytest.raises(ValueError, match="changes what an assistant said"):
+        Template(rewriting, []).between([{"role": "user", "content": "1"}])
+
+
+@pytest.mark.parametrize(
+    "text, found",
+    [
+        ('<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>', [("f", {"a": 1})]),
+        (
+            'Let me.\n<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>\n<tool_call>{"name": "g"}</tool_call>',
+            [("f", {}), ("g", {})],
+        ),
+        ('<tool_call>{"name": "f", "arguments": {"a": "</b>"}}', [("f", {"a": "</b>"})]),  # its end is a stop token
+        ("<tool_call>f(1)</tool_call>", ["a call is not"]),
+        ("<tool_call>[1]</tool_call>", ["a call is not"]),
+        ('<tool_call>{"name": 1, "arguments": {}}</tool_call>', ["a call needs a name"]),
+        ('<tool_call>{"name": "f", "arguments": "a"}</tool_call>', ["a call needs a name"]),
+        ("no call", []),
+    ],
+)
+def test_tool_calls(text, found):
+    got = tool_calls(text)
+    assert len(got) == len(found)
+    for one, expected in zip(got, found, strict=True):
+        assert one == expected if isinstance(expected, tuple) else one.startswith(expected)
+
+
+@pytest.mark.parametrize(
+    "said, told",
+    [
+        ('<tool_call>{"name": "sing", "arguments": {}}</tool_call>', "error: no tool 'sing'. There are: calculate"),
+        ('<tool_call>{"name": "calculate", "arguments": {"sum": "1"}}</tool_call>', "error: TypeError"),
+        (
+            '<tool_call>{"name": "calculate", "arguments": {"expression": "1/0"}}</tool_call>',
+            "error: ZeroDivisionError",
+        ),
+        ('<tool_call>{"name": "calculate", "arguments": {"expression": "open(1)"}}</tool_call>', "error: ValueError"),
+        ("<tool_call>calculate</tool_call>", "error: a call is not"),
+    ],
+)
+def test_a_call_that_fails_is_told_to_the_model_and_ends_nothing(said, told):
+    played = play(CALCULATOR, Engine(QWEN, f"{said}<|im_end|>", "95<|im_end|>"))
+    assert told in QWEN.decode(played["observation_tokens"])
+    assert played["scores"] == 1 and played["extra_logs"]["agent/failed_calls"] == 1
+
+
+def test_turns_and_room_end_a_trajectory():
+    many = play(CALCULATOR, Engine(TINY, *[called("1+1")] * 4))
+    assert many["extra_logs"][TURNS] == 4 and many["scores"] == 0 and many["truncated"] is False
+    cut = play(CALCULATOR, Engine(TINY, "95"), max_tokens=1)  # a turn without its end
+    assert cut["truncated"] is True and cut["extra_logs"][UNFINISHED] == 1
+    full = play(CALCULATOR, Engine(TINY, called("1+1"), "2"), max_length=14)
+    assert full["truncated"] is True and len(full["observation_tokens"]) <= 18
+    with pytest.raises(AgentError, match="its prompt has 7 tokens and --data.max_len is 7"):
+        play(CALCULATOR, Engine(TINY), max_length=7)
+
+
+def test_a_tool_without_a_description_is_refused_before_the_run(tmp_path):
+    (tmp_path / "agent.py").write_text(
+        "from real_openrlhf.hooks.rollout.chat_agents import ChatAgent, executor_of\n"
+        "def undescribed(a: int) -> int:\n    return a\n"
+        "class Agent(ChatAgent):\n    tools = (undescribed,)\n"
+        "AgentExecutor = executor_of(Agent)\n"
+    )
+    with pytest.raises(ValueError, match="line 6, DocstringParsingException"):
+        find_agent(str(tmp_path / "agent.py"))
+
+
+def test_methods_may_be_coroutines_and_a_game_has_no_verdict(tmp_path):
+    (tmp_path / "agent.py").write_text(
+        "import asyncio\nfrom real_openrlhf.hooks.rollout.chat_agents import ChatAgent, executor_of\n"
+        "class Agent(ChatAgent):\n"
+        "    async def start(self, prompt, label):\n        await asyncio.sleep(0)\n"
+        "        return super().start(prompt, label)\n"
+        "    async def reply(self, said):\n"
+        "        return [{'role': 'user', 'content': '7'}] if said == '1' else None\n"
+        "    async def score(self, said):\n        return float('nan')\n"
+        "AgentExecutor = executor_of(Agent)\n"
+    )
+    played = play(tmp_path / "agent.py", Engine(TINY, f"1{EOS}", f"2{EOS}"))
+    assert TINY.decode(played["observation_tokens"]) == f"<user>37+58<assistant>1{EOS}<user>7<assistant>2{EOS}"
+    assert math.isnan(played["scores"]) and played["reward"] == 0
+
+
+class Guess:
+    """What textarena.make gives, as far as the example uses it. Observations repeat the history, as TextArena's do."""
+
+    def reset(self, num_players, seed):
+        self.secret, self.history = seed, "Guess."
+
+    def get_observation(self):
+        return 0, self.history
+
+    def step(self, action):
+        self.history += f" You said {action}. {'Higher' if int(action) < self.secret else 'Lower'}."
+        return int(action) == self.secret, {}
+
+    def close(self):
+        return {0: 1.0}, {}
+
+
+def test_a_textarena_game_is_a_trajectory(monkeypatch):
+    """With a stand-in for the package, which this environment lacks."""
+    arena = ModuleType("textarena")
+    arena.make = lambda name: Guess()
+    monkeypatch.setitem(sys.modules, "textarena", arena)
+    path = AGENTS / "textarena_game.py"
+    won = play(path, Engine(QWEN, "5<|im_end|>", "8<|im_end|>"), prompt="A game. ", label="8")
+    assert won["scores"] == 1 and won["extra_logs"][TURNS] == 2
+    told = QWEN.decode(won["observation_tokens"])
+    assert told.count("Guess.") == 1 and told.count("You said 5. Higher.") == 1
+
+
+def test_the_file_of_the_page_plays(tmp_path):
+    page = (AGENTS.parents[1] / "docs/change/agents.md").read_text()
+    (block,) = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    (tmp_path / "weather.py").write_text(block)
+    asked = '<tool_call>{"name": "temperature", "arguments": {"city": "Oslo"}}</tool_call><|im_end|>'
+    won = play(tmp_path / "weather.py", Engine(QWEN, asked, "It is 4.<|im_end|>"), label="4")
+    assert won["scores"] == 1 and "\n4\n</tool_response>" in QWEN.decode(won["observation_tokens"])
+
+
+def test_the_tools_are_in_the_prompt():
+    engine = Engine(QWEN, "95<|im_end|>")
+    play(CALCULATOR, engine)
+    tool = QWEN.decode(engine.asked[0][0]).partition("You help.")[2].partition("<|im_end|>")[0]
+    assert json.loads(tool)["function"]["name"] == "calculate"
+
+
+# Reward functions that fail.
+
+PROMPT, RESPONSE = "3758=", ".8573<eos>"
+
+# name -> (body of reward_func, label, the fault's name in the log)
+FAULTS = {
+    "none": ("return None", IGNORED, "no_reward"),
+    "a list of dicts": ("return [{'rewards': 1.0}]", IGNORED, "no_reward"),
+    "nan": ("return {'rewards': float('nan')}", IGNORED, "not_finite"),
+    "10**400": ("return {'rewards': 10**400}", IGNORED, "not_finite"),
+    "text": ("return {'rewards': '1'}", IGNORED, "no_number"),
+    "none within": ("return {'rewards': None, 'scores': 1.0}", IGNORED, "no_number"),
+    "two values": ("return {'rewards': [1.0, 0.0]}", IGNORED, "wrong_length"),
+    "raising": ("raise ValueError('the judge is out')", IGNORED, "raises"),
+    "raising without end": ("return reward_func(queries, prompts, labels)", IGNORED, "raises"),
+    "out of memory": ("raise MemoryError", IGNORED, "raises"),
+    "Ctrl-C": ("raise KeyboardInterrupt", IGNORED, "raises"),
+    "exit": ("sys.exit(3)", IGNORED, "exits"),
+    "hanging": ("time.sleep(1000)", IGNORED, "hangs"),
+    "a score of nan": ("return {'rewards': 0.0, 'scores': float('nan')}", IGNORED, None),
+    "text in the logs": ("return {'rewards': 1, 'extra_logs': {'why': 'good', 'size': 3}}", POSITIVE, None),
+    "logs that name our columns": ("return {'rewards': 1, 'extra_logs': {'step': 9, 'phase': 3}}", POSITIVE, None),
+    "a tensor": ("return {'rewards': torch.tensor([0.0]), 'scores': torch.tensor(1)}", POSITIVE, None),
+    "a list of one": ("return {'rewards': [[0]], 'scores': [0.0]}", NEGATIVE, None),
+    "a file beside it": ("import a_neighbour\n    return {'rewards': a_neighbour.right}", POSITIVE, None),
+    "a fork": ("os.fork()\n    return {'rewards': 1.0}", POSITIVE, None),
+    "a fork that raises": ("if os.fork() == 0: raise ValueError\n    return {'rewards': 1.0}", POSITIVE, None),
+}  # fmt: skip
+HEADER = "import os, sys, time, torch\ndef reward_func(queries, prompts, labels):\n    "
+
+
+REVERSER = make_tokenizer(ReverseTask)
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_costs_its_response_and_nothing_else(tmp_path, monkeypatch, name):
+    monkeypatch.setenv("REAL_REWARD_SECONDS", "1" if name == "hanging" else "60")
+    body, label, fault = FAULTS[name]
+    (tmp_path / "a_neighbour.py").write_text("right = 1.0\n")
+    (tmp_path / "mine.py").write_text(HEADER + body + "\n")
+    before = set(psutil.Process().children())
+    params, engine = SamplingParams(logprobs=None), Engine(REVERSER, *[RESPONSE] * 2)
+    responses = asked(
+        executor([str(tmp_path / "mine.py")]), engine, params, 2, prompt=PROMPT, label="8573", max_length=32
+    )
+    assert labels(*responses) == [label] * 2
+    samples = [rollout(one) for one in responses]
+    failed = [key for key in samples[0].info if key.startswith("reward/failed_")]
+    assert failed == ([f"reward/failed_{fault}"] if fault else [])
+    assert all(math.isfinite(float(sample.rewards[0])) for sample in samples)
+    _, left = psutil.wait_procs(set(psutil.Process().children()) - before, timeout=20)
+    assert not left
+
+
+def test_a_server_that_answers_nonsense_is_a_fault_too(monkeypatch):
+    from aiohttp import web
+    from aiohttp.test_utils import TestServer
+
+    async def ask(payload):
+        async def answer(_):
+            return web.json_response(payload)
+
+        app = web.Application()
+        app.router.add_post("/score", answer)
+        async with TestServer(app) as server:
+            return await executor([str(server.make_url("/score"))])._fetch_rewards_via_http(["q"], ["p"], ["l"])
+
+    (good,) = asyncio.run(ask({"rewards": [1.0], "scores": [1.0]}))
+    assert good == {"rewards": 1.0, "scores": 1.0, "extra_logs": {}}
+    for payload in ({"rewards": ["1"]}, [], {"error": "busy"}, {"rewards": [1, 2]}):
+        (bad,) = asyncio.run(ask(payload))
+        assert math.isnan(bad["scores"]) and len(bad["extra_logs"]) == 1
