@@ -12,7 +12,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 parts=(fast slow hostile timed smoke e2e)
-maths=(tests/fast/test_{exactness,metrics,objective,policy_loss,schedule,token_log_probs}.py)
+maths=(tests/fast/test_{exactness,metrics,policy_loss,schedule,token_log_probs}.py)
 if [ "${1:-}" = every ]; then
     export REAL_TEST_EVERY=1 && shift
     for candidate in python3.12 ~/.pyenv/versions/3.12.*/bin/python3.12; do

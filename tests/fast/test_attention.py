@@ -1,6 +1,5 @@
 """Models that packing, shared prompts, attention or head would train wrongly: refused by configuration, twice."""
 
-import runpy
 from itertools import accumulate
 from pathlib import Path
 from types import SimpleNamespace
@@ -125,21 +124,6 @@ def test_other_models_are_refused_in_the_dry_run_for_what_they_are(name, more, s
 def test_the_classes_that_are_not_asked_have_nothing_to_say(name):
     model_class = type(AutoModelForCausalLM.from_config(AutoConfig.for_model(name, **SIZES)))
     assert unfit_models.attention_problem({"num_attention_heads": 4, "head_dim": 32}, model_class) is None
-
-
-MODELS = runpy.run_path(str(ROOT / "docs/models.py"))
-
-
-@pytest.mark.parametrize("name", MODELS["MODELS"])
-def test_the_page_refuses_what_the_code_refuses(name):
-    """docs/models.py made the page; here its flags of each published shape are asked again."""
-    kind, published, _ = MODELS["MODELS"][name]
-    said = unfit_problems(plan(), {"model_type": kind, **published.fields})
-    flags = [flag for flag, parts in MODELS["FLAGS"].items() if any(part in one for part in parts for one in said)]
-    flags = f"`{' '.join(flags)}`" if flags else ""
-    page = (ROOT / "docs/use/models.md").read_text().splitlines()
-    rows = [line.strip("| ").split(" | ") for line in page if line.startswith(f"| {name} |")]
-    assert len(rows[0]) == 8 and rows[1:] == ([[name, flags]] if flags else [])
 
 
 # `flash_attention_torch`: packed, padded and one by one are the same attention; what CUDA would be called with

@@ -37,7 +37,7 @@ def test_every_subcommand_has_help_for_each_of_its_options(name, capsys, monkeyp
 
 
 @pytest.mark.parametrize("holds", untrusted.PROPERTIES, ids=lambda holds: holds.__name__)
-def test_property(holds):
+def test_any_text_is_read_or_refused_and_never_obeyed(holds):
     check = settings(
         max_examples=25,
         deadline=None,

@@ -256,33 +256,22 @@ def test_a_file_becomes_openrlhf_rows(tmp_path, capsys):
     source = write_rows(tmp_path / "sums.jsonl", ROWS)
     out = tmp_path / "deep" / "train.jsonl"
     assert main(["data", str(source), "--out", str(out)]) == 0
+    kept = {0: ("One plus one?", '["2"]'), 2: ("Half of one?", '["\\\\frac{1}{2}"]'), 4: ("Two golds?", '["3", "4"]')}
+    end = " Let's think step by step and output the final answer within \\boxed{}."
     assert lines(out) == [
         {
-            "prompt": [
-                {
-                    "role": "user",
-                    "content": f"{text} Let's think step by step and output the final answer within \\boxed{{}}.",
-                }
-            ],
+            "prompt": [{"role": "user", "content": text + end}],
             "label": label,
             "datasource": "sums",
             "id": f"sums-{row}",
         }
-        for row, text, label in [
-            (0, "One plus one?", '["2"]'),
-            (2, "Half of one?", '["\\\\frac{1}{2}"]'),
-            (4, "Two golds?", '["3", "4"]'),
-        ]
+        for row, (text, label) in kept.items()
     ]
     dropped = [(row["row"], row["reason"]) for row in lines(out.with_suffix(".dropped.jsonl"))]
     assert dropped == [(3, "no gold answer"), (5, cleaning.UNVERIFIED)]
     manifest = json.loads(out.with_suffix(".manifest.json").read_text())
-    assert manifest["rows"] == {
-        "read": 6,
-        "kept": 3,
-        "written": 3,
-        "dropped": {"no gold answer": 1, "same problem text as an earlier row": 1, cleaning.UNVERIFIED: 1},
-    }
+    reasons = {"no gold answer": 1, "same problem text as an earlier row": 1, cleaning.UNVERIFIED: 1}
+    assert manifest["rows"] == {"read": 6, "kept": 3, "written": 3, "dropped": reasons}
     assert manifest["source"]["files"] == {str(source): hashlib.sha256(source.read_bytes()).hexdigest()}
     assert manifest["sha256"]["train.jsonl"] == hashlib.sha256(out.read_bytes()).hexdigest()
     printed = capsys.readouterr().out
@@ -333,10 +322,8 @@ def test_long_prompts_are_dropped_not_cut(tmp_path):
     options = ["--tokenizer", str(tmp_path / "tokenizer"), "--max-prompt-tokens", str(limit)]
     assert main(["data", str(source), "--out", str(tmp_path / "o.jsonl"), *options]) == 0
     assert [row["prompt"][0]["content"].count("pppp") for row in lines(tmp_path / "o.jsonl")] == [2, 5]
-    assert [row["detail"] for row in lines(tmp_path / "o.dropped.jsonl")] == [
-        f"{limit + 1} tokens",
-        f"{limit + 20} tokens",
-    ]
+    details = [row["detail"] for row in lines(tmp_path / "o.dropped.jsonl")]
+    assert details == [f"{limit + more} tokens" for more in (1, 20)]
 
 
 def test_an_interrupted_write_leaves_the_old_file(tmp_path):

@@ -1,5 +1,6 @@
 """Evaluation without an engine: tasks, samples on disk, grading again, tables, user mistakes, and numbers by hand."""
 
+import contextlib
 import fcntl
 import json
 from itertools import combinations, product
@@ -64,16 +65,13 @@ def test_seeds_are_stable_and_apart():
 
 @pytest.mark.parametrize(
     "asked, gpus, width, engines",
-    [(None, 8, 1, 8), (None, 8, 2, 4), (None, 0, 1, 1), (None, 3, 2, 1), (2, 8, 1, 2), (2, 0, 1, 2)],
+    [(None, 8, 1, 8), (None, 8, 2, 4), (None, 0, 1, 1), (None, 3, 2, 1), (2, 8, 1, 2), (2, 0, 1, 2)]
+    + [(9, 8, 1, None), (None, 1, 2, None), (3, 4, 2, None)],
 )
-def test_every_visible_gpu_has_work_unless_the_user_says_otherwise(asked, gpus, width, engines):
-    assert engine_count(asked, gpus, width) == engines
-
-
-@pytest.mark.parametrize("asked, gpus, width", [(9, 8, 1), (None, 1, 2), (3, 4, 2)])
-def test_more_engines_than_gpus_are_refused(asked, gpus, width):
-    with pytest.raises(UserError, match=f"this process sees {gpus}. Lower --data-parallel"):
-        engine_count(asked, gpus, width)
+def test_every_visible_gpu_has_work_and_more_engines_than_gpus_are_refused(asked, gpus, width, engines):
+    refused = pytest.raises(UserError, match=f"this process sees {gpus}. Lower --data-parallel")
+    with contextlib.nullcontext() if engines else refused:
+        assert engine_count(asked, gpus, width) == engines
 
 
 def sample(number, response="x"):
@@ -127,7 +125,7 @@ def test_a_benchmark_with_the_ids_of_another_one_is_refused(tmp_path):
         pass
 
 
-def test_one_writer_at_a_time(tmp_path):
+def test_samples_that_another_evaluation_writes_are_refused(tmp_path):
     with (tmp_path / "samples.jsonl").open("ab") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         with pytest.raises(UserError, match="another evaluation is writing"), SampleStore(tmp_path).opened({}, {}):
@@ -184,16 +182,8 @@ def test_markdown_in_the_layout_of_the_paper():
     cells = row.strip("| ").split(" | ")
     assert cells[0] == "real_1.5b" and len(cells) == 8
     assert all(cell.startswith("0.750 ± 0.1") for cell in cells[1:-1]) and cells[-1].startswith("0.750 ± 0.0")
-    for said in (
-        "AIME24 4",
-        "k = 2",
-        "T = 0.6",
-        "top_p = 0.95",
-        "max tokens = 8192",
-        "grader = robust",
-        "closed thinking = required",
-    ):
-        assert said in note
+    protocol = "k = 2, T = 0.6, top_p = 0.95, max tokens = 8192, grader = robust, closed thinking = required"
+    assert all(said in note for said in ("AIME24 4", *protocol.split(", ")))
 
 
 # --- the command, with samples that are there already
@@ -220,30 +210,32 @@ def evaluate(model, tmp_path):
 
 
 @pytest.fixture
-def sampled(evaluate, tmp_path, monkeypatch):
-    """An evaluation with every sample drawn: the answers come from here, everything else is real."""
-    said = {"mine-0": ["</think>\\boxed{3}", "\\boxed{3.0}"], "mine-1": ["</think>\\boxed{3}", "</think> 2"]}
+def answering(monkeypatch):
+    """answering({problem: its answers}): what vLLM would say (tests/e2e has it); everything else is real."""
 
-    def answers(pairs, settings, engines):
-        for task, number in pairs:
-            seed = sample_seed(settings.seed, task.identity, number)
-            yield Sample(task.identity, number, seed, said[task.identity][number], 5, False)
+    def put(said: dict[str, list[str]]) -> None:
+        def answers(pairs, settings, engines):
+            for task, number in pairs:
+                seed = sample_seed(settings.seed, task.identity, number)
+                yield Sample(task.identity, number, seed, said[task.identity][number], 5, False)
 
-    monkeypatch.setattr("real_openrlhf.evaluation.command.generate", answers)  # vLLM: tests/e2e
+        monkeypatch.setattr("real_openrlhf.evaluation.command.generate", answers)
+
+    return put
+
+
+@pytest.fixture
+def sampled(evaluate, answering, tmp_path, monkeypatch):
+    """An evaluation with every sample drawn."""
+    answering({"mine-0": ["</think>\\boxed{3}", "\\boxed{3.0}"], "mine-1": ["</think>\\boxed{3}", "</think> 2"]})
     assert evaluate() == 0
     monkeypatch.undo()
     return json.loads((tmp_path / "out" / "results.json").read_text())
 
 
-def test_the_table_says_that_no_response_closed_its_thinking(evaluate, tmp_path, monkeypatch):
+def test_the_table_says_that_no_response_closed_its_thinking(evaluate, answering, tmp_path):
     """`compare` prints nothing else of an evaluation, and 0.000 for a model that does not think."""
-
-    def answers(pairs, settings, engines):
-        for task, number in pairs:
-            seed = sample_seed(settings.seed, task.identity, number)
-            yield Sample(task.identity, number, seed, "\\boxed{3}", 5, False)
-
-    monkeypatch.setattr("real_openrlhf.evaluation.command.generate", answers)
+    answering({f"mine-{number}": ["\\boxed{3}"] * 2 for number in range(2)})
     for options, told in (((), True), (("--think", "optional"), False)):
         assert evaluate(*options) == 0
         assert ("give --think optional" in (tmp_path / "out" / "table.md").read_text()) == told
@@ -401,7 +393,7 @@ def between(a, b):
     return paired_gaps(Evaluated.read(a), Evaluated.read(b))
 
 
-def test_by_hand(tmp_path):
+def test_differences_of_paired_problems_are_those_by_hand(tmp_path):
     a = folder(tmp_path, "a", {"aime24": [0.0, 0.5, 1.0, 0.5], "mine": [0.0] * 10})
     b = folder(tmp_path, "b", {"aime24": [0.5, 0.5, 0.75, 0.5], "mine": [0.5] * 10})
     aime, mine, average = between(a, b)

@@ -54,7 +54,8 @@ def cases(draw, max_group_size=8, max_groups=5, max_length=6, left_out=False):
     own = {key: draw(st.sampled_from(one.choices)) for key, one in OBJECTIVES[name].settings.items() if one.choices}
     kl_old, kl = (0.0, 0.0) if left_out else (draw(st.sampled_from([0.0, 0.1])), draw(st.sampled_from([0.0, 10.0])))
     kl *= name.startswith("disco")
-    own |= {key: one for key, one in (("tau", tau), ("disco_kl_coef", kl)) if key in OBJECTIVES[name].settings}
+    own = {**own, "tau": tau, "disco_kl_coef": kl}
+    own = {key: value for key, value in own.items() if key in OBJECTIVES[name].settings}
     choices = ObjectiveSettings(name, draw(st.sampled_from(["drop", "keep"])), own)
     rollouts = Table(
         labels=torch.tensor(labels),
@@ -62,6 +63,7 @@ def cases(draw, max_group_size=8, max_groups=5, max_length=6, left_out=False):
         values=torch.tensor([random.choice(rewards[group]) for group in order]),
         lengths=mask.sum(1),
         whole=torch.tensor(lengths),
+        truncated=torch.zeros(len(order), dtype=torch.bool),
     )
     signal = make_groups(choices, rollouts).valid
     skips = (left_out or draw(st.booleans())) and not kl_old and not kl  # where that is exact
@@ -149,8 +151,7 @@ def naive_update(case: Case, tables: Tables, rows: list[int], step: int, new: to
         # as OpenRLHF's: a token's estimate is capped at 10
         objective = objective + own.kl_old * (torch.exp(-gaps) - 1 + gaps).clamp(max=10).mean()
         kl = -gaps.mean()
-        beta = case.choices.own.get("disco_kl_coef", 0.0)
-        objective = objective + max(beta * (float(kl.detach()) - 1e-4), 0.0) * kl
+        objective = objective + max(case.choices.own.get("disco_kl_coef", 0.0) * (float(kl.detach()) - 1e-4), 0.0) * kl
     return float(loss.detach()), torch.autograd.grad(objective, leaf)[0]
 
 

@@ -44,7 +44,7 @@ COUNTDOWN = label("countdown", "75+3", {"numbers": [75, 3], "target": 78})
         (COUNTDOWN, "f(75, 3)", False),
     ],
 )  # fmt: skip
-def test_our_rule(of, answer, right):
+def test_an_expression_that_uses_each_number_once_is_right(of, answer, right):
     assert tasks.right(of, answer) == right
 
 

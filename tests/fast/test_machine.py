@@ -229,7 +229,7 @@ def leaves_gpus_alone(variables: dict[str, str]) -> bool:
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_train(environment, name):
+def test_a_run_in_an_environment_of_the_other_kind_is_refused(environment, name):
     recipe, planned = RECIPES[name], command.request_of(["--recipe", name]).plan()
     here = Place.of(recipe, None)
     kind = "cpu" if recipe.on_cpu else "gpu"
@@ -243,11 +243,11 @@ def test_train(environment, name):
 
 
 @pytest.mark.parametrize("recipe", ["cpu", "cpu-sums", "cpu-smollm2"])
-def test_compare(environment, recipe):
+def test_a_comparison_on_cpu_leaves_gpus_alone(environment, recipe):
     assert leaves_gpus_alone(environment_of(["--recipe", recipe, "--algo", "real"]))
 
 
-def test_eval(environment, monkeypatch):
+def test_an_evaluation_sees_the_gpus_of_its_environment(environment, monkeypatch):
     assert engines.visible_devices() == ([] if environment == "cpu" else [*map(str, range(GPUS))])
 
 
@@ -521,7 +521,7 @@ H200 = ["H200", 139 * 2**30]
         (False, [H200], "13.0", "cpu", 1, ["ok", "ok", "FAIL"]),
     ],
 )
-def test_devices(monkeypatch, for_cpu, cuda, built_for, accelerator, gpus, levels):
+def test_devices_that_torch_does_not_see_are_told(monkeypatch, for_cpu, cuda, built_for, accelerator, gpus, levels):
     # GPUs and drivers that this machine has not
     answer = {"torch": "2.13.0", "built for": built_for, "cuda": cuda, "accelerator": accelerator}
     monkeypatch.setattr(nvidia, "gpu_count", lambda: gpus)
@@ -553,7 +553,7 @@ def test_beside_a_gpu_triton_needs_a_compiler_and_pythons_headers(monkeypatch, t
 
 
 @pytest.mark.parametrize("free, level", [(100, "ok"), (5, "warn"), (0.5, "FAIL")])
-def test_room(monkeypatch, free, level):
+def test_a_disk_that_is_nearly_full_is_told(monkeypatch, free, level):
     # a disk that is full
     usage = shutil._ntuple_diskusage(int(200 * 2**30), 0, int(free * 2**30))
     monkeypatch.setattr(shutil, "disk_usage", lambda place: usage)

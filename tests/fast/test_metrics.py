@@ -35,7 +35,7 @@ def measure(scores, labels, groups, truncated=None, score_drift=0.0, num_groups=
     return group_metrics(scores, table, weighed, settings, score_drift=score_drift)
 
 
-def test_by_hand():
+def test_group_metrics_of_every_kind_of_group_are_those_by_hand():
     # group 0: 2 positives, 1 negative; group 1: all negative; group 2: all positive; group 3: ignored
     metrics = measure(
         scores=[0.0, 0.5, -0.25, 0.1, -0.1, 0.2, 9.0],
@@ -226,7 +226,7 @@ def test_an_update_counts_by_the_tokens_that_it_trained_and_an_empty_one_adds_no
         ([], 1.0, (0.0, 0.0, 0.0)),
     ],
 )
-def test_the_gradient_norms_of_a_step(norms, bound, expected):
+def test_gradient_norms_are_of_the_updates_that_trained(norms, bound, expected):
     """Mean over the updates that trained, the largest, and the share that was clipped."""
     names = ("actor_grad_norm", "update/grad_norm_max", "update/clipped_share")
     assert norm_metrics(norms, bound) == dict(zip(names, expected, strict=True))
@@ -239,7 +239,7 @@ SAMPLER = torch.tensor([[-1.5, -1.75, 0.0], [-0.5, -0.5, -3.5], [0.0] * 3])
 MASK = torch.tensor([[1, 1, 0], [1, 1, 1], [0, 0, 0]])
 
 
-def test_gaps_by_hand():
+def test_mismatch_of_ragged_rollouts_is_that_by_hand():
     """Gaps of vLLM over the policy: -0.5 and 0.25; 0, 0 and -3; none. What was not sampled says nothing."""
     assert rollout_gaps(POLICY, SAMPLER, MASK).tolist() == pytest.approx([0.375, 1.0, 0.0])
     found = mismatch_metrics(*gaps(POLICY, SAMPLER, MASK))

@@ -1,18 +1,136 @@
-"""real_policy_loss for any trainer, losses of weighted tokens, and the KL terms, against formulas written out here."""
+"""Weights of a score table, real_policy_loss for any trainer, weighted tokens, KL terms: against naive formulas."""
 
 import math
 
 import pytest
 import torch
-from naive import naive_losses, naive_score
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from naive import naive_losses, naive_score, weights_of_real
 
 from real_openrlhf import group_weights, real_policy_loss
-from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, OBJECTIVES, TOKEN_WEIGHTS
+from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, OBJECTIVES, SCORES, TOKEN_WEIGHTS
+from real_openrlhf.algorithm.groups import IGNORED, POSITIVE, Table
 from real_openrlhf.algorithm.metrics import GROUP_METRICS
-from real_openrlhf.algorithm.objective import ObjectiveSettings, rollout_scores
+from real_openrlhf.algorithm.objective import ObjectiveSettings, rollout_scores, score_weights
 from real_openrlhf.algorithm.policy_loss import RealPolicyLoss, kl_hinge_coef, kl_k1, kl_old
 
 NAN = math.nan
+quick = settings(max_examples=20, deadline=None, derandomize=True, database=None)
+score = st.floats(-5, 5)
+
+
+def weigh(scores, labels, groups=None, num_groups=None, name="real", **own):
+    """One group unless told otherwise, in float64."""
+    scores = torch.as_tensor(scores, dtype=torch.float64)
+    labels = torch.as_tensor(labels)
+    groups = torch.zeros_like(labels) if groups is None else torch.as_tensor(groups)
+    return score_weights(
+        ObjectiveSettings(name, own=own), scores, Table(labels, groups, labels == POSITIVE), num_groups
+    )
+
+
+@quick
+@given(
+    st.lists(score, min_size=1, max_size=63),
+    st.lists(score, min_size=1, max_size=63),
+    st.sampled_from([0.1, 0.5, 1.0]),
+)
+def test_proposition_5_1_closed_form_and_bound(positives, negatives, tau):
+    weights = weigh(positives + negatives, [1] * len(positives) + [0] * len(negatives), tau=tau).weights
+    sides = weights_of_real(*(torch.tensor(side, dtype=torch.float64) for side in (positives, negatives)), tau)
+    assert weights.tolist() == pytest.approx([weight for side in sides for weight in side], rel=1e-10, abs=1e-14)
+    assert (weights[: len(positives)] < 0).all() and (weights[len(positives) :] > 0).all()
+    # strict, until exp(-|s|/tau) is lost in float64's last digit
+    assert all(abs(weight) < 1 / tau or (tau == 0.1 and abs(weight) == 1 / tau) for weight in weights.tolist())
+
+
+@pytest.mark.parametrize("uniform_groups", ["drop", "keep"])
+@pytest.mark.parametrize("name", OBJECTIVES)
+@pytest.mark.parametrize(
+    "labels", [[1, 1, 0, 0], [1, 1, 1, 1], [0, 0, 0, 0], [-1, -1, -1, -1], [1, 0, -1, -2], [1], [-1], []]
+)
+def test_extreme_scores_in_float32(name, labels, uniform_groups):
+    settings = ObjectiveSettings(name, uniform_groups=uniform_groups)
+    labels = torch.tensor(labels, dtype=torch.long)
+    for scores in ([500.0, -500.0, 500.0, -500.0], [-500.0, -500.0, 500.0, 500.0], [500.0] * 4, [-500.0] * 4):
+        table = Table(labels, torch.zeros_like(labels), labels == POSITIVE)
+        weighed = score_weights(settings, torch.tensor(scores[: len(labels)]), table)
+        assert weighed.weights.dtype == torch.float32
+        for value in (weighed.loss, weighed.loss_pos, weighed.loss_neg, weighed.weights):
+            assert value.isfinite().all()
+        assert (weighed.weights[labels == IGNORED] == 0).all()
+
+
+def test_extreme_scores_by_hand():
+    # positive at -500: log(1 + e^1000) = 1000, pulled with 1/tau; negative at -500: nothing left to do
+    weighed = weigh([-500.0, -500.0], [1, 0])
+    assert weighed.loss.item() == 1000.0
+    assert weighed.weights.tolist() == [-2.0, 0.0]
+
+
+def test_a_permuted_weight_has_no_link_to_its_score():
+    """Each of a class is as likely to get the largest one. The weights themselves: test_group_objectives.py."""
+    generator = torch.Generator().manual_seed(1)
+    scores = 2 * torch.randn(4000, 8, generator=generator, dtype=torch.float64).sort(-1).values
+    table = scores.flatten(), [1, 1, 1, 0, 0, 0, 0, -1] * 4000, torch.arange(4000).repeat_interleave(8)
+    mixed = weigh(*table, name="permuted").rollout_weights.view(4000, 8)
+    for side in (slice(0, 3), slice(3, 7)):
+        largest = torch.bincount(mixed[:, side].abs().argmax(-1)) / 4000
+        assert largest.tolist() == pytest.approx([1 / len(largest)] * len(largest), abs=0.03)
+
+
+def test_more_groups_than_were_said_are_refused():
+    with pytest.raises(ValueError, match="num_groups is 2, but the table holds 3 groups"):
+        weigh([0.0] * 3, [1, 0, 1], [0, 1, 2], num_groups=2)
+
+
+def test_an_ignored_rollout_changes_nothing_for_the_others():
+    for name in OBJECTIVES:
+        for bad in (0.7, 500.0, math.nan, math.inf):
+            without, with_it = weigh([0.1, -0.2], [1, 0], name=name), weigh([0.1, bad, -0.2], [1, -1, 0], name=name)
+            assert with_it.loss.item() == without.loss.item()
+            assert with_it.weights.tolist() == [without.weights[0].item(), 0.0, without.weights[1].item()]
+
+
+def test_what_objectives_need_is_what_they_do():
+    assert {name for name, o in OBJECTIVES.items() if o.needs_reference} == {"trpa"}
+    assert {name for name, o in OBJECTIVES.items() if o.needs_step_kl} == {"disco_logl", "disco_lratio"}
+    for name, needs in OBJECTIVES.items():
+        table = ([0.1, -0.2, 0.4], [1, 0, 0])
+        usual = weigh(*table, name=name).loss.item()
+        for setting, one in needs.settings.items():
+            other = one.choices[-1] if one.choices else one.default + 0.5
+            if setting != "score" and not setting.startswith("disco"):  # which are read outside of the formula
+                assert weigh(*table, name=name, **{setting: other}).loss.item() != usual, (name, setting)
+
+
+def test_scores_against_a_sampler_that_is_the_old_policy_are_the_papers():
+    new, old, mask = torch.tensor([[-1.0, -2.0]]), torch.tensor([[-1.5, -1.0]]), torch.tensor([[1, 1]])
+    for mean_or_sum in ("", "sum_"):
+        kinds = f"{mean_or_sum}log_ratio_old", f"{mean_or_sum}log_ratio_rollout"
+        ours, samplers = (rollout_scores(kind, new, old, None, mask, old.clone()) for kind in kinds)
+        assert torch.equal(ours, samplers)
+        with pytest.raises(ValueError, match=f"score kind {kinds[1]} needs rollout_log_probs"):
+            rollout_scores(kinds[1], new, old, None, mask)
+
+
+@pytest.mark.parametrize("kind", SCORES)
+def test_scores_of_ragged_rollouts(kind):
+    new = torch.tensor([[-1.0, -2.0, -3.0], [-0.5, math.nan, -math.inf], [math.nan] * 3], dtype=torch.float64)
+    old = torch.tensor([[-1.5, -1.0, -2.0], [-1.0, math.inf, math.nan], [math.nan] * 3], dtype=torch.float64)
+    ref, drawn = old - 0.25, old + 0.5
+    mask = torch.tensor([[1, 1, 1], [1, 0, 0], [0, 0, 0]])
+    new.requires_grad_()
+    scores = rollout_scores(kind, new, old, ref, mask, drawn)
+    columns = [[one[0], one[1, :1], one[2, :0]] for one in (new, old, ref, drawn)]
+    expected = torch.stack([naive_score(kind, *own) for own in zip(*columns, strict=True)])
+    torch.testing.assert_close(scores, expected, rtol=1e-12, atol=1e-15)
+    found, wanted = (torch.autograd.grad(one.sum(), new)[0] for one in (scores, expected))
+    torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-15)
+
+
+# real_policy_loss for any trainer
 
 
 @pytest.fixture
@@ -85,7 +203,7 @@ def test_nothing_to_learn_is_a_loss_of_0_with_zero_gradient(batch):
         ({"tau": 0.0}, "tau is 0.0: use a number above 0, for example 0.5"),
     ],
 )
-def test_refusals(batch, change, message):
+def test_a_call_that_cannot_be_meant_is_refused(batch, change, message):
     new, old, mask, rewards, groups, _ = batch
     call = {"log_probs": new, "old_log_probs": old, "action_mask": mask, "rewards": rewards, "group_ids": groups}
     with pytest.raises(ValueError, match=message):
@@ -143,23 +261,6 @@ def score_at_old(kind: str, new: torch.Tensor) -> torch.Tensor:
         if kind.startswith("sum")
         else (log_ratio.exp() if "ratio_old" == kind else log_ratio).mean(-1)
     )
-
-
-@pytest.mark.parametrize("control", ["constant", "permuted", "shrunk"])
-@pytest.mark.parametrize("rewards", [[1, 0, 0, 0, 1, 1], [1, 1, 1, 0, 0, 1], [0, 0, 0, 1, 1, 1]])
-def test_controls_of_the_weights_are_real_where_the_policies_are_equal(control, rewards):
-    """Then REAL's weights are 1 / tau times a share of the other class and the anchor, the same for all of a class."""
-    groups, tau = [0, 0, 0, 1, 1, 1], 0.25
-    real = group_weights(rewards, groups, objective="real", tau=tau)
-    for group in (0, 3):
-        right = [reward == 1 for reward in rewards[group : group + 3]]
-        count = sum(right)
-        share = {True: 1 / (1 + count), False: -1 / (1 + 3 - count)}
-        mixed = 0 < count < 3
-        expected = [share[positive] / tau * mixed for positive in right]
-        assert real[group : group + 3].tolist() == pytest.approx(expected)
-    found = group_weights(rewards, groups, objective=control, tau=tau)
-    torch.testing.assert_close(found, real, rtol=0, atol=1e-15)
 
 
 def test_weights_of_scores_that_are_not_known_are_refused():

@@ -223,65 +223,57 @@ HOPELESS = {
 }
 
 
-def hope(limit=4, hopeless="fail") -> HopelessCounter:
+def counter(limit=4, hopeless="fail") -> HopelessCounter:
     return HopelessCounter(run_args(hopeless_steps=limit, hopeless=hopeless))
 
 
-def test_a_step_that_trained_no_token_has_no_entropy_and_is_no_dead_policy():
-    assert ends_after(hope(), [FINE] * 10) == (None, [])
-
-
-def ends_after(hope: HopelessCounter, steps: list[dict]) -> tuple[int | None, list[int]]:
+def ends_after(counter: HopelessCounter, steps: list[dict]) -> tuple[int | None, list[int]]:
     """(the step that it ends with, the steps that warn)."""
     warned = []
     for step, values in enumerate(steps, 1):
-        if hope.see(values):
+        if counter.see(values):
             warned.append(step)
         try:
-            hope.ends_run()
+            counter.ends_run()
         except HopelessRunError:
             return step, warned
     return None, warned
 
 
 @pytest.mark.parametrize("reason", HOPELESS)
-def test_it_is_warned_of_once_and_then_ends_the_run(reason):
-    watch = hope()
-    assert ends_after(watch, [FINE] * 3 + [FINE | HOPELESS[reason]] * 9) == (7, [5])
+def test_hopeless_counter_warns_once_ends_the_run_and_resets_after_a_learning_step(reason):
+    bad, watch = FINE | HOPELESS[reason], counter()
+    assert ends_after(watch, [FINE] * 3 + [bad] * 9) == (7, [5])
     with pytest.raises(HopelessRunError, match=f"for 4 steps .*{reason}.*hopeless_steps 0"):
         watch.ends_run()
+    assert ends_after(counter(), [bad, bad, bad, FINE] * 5)[0] is None
 
 
-@pytest.mark.parametrize("reason", HOPELESS)
-def test_one_good_step_is_hope(reason):
-    bad = FINE | HOPELESS[reason]
-    assert ends_after(hope(), [bad, bad, bad, FINE] * 5)[0] is None
+CUT, SILENT = (FINE | HOPELESS[reason] for reason in ("all responses are cut", "no verdict on more than half"))
+LOW = FINE | {"rollout/solve_all": 0.25, "rollout/solve_none": 0.75}
+NEVER = {  # (the limit, steps that end no run)
+    "no token was trained, so there is no entropy": (4, [FINE] * 10),
+    "the limit is 0": (0, [CUT] * 50),
+    "graded rewards look like no right answer": (4, [LOW] * 9),
+    "a level below right gives weights": (4, [LOW | {"update/signal_share": 0.01}] * 9),
+    "two reasons do not add up": (4, [CUT, CUT, SILENT, SILENT, CUT, SILENT]),
+}
 
 
-def test_zero_is_never():
-    assert ends_after(hope(0), [HOPELESS["all responses are cut"]] * 50) == (None, [])
+@pytest.mark.parametrize("case", NEVER)
+def test_hopeless_counter_goes_on_where_a_run_may_still_learn(case):
+    limit, steps = NEVER[case]
+    assert ends_after(counter(limit), steps)[0] is None
 
 
-def test_a_run_learns_whatever_the_scale_of_its_rewards():
-    """Graded rewards below the threshold, and levels below right, look like no right answer, and give weights."""
-    bad = FINE | {"rollout/solve_all": 0.25, "rollout/solve_none": 0.75}
-    for share in ({}, {"update/signal_share": 0.01}):
-        assert ends_after(hope(), [bad | share] * 9) == (None, [])
-
-
-def test_different_reasons_do_not_add_up():
-    first, second = (FINE | HOPELESS[reason] for reason in list(HOPELESS)[:2])
-    assert ends_after(hope(), [first, first, second, second, first, second])[0] is None
-
-
-def test_a_sweep_ends_such_a_run_as_if_it_were_over():
-    watch, bad = hope(hopeless="end"), HOPELESS["all responses are cut"]
+def test_hopeless_counter_ends_a_run_of_a_sweep_as_if_it_were_over():
+    watch, bad = counter(hopeless="end"), HOPELESS["all responses are cut"]
     seen = []
     for step in (FINE, bad, bad, bad, bad):
         watch.see(step)
         seen.append(watch.ends_run())  # no error
     assert seen == [False] * 4 + [True]
-    assert not hope(0, hopeless="end").ends_run() and not hope().ends_run()
+    assert not counter(0, hopeless="end").ends_run() and not counter().ends_run()
 
 
 LOGGER = """
@@ -319,16 +311,6 @@ def test_the_users_logger_gets_every_line_and_its_failure_ends_its_calls_alone(t
         "tracker.py: log() raised OSError: the tracker does not answer. It is not called again in this run"
     )
     assert [line["step"] for line in lines(tmp_path)] == [1, 1, 2, 3, 4]
-
-
-def test_the_users_logger_is_closed_at_the_end(tmp_path):
-    (tmp_path / "tracker.py").write_text(f"# another file\n{LOGGER}")
-    args = run_args(tmp_path)
-    args.logger.file = str(tmp_path / "tracker.py")
-    log = RunLog(args)
-    log.log_train(1, {})
-    log.close()
-    assert load(f"{args.logger.file}:seen")[-1] == "close"
 
 
 def test_a_logger_file_that_cannot_log_is_refused_before_the_run(tmp_path):

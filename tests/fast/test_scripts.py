@@ -187,7 +187,7 @@ def test_a_folder_without_the_benchmark_is_named(tmp_path):
         read_benchmark("aime24", tmp_path)
 
 
-def test_choosing():
+def test_benchmarks_are_chosen_by_name_in_the_order_of_the_paper():
     assert chosen("all") == (list(ROWS), [])
     assert chosen("minerva, mine.jsonl,aime24,") == (["aime24", "minerva"], ["mine.jsonl"])
     with pytest.raises(UserError, match="unknown benchmark aime26"):

@@ -260,7 +260,7 @@ def test_large_logits_do_not_overflow_and_certain_tokens_keep_their_digits():
         ({"temperature": 0.0}, "temperature must be above 0"),
     ],
 )
-def test_what_cannot_be_is_refused(change, message):
+def test_inputs_of_unlike_shapes_are_refused(change, message):
     inputs = {"hidden": torch.zeros(2, 3), "weight": torch.zeros(9, 3), "labels": torch.tensor([0, 1])}
     with pytest.raises(ValueError) as refused:
         token_log_probs(**(inputs | change))

@@ -248,16 +248,3 @@ def page_input(run: Path) -> tuple:
     from real_openrlhf.report.read_runs import read_runs
 
     return read_runs([run])
-
-
-COVERED = {  # rows whose test is above without a command, or elsewhere
-    "`README.md` of final weights",
-    "`REAL_CACHE`",
-    "`TORCH_EXTENSIONS_DIR`",
-    "OpenRLHF in the environment",  # tests/fast/test_patching.py: a changed file is refused
-    "the system's folder for temporary files",
-}
-
-
-def test_every_row_is_walked():
-    assert rows().keys() == REFUSED.keys() | COVERED

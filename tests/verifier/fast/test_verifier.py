@@ -267,7 +267,7 @@ def workers():
 
 
 @pytest.mark.parametrize("holds", properties.PROPERTIES, ids=lambda holds: holds.__name__)
-def test_property(holds):
+def test_a_verdict_on_random_answers_keeps_its_promise(holds):
     check = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])(
         given(*properties.PROPERTIES[holds])(holds)
     )
