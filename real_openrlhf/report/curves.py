@@ -107,10 +107,6 @@ class Curve:
     runs: list[pd.Series]
     singles: list[pd.Series]
 
-    @property
-    def absent(self) -> bool:
-        return self.band is None and not self.singles
-
 
 def curve(setting: Setting, metric: Metric, sets: tuple[str, ...] = (), window: int = 1) -> Curve:
     """Training metrics are averaged over windows of steps, the same for all settings of a figure.

@@ -88,7 +88,7 @@ def _curves(
                 rows += [(*drawn, step, len(item.runs), mean, se) for step, mean, se in item.band.itertuples()]
                 if len(item.runs) < len(item.setting.counted):
                     notes.append(f"{metric.title}: {len(item.runs)} runs of {item.setting.label} logged it.")
-        silent = [item.setting.label for item in curves if item.absent]
+        silent = [item.setting.label for item in curves if item.band is None and not item.singles]
         if silent and len(silent) < len(curves):
             notes.append(f"{metric.title}: not logged by {', '.join(silent)}.")
         panels.append(Panel(metric.title, partial(_draw_curves, curves=curves, look=look)))
@@ -123,7 +123,7 @@ def _draw_curves(axes: Axes, curves: Sequence[Curve], look: dict[Setting, Look])
             drawing.thin_line(axes, single, style, linewidth=0.8)
             axes.plot(single.index[-1:], single.iloc[-1:], color=style.colour, marker="x", markersize=6)
     drawing.over_steps(axes)
-    if all(item.absent for item in curves):
+    if not axes.lines:
         drawing.say(axes, "no run logged this")
 
 

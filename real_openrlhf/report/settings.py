@@ -41,7 +41,8 @@ class Setting:
 
     @property
     def label(self) -> str:
-        return ", ".join((label_of(self.algo), *self.deviation, *self.distinction))
+        method = ALGORITHMS[self.algo].label if self.algo in ALGORITHMS else self.algo
+        return ", ".join((method, *self.deviation, *self.distinction))
 
     @property
     def rate(self) -> str:
@@ -83,11 +84,6 @@ class Comparison:
     def window(self) -> int:
         """How many steps are averaged into one point of a curve."""
         return -(-max(run.last_step for run in self.runs) // MAX_POINTS) or 1
-
-
-def label_of(algo: str) -> str:
-    """What figures and tables call an algorithm; an unknown one by its name."""
-    return ALGORITHMS[algo].label if algo in ALGORITHMS else algo
 
 
 def compare(runs: Sequence[Run], across: Sequence[str] = ()) -> list[Comparison]:
