@@ -116,7 +116,7 @@ def numbers_of(prompt: str) -> list[int]:
     return [int(number) for number in re.findall(r"[a-h](\d\d)", prompt)]
 
 
-def test_a_response_by_hand():
+def test_a_response_adds_its_numbers_one_by_one():
     class Never(random.Random):
         def random(self):
             return 0.99

@@ -502,7 +502,7 @@ def test_what_only_prints_has_stalled(tmp_path):
 
 
 @pytest.mark.parametrize("seconds", [0, 1000])
-def test_it_can_be_turned_off(tmp_path, seconds):
+def test_a_watch_that_is_off_or_patient_ends_no_run(tmp_path, seconds):
     assert watched(tmp_path, "import time; time.sleep(2)", seconds) == (0, None)
 
 
