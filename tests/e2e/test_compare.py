@@ -93,7 +93,7 @@ def metrics(folder):
     return [{key: value for key, value in line.items() if not key.startswith(TIMES)} for line in lines]
 
 
-def test_all_runs_and_their_report(compared):
+def test_a_comparison_reports_all_its_methods(compared):
     page = (compared / "report" / "index.html").read_text()
     assert all(label in page for label in ("REAL", "GRPO"))
 

@@ -126,7 +126,7 @@ def wait_until_nobody_is_left(session):
 
 
 @every  # a kill, below, ends them too
-def test_an_interrupt_ends_every_process(folder):
+def test_an_interrupted_evaluation_leaves_no_process(folder):
     running = run_until(folder, "one", K)
     os.kill(running.pid, signal.SIGINT)
     assert running.wait(60) == 130
@@ -148,7 +148,7 @@ def continued(folder, evaluate):
     return kept, evaluate("one").stderr
 
 
-def test_a_killed_run_goes_on_where_it_was(continued):
+def test_a_killed_evaluation_goes_on_where_it_was(continued):
     kept, said = continued
     assert kept >= 2 * K
     assert f"{kept}/{12 * K}" in said  # the bar starts where the kill was
@@ -158,7 +158,7 @@ def test_one_engine_killed_and_continued_gives_the_table_of_two_that_went_throug
     assert outcome(folder, "one") == through
 
 
-def test_an_engine_that_fails_is_one_line(folder, forked):
+def test_an_evaluation_whose_engine_fails_says_so_in_a_line(folder, forked):
     python, environment = forked
     shutil.copytree(folder / "model", folder / "broken" / "model")
     weights = folder / "broken" / "model" / "model.safetensors"

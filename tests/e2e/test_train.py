@@ -11,7 +11,7 @@ from real_openrlhf.report import answers as kept
 FIRST_STEPS = (*LEARNING, "--seed", "1", *NO_EVALUATION)
 
 
-def test_real_learns(real):
+def test_real_doubles_its_validation_in_ten_steps(real):
     assert real.finite and len(real.lines("train")) == 10
     steps, scores = zip(*((line["step"], line["eval_reverse_pass1"]) for line in real.lines("eval")), strict=True)
     assert steps == (0, 5, 10)

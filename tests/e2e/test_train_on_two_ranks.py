@@ -25,7 +25,7 @@ def test_grpo_on_two_zero3_ranks_with_a_reference_and_a_kl_loss(grpo):
     assert before + 0.05 < after  # at temperature 0.6: 0.59 and 0.73 when this was written
 
 
-def test_it_keeps_answers_without_weights(grpo):
+def test_grpo_keeps_answers_without_weights(grpo):
     groups = [group for group in kept.read(grpo.folder) if group.phase == "train"]
     assert [group.step for group in groups] == [1, 1, 2, 2, 3, 3]
     assert all(one.numbers["weight"] is None and one.answer for group in groups for one in group.rollouts)

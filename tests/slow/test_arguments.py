@@ -54,7 +54,7 @@ def test_a_password_comes_by_a_variable_and_is_not_printed(monkeypatch):
 
 
 @pytest.mark.parametrize("loss", ["ppo", "gspo", "real"])
-def test_what_was_typed_is_kept(loss):
+def test_a_kl_and_an_estimator_that_were_typed_are_kept(loss):
     flags = "--algo.kl.init_coef 0.5 --algo.kl.use_loss --algo.advantage.estimator rloo"
     args = resolve(f"--actor.policy_loss_type {loss} {flags}")
     assert args.algo.kl.init_coef == 0.5 and args.algo.advantage.estimator == "rloo" and args.algo.real.reference

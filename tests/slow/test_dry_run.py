@@ -111,7 +111,7 @@ def test_what_the_parser_understood_is_what_the_recipe_says(algo):
         ("dapo", "--train.deal upstream", True),
     ],
 )
-def test_only_what_is_exact_is_left_out(capsys, algo, flags, all_train):
+def test_rollouts_are_left_out_only_where_that_is_exact(capsys, algo, flags, all_train):
     _, printed, problems = dry_run(capsys, "--recipe", "qwen7b", "--algo", algo, *flags.split())
     assert problems == []
     assert ("trained like all others: --" in printed) == all_train != ("wrong): left out of training" in printed)

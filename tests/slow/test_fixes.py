@@ -40,7 +40,7 @@ def test_training_compiles_nothing_unless_states_are_offloaded(two_ranks, random
 
 # A gradient that is added to itself 64 times is 64 times as large: in float32 exactly, in bfloat16 it is not
 
-TIMES = 64
+TIMES, IN_FP32 = 64, ("--ds.grad_accum_dtype", "fp32")
 
 
 @pytest.mark.parametrize("zero_stage, loss", [(3, "real"), pytest.param(2, "real", marks=every), (2, "ppo")])
@@ -51,14 +51,15 @@ def test_gradients_are_added_up_in_the_format_that_is_asked_for(one_rank, random
         return one_rank("repeated_gradient", count=count, **case, **changes)[0]
 
     expected = TIMES * gradient(1)
-    errors = [float((gradient(TIMES, **c) - expected).norm() / expected.norm()) for c in ({"accumulate": "fp32"}, {})]
+    ways = {"flags": IN_FP32}, {}
+    errors = [float((gradient(TIMES, **way) - expected).norm() / expected.norm()) for way in ways]
     assert errors[0] < 1e-5 and errors[1] > 5e-3, errors
 
 
 @pytest.mark.parametrize("zero_stage", [2, 3])
 def test_the_estimate_has_the_buffers_of_a_micro_batchs_gradients(two_ranks, random_model, tmp_path, zero_stage):
     """ZeRO-2 holds them in bf16 until the backward pass ends, and both stages a bucket of 5e8 numbers."""
-    case = {"model": random_model, "dtype": "bf16", "zero_stage": zero_stage, "accumulate": "fp32"}
+    case = {"model": random_model, "dtype": "bf16", "zero_stage": zero_stage, "flags": IN_FP32}
     for found in two_ranks("gradient_buffers", **case, run_dir=str(tmp_path)):
         sizes = dict(zip(("parameters", "trained"), 2 * [found["parameters"]], strict=True))
         memory = resident_bytes(**sizes, gpus=2, zero_stage=zero_stage, adam_offload=False, reference=0)
@@ -72,7 +73,7 @@ def test_the_estimate_has_the_buffers_of_a_micro_batchs_gradients(two_ranks, ran
 PLACES = {"loss": "the loss is", "log_probs": "the loss is", "gradient": "a gradient is", "scores": "the scores of"}
 IN_ZERO_3 = (("real", "gradient"), ("real", "scores"), ("ppo", "loss"))
 IN_ZERO_2 = (*IN_ZERO_3, ("real", "loss"), ("real", "log_probs"), ("ppo", "log_probs"), ("ppo", "gradient"))
-OFFLOADED = {"loss": "ppo", "dtype": "bf16", "offload": True}
+OFFLOADED = {"loss": "ppo", "dtype": "bf16", "flags": ("--ds.adam_offload",)}
 
 
 @pytest.mark.parametrize(

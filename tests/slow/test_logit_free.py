@@ -39,7 +39,7 @@ def batch() -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("packing, sharing", [(False, False), (True, False), (False, True)])
-def test_log_probs_entropies_and_gradients_of_a_training_step(packing, sharing):
+def test_a_logit_free_actor_has_the_log_probs_entropies_and_gradients_of_a_plain_one(packing, sharing):
     *pair, lines = actors(packing, sharing)
     given, found = batch(), []
     for actor in pair:
@@ -57,7 +57,7 @@ def test_log_probs_entropies_and_gradients_of_a_training_step(packing, sharing):
 
 @pytest.mark.parametrize("packing", [False, True])
 @pytest.mark.parametrize("asked", [{}, {"return_output": True}, {"action_mask": None, "return_logprobs": True}])
-def test_the_other_ways_to_ask(packing, asked):
+def test_a_logit_free_actor_gives_the_same_in_each_way_to_ask(packing, asked):
     plain, logit_free, _ = actors(packing)
     given = batch() | asked
     with torch.no_grad():
@@ -69,7 +69,7 @@ def test_the_other_ways_to_ask(packing, asked):
     torch.testing.assert_close(found * real, expected * real, rtol=1e-5, atol=1e-5)
 
 
-def test_who_asks_for_logits_gets_them():
+def test_a_logit_free_actor_that_is_asked_for_logits_gives_them():
     plain, logit_free, lines = actors(packing=False)
     given = batch() | {"action_mask": None}
     logits = [actor(**given, return_output=True)["logits"] for actor in (plain, logit_free)]
@@ -136,7 +136,7 @@ def test_with_a_real_vocabulary_steps_agree_and_memory_falls(two_ranks, real_voc
     [
         pytest.param(False, {}, marks=every),
         (True, {"checkpointing": True}),
-        (False, {"lora": True, "lora_targets": ("q_proj", "down_proj", "lm_head")}),
+        (False, {"lora": True, "flags": ("--ds.lora.target_modules", "q_proj", "down_proj", "lm_head")}),
     ],
 )
 def test_every_kind_of_head_trains_as_with_logits(two_ranks, wide_model, tied, variant):

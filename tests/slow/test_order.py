@@ -54,7 +54,7 @@ def test_prompts_and_rollouts_are_the_same_in_both(processes, run):
     assert one["arrived"] != other["arrived"]  # though the engines answered in another order
 
 
-def test_another_seed_is_another_order(processes):
+def test_prompts_have_another_order_with_another_seed(processes):
     assert processes[0]["seeded"]["prompts"] != processes[0]["other seed"]["prompts"]
     assert processes[0]["seeded"]["prompts"] == processes[0]["all samples"]["prompts"]
 

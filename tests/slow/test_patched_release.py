@@ -71,7 +71,7 @@ def bits(value: torch.Tensor | float):
     return tensor.dtype, tensor.shape, tensor.reshape(-1).view(torch.uint8).tolist()
 
 
-def test_training_with_the_real_engine(found):
+def test_training_by_release_and_patched_openrlhf_is_equal_bit_for_bit(found):
     """What is logged of losses and gradients, and the weights after four or more optimizer steps."""
     release, patched = found["release"]["training"], found["patched"]["training"]
     assert release.keys() == patched.keys()

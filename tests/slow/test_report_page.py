@@ -60,7 +60,7 @@ def test_every_figure_and_table_comes_in_all_its_forms(report):
     assert (report[2] / "figures/sums-cpu-dynamics.pdf").read_bytes().startswith(b"%PDF")
 
 
-def test_the_page_stands_alone(report):
+def test_the_page_of_a_report_needs_no_network_and_no_script(report):
     """No network, no script: pictures are in the page."""
     text = (report[2] / "index.html").read_text()
     page = untrusted.Page()

@@ -42,7 +42,7 @@ EDGE = [("3e-4", 64), ("3e-4", 16), ("1e-3", 64)]  # the columns of the page's t
         *(("grpo", "GRPO"), ("gspo", "GSPO"), ("cispo", "CISPO")),
     ],
 )
-def test_the_edge_of_the_map_recomputed(algo, label):
+def test_the_typed_table_of_the_maps_edge_is_of_the_runs(algo, label):
     """A table of the page that is typed: ends and collapses from the logged lines."""
     cells, collapsed = [], 0
     for rate, batch in EDGE:

@@ -349,7 +349,7 @@ def test_a_template_that_rewrites_turns_is_refused():
         ("no call", []),
     ],
 )
-def test_tool_calls(text, found):
+def test_tool_calls_of_a_text_are_read_or_told_as_faults(text, found):
     got = tool_calls(text)
     assert len(got) == len(found)
     for one, expected in zip(got, found, strict=True):
@@ -442,7 +442,7 @@ def test_a_textarena_game_is_a_trajectory(monkeypatch):
     assert told.count("Guess.") == 1 and told.count("You said 5. Higher.") == 1
 
 
-def test_the_file_of_the_page_plays(tmp_path):
+def test_the_agent_of_the_page_plays(tmp_path):
     page = (AGENTS.parents[1] / "docs/change/agents.md").read_text()
     (block,) = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     (tmp_path / "weather.py").write_text(block)

@@ -130,7 +130,11 @@ def test_setup_follows_a_changed_lock_and_replaces_an_edited_or_older_series(wor
     "name, files, said",
     [
         ("nvidia-cublas", {"nvidia/cublas/lib.py": b""}, "nvidia-cublas: a CUDA package"),
-        ("broken", {"broken.pth": b"import sys; sys.modules['torch'] = None\n"}, "cannot be imported: ImportError"),
+        (
+            "broken",
+            {"broken.pth": b"import sys; sys.modules['torch'] = None\n"},
+            "cannot be imported: ModuleNotFoundError",
+        ),
     ],
 )
 def test_setup_refuses_a_package_that_breaks_the_environment(world, venv, name, files, said):
