@@ -45,7 +45,7 @@ def compared(**changes) -> list[dict]:
     average = [parameter.detach().clone() for parameter in trainer.ema_model.parameters()] if case.ema else []
 
     def beside(*args_, **named) -> None:
-        groups = own.plan.steps[len(records)].groups.unique().tolist()
+        groups = own.plan.steps[len(records)].table.groups.unique().tolist()
         names = [name for name, one in parameters(engine).items() if one.requires_grad]
         values = {name: whole(one) for name, one in parameters(engine).items()}
         expected, numbers = naive(values, names, groups, first=not records)

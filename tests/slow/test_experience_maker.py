@@ -237,7 +237,7 @@ def test_a_rollout_that_vllm_drew_from_another_model_is_ignored_before_its_group
     (step,) = rank.plan.steps
     order = [numbers(rank)[item] for wave in step.waves for batch in wave.micro_batches for item in batch.items]
     rows = [int(row) for wave in step.waves for batch in wave.micro_batches for row in batch.rows]
-    labels = {number: int(step.labels[row]) for number, row in zip(order, rows, strict=True)}
+    labels = {number: int(step.table.labels[row]) for number, row in zip(order, rows, strict=True)}
     assert labels == {n: IGNORED if n in (0, 5, 7) else POSITIVE if n % 2 else NEGATIVE for n in range(8)}
     assert [float(share) for share in rank.info["mismatch/ignored"]] == [float(n in (0, 5, 7)) for n in numbers(rank)]
     assert rank.plan.metrics["real/old_forward_share"] == 1 and not rank.action_log_probs.isnan().any()
@@ -460,4 +460,4 @@ def test_with_a_mismatch_limit_only_what_is_weightless_before_its_forward_is_lef
         sample.scores = torch.ones(1)
     (rank,) = made.make_experience_batch(samples)
     assert sorted(numbers(rank)) == [0, 1, 2, 3] and rank.plan.metrics["mismatch/ignored"] == 1 / 8
-    assert rank.plan.steps[0].labels.tolist() == [IGNORED, POSITIVE, NEGATIVE, POSITIVE, *[POSITIVE] * 4]
+    assert rank.plan.steps[0].table.labels.tolist() == [IGNORED, POSITIVE, NEGATIVE, POSITIVE, *[POSITIVE] * 4]
