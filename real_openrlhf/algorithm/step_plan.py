@@ -5,8 +5,9 @@ nothing but scores. `plan_rollouts` makes the plan; `rank_plans` writes out the 
 """
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -143,12 +144,10 @@ def _tokens(held: Positions, layout: Layout) -> int:
 
 def _owners(steps: list[PlannedStep], count: int) -> list[int]:
     owner = [NOBODY] * count
-    for step in steps:
-        for wave in step.waves:
-            for rank, micro_batches in enumerate(wave.ranks):
-                for held in micro_batches:
-                    for position in held:
-                        owner[position] = rank
+    for wave in (wave for step in steps for wave in step.waves):
+        for rank, micro_batches in enumerate(wave.ranks):
+            for position in chain.from_iterable(micro_batches):
+                owner[position] = rank
     return owner
 
 
@@ -250,26 +249,14 @@ def _rank_steps(
         step_wide=plan.step_wide and not step.on_policy,
         waves=[],
     )
-    wave_rows = [
-        torch.tensor([row_of[position] for position in wave.positions], dtype=torch.long) for wave in step.waves
-    ]
-    return [
-        replace(
-            shared,
-            waves=[
-                RankWave(
-                    [
-                        MicroBatch(
-                            [own[position] for position in micro_batch],
-                            torch.tensor([row_of[position] for position in micro_batch], dtype=torch.long),
-                        )
-                        for micro_batch in wave.ranks[rank]
-                    ],
-                    rows,
-                    wave.score_first,
-                )
-                for wave, rows in zip(step.waves, wave_rows, strict=True)
-            ],
-        )
-        for rank, own in enumerate(items)
-    ]
+
+    def rows(positions: Positions) -> Tensor:
+        return torch.tensor([row_of[position] for position in positions], dtype=torch.long)
+
+    def waves_of(rank: int, item_of: dict[int, int]) -> Iterator[RankWave]:
+        for wave, trained in zip(step.waves, wave_rows, strict=True):
+            batches = [MicroBatch([item_of[position] for position in held], rows(held)) for held in wave.ranks[rank]]
+            yield RankWave(batches, trained, wave.score_first)
+
+    wave_rows = [rows(wave.positions) for wave in step.waves]
+    return [replace(shared, waves=[*waves_of(rank, item_of)]) for rank, item_of in enumerate(items)]

@@ -11,7 +11,6 @@ import shutil
 import statistics
 import sys
 import time
-import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,6 @@ from real_openrlhf.base.parsing import (
     whole,
     words_of,
 )
-from real_openrlhf.base.secrets import has_one
 from real_openrlhf.comparison import dry_run, publish
 from real_openrlhf.comparison.run_list import (
     FINISHED,
@@ -49,7 +47,7 @@ from real_openrlhf.evaluation import grading
 from real_openrlhf.recipes.plan import changed_flags, flags_of
 from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.runs import run_folder
-from real_openrlhf.training import run_inputs
+from real_openrlhf.training import config_file, run_inputs
 from real_openrlhf.training.launch.progress import duration, end_unwatched
 from real_openrlhf.training.run_inputs import OPTIONS, Request
 from real_openrlhf.training.tasks import tiny_model
@@ -70,13 +68,7 @@ INSTEAD = {
 # A campaign is a comparison in a TOML file, whose keys are the options of `compare`.
 CAMPAIGNS = Path(__file__).with_name("campaigns")
 OURS = sorted(path.stem for path in CAMPAIGNS.glob("*.toml"))
-KEYS: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("about", "recipe", "benchmarks", "eval-flags", "flags", "beside"), (str,)),
-    **dict.fromkeys(("seeds", "first-seed", "steps"), (int,)),
-    "skill": (int, float),
-    "algos": (list,),
-    "grid": (dict,),
-}
+KEYS = "about recipe skill algos seeds first-seed grid steps benchmarks eval-flags beside".split()
 
 
 def campaign_file(name: str) -> Path:
@@ -85,31 +77,6 @@ def campaign_file(name: str) -> Path:
         return path
     near = did_you_mean(name, OURS)
     raise UserError(f"--campaign {name}: no such file, and no campaign of ours. {near}There are: {', '.join(OURS)}")
-
-
-def campaign_words(path: Path) -> list[str]:
-    """The keys of a campaign file as words of a command line."""
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read: {error}") from error
-    words: list[str] = []
-    for key, value in content.items():
-        if key not in KEYS:
-            raise UserError(f"{path}: unknown key {key}. There are: {', '.join(KEYS)}")
-        if type(value) not in KEYS[key]:
-            raise UserError(f"{path}: {key} = {value!r} has the wrong type. See the files in {CAMPAIGNS}")
-        if key == "algos":
-            words += ["--algos", *map(str, value)]
-        elif key == "grid":
-            words += [word for flag, values in value.items() for word in ("--grid", flag, *map(str, values))]
-        elif key == "flags":
-            words += words_of(f"{path}: flags", value)
-        elif key != "about":
-            words.append(f"--{key}={value}")
-    if has_one(words):
-        raise UserError(f"{path} has a secret, and files are shared. Give that flag on the command line.")
-    return words
 
 
 class WithCampaign(PassThrough):
@@ -123,7 +90,7 @@ class WithCampaign(PassThrough):
         only.add_argument("--campaign")
         named, _ = only.parse_known_args(typed)
         try:
-            written = campaign_words(campaign_file(named.campaign)) if named.campaign else []
+            written = config_file.read(campaign_file(named.campaign), "--campaign", KEYS) if named.campaign else []
         except UserError as error:
             self.error(str(error))
         return super().parse_known_args([*written, *typed], namespace)

@@ -1,7 +1,8 @@
 """Means over runs, and what may be said of differences: clear winners, Welch's, Holm's and Fisher's tests, bootstrap.
 
-Runs of one seed share their prompts, but their results hardly correlate (0.1 in the committed campaigns). So pairs of
-seeds would only cost degrees of freedom. Runs of different machines are never subtracted: a machine is a block.
+Runs of one seed share their prompts, but their results correlate little (0.2, the median of the committed tables). So
+pairs of seeds would gain what they cost in degrees of freedom. Runs of different machines are never subtracted: a
+machine is a block.
 """
 
 import functools

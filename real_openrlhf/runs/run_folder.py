@@ -186,14 +186,10 @@ def only_one(path: Path) -> Iterator[int]:
 
 
 def json_value(words: tuple[str, ...]) -> bool | int | float | str | list:
-    """A flag's words as run.json keeps them: true for a switch, numbers as numbers."""
-    values = [_number(word) for word in words]
+    """A flag's words as run.json keeps them: true for a switch, numbers as numbers; JSON has no infinity."""
+    values: list[int | float | str] = [*words]
+    for place, word in enumerate(words):
+        for kind in (float, int):
+            with contextlib.suppress(ValueError):
+                values[place] = value if math.isfinite(value := kind(word)) else word
     return True if not values else values[0] if len(values) == 1 else values
-
-
-def _number(word: str) -> int | float | str:
-    for kind in (int, float):
-        with contextlib.suppress(ValueError):
-            number = kind(word)
-            return number if math.isfinite(number) else word  # JSON has no infinity
-    return word

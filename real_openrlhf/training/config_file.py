@@ -3,7 +3,7 @@
 import argparse
 import json
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from real_openrlhf.training.run_inputs import SHORTHANDS
 NAME = "config.toml"  # in a run folder
 # Keys at the top of a file; all flags of OpenRLHF are in its table [flags].
 OPTIONS = ("recipe", "algo", "model", "data", "data-dir", "seed", "max-steps", "gpus", "nodes", "runs-dir", "run-name")
+ABOUT, LISTS, GRID = "about", ("algos",), "grid"  # keys of a campaign: of readers, a list, and a table of lists
 
 
 class WithConfig(PassThrough):
@@ -26,7 +27,7 @@ class WithConfig(PassThrough):
         only.add_argument("--config", type=path_of)
         path = only.parse_known_args(typed)[0].config
         try:
-            written = [word for words in read(path).values() for word in words] if path else []
+            written = read(path) if path else []
         except UserError as error:
             self.error(str(error))
         pairs = (word.partition("=") for word in (*written, *typed))
@@ -34,23 +35,23 @@ class WithConfig(PassThrough):
         return super().parse_known_args(words, namespace)
 
 
-def read(path: Path) -> dict[str, list[str]]:
-    """{an option or flag without dashes: its words}."""
+def read(path: Path, option: str = "--config", keys: Sequence[str] = OPTIONS) -> list[str]:
+    """The file as words of a command line; `option` names it, and `keys` may stand at its top."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise UserError(f"--config {path} cannot be read: {error}") from error
+        raise UserError(f"{option} {path} cannot be read: {error}") from error
     flags = content.pop("flags", {})
-    if unknown := sorted(content.keys() - {*OPTIONS}):
+    if unknown := sorted(content.keys() - {*keys}):
         raise UserError(
-            f"--config {path}: unknown key {unknown[0]}. There are: {', '.join(OPTIONS)}; OpenRLHF's flags are in a "
+            f"{option} {path}: unknown key {unknown[0]}. There are: {', '.join(keys)}; OpenRLHF's flags are in a "
             "table [flags]"
         )
     pairs = [*content.items(), *_flat(flags if isinstance(flags, dict) else {"": flags})]
-    found = {name: _words(path, name, value) for name, value in pairs}
-    if has_one([word for words in found.values() for word in words]):
-        raise UserError(f"--config {path} has a secret, and files are shared. Give that flag on the command line")
-    return found
+    words = [word for name, value in pairs for word in _words(f"{option} {path}", name, value, name in keys)]
+    if has_one(words):
+        raise UserError(f"{option} {path} has a secret, and files are shared. Give that flag on the command line")
+    return words
 
 
 def _flat(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
@@ -62,16 +63,23 @@ def _flat(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any
             yield f"{before}{key}", value
 
 
-def _words(path: Path, name: str, value: Any) -> list[str]:
-    if isinstance(value, bool) and name not in OPTIONS:
+def _words(file: str, name: str, value: Any, is_key: bool) -> list[str]:
+    if name == ABOUT and isinstance(value, str):
+        return []
+    if isinstance(value, bool) and not is_key:
         return [f"--{name}" if value else f"--no-{name}"]
-    if isinstance(value, str | int | float) and not isinstance(value, bool) and name:
+    if isinstance(value, str | int | float) and not isinstance(value, bool) and name and name not in LISTS:
         return [f"--{name}={value}"]
-    if isinstance(value, list) and name not in OPTIONS and all(isinstance(one, str | int | float) for one in value):
+    if name == GRID and isinstance(value, dict) and all(isinstance(one, list) for _, one in _flat(value)):
+        return [word for flag, values in _flat(value) for word in ("--grid", flag, *map(str, values))]
+    if (
+        isinstance(value, list)
+        and is_key == (name in LISTS)
+        and all(isinstance(one, str | int | float) for one in value)
+    ):
         return [f"--{name}", *map(str, value)]
-    raise UserError(
-        f"--config {path}: {name or 'flags'} = {value!r} has the wrong type. docs/use/recipes.md shows a file"
-    )
+    said = f"{file}: {name or 'flags'} = {value!r} has the wrong type"
+    raise UserError(f"{said}. docs/use/recipes.md and docs/use/campaigns.md show files")
 
 
 def text(recipe: str, algo: str, user: Mapping[str, tuple[str, ...]], removed: Iterable[str]) -> str:

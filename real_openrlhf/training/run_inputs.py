@@ -24,7 +24,7 @@ from real_openrlhf.recipes.plan import AGENT, LABELS, LOGGER, OBJECTIVE, RECIPE,
 from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.training.checks import flag_checks, memory_estimate, preflight
-from real_openrlhf.training.tasks import gguf_model, smollm2
+from real_openrlhf.training.tasks import smollm2
 from real_openrlhf.training.tasks.tasks import TASKS, default, prepare
 from real_openrlhf.training.tasks.tiny_model import cache_folder
 
@@ -173,9 +173,9 @@ def _makers(recipe: Recipe, data_dir: Path, model: str, typed_model: str | None)
         path = validation_set(recipe.eval_data, data_dir)
         yield path, partial(_make_set, recipe.eval_data, path, model)
     yield smollm2.folder(), smollm2.prepare
-    if typed_model and gguf_model.is_one(typed_model):
+    if typed_model and smollm2.is_gguf(typed_model):
         file = Path(typed_model).expanduser()
-        yield gguf_model.folder(file), partial(gguf_model.prepare, file)
+        yield smollm2.gguf_folder(file), partial(smollm2.prepare_gguf, file)
 
 
 def _make_set(name: str, path: Path, tokenizer: str) -> None:
@@ -259,8 +259,8 @@ def found_anywhere(flags: Mapping[str, tuple[str, ...]], data_dir: Path) -> dict
     """The user's models, sets and files by absolute path: Ray's actors run in other directories."""
 
     def model(name: str) -> str:
-        if gguf_model.is_one(name):
-            return str(gguf_model.folder(Path(name).expanduser()))
+        if smollm2.is_gguf(name):
+            return str(smollm2.gguf_folder(Path(name).expanduser()))
         return str(smollm2.folder()) if name == smollm2.NAME else name
 
     def file(name: str) -> str:

@@ -105,15 +105,15 @@ def test_campaigns_have_the_flags_of_each_row_of_the_papers_tables():
 def test_what_is_typed_wins_over_a_campaigns_file(tmp_path):
     own = tmp_path / "mine.toml"
     own.write_text(
-        'recipe = "cpu"\nalgos = ["real", "grpo --actor.adam.lr 1e-3"]\nseeds = 2\nflags = "--eval.steps 5"\n'
-        'eval-flags = "--k 2"\n[grid]\n"algo.real.tau" = [0.1, 0.5]\n'
+        'recipe = "cpu"\nalgos = ["real", "grpo --actor.adam.lr 1e-3"]\nseeds = 2\n'
+        'eval-flags = "--k 2"\n[grid]\nalgo.real.tau = [0.1, 0.5]\n[flags]\neval.steps = 5\n'
     )
     assert [entry.name for entry in of("--campaign", str(own)).entries][:3] == [
         *("real-tau-0.1-s1", "grpo-lr-1e-3-tau-0.1-s1", "real-tau-0.5-s1"),
     ]
     runs = of("--campaign", str(own), "--seeds", "1", "--algos", "dapo", "--eval.steps", "7", "--out", "here")
     assert [entry.name for entry in runs.entries] == ["dapo-tau-0.1-s1", "dapo-tau-0.5-s1"]
-    assert runs.common[-4:] == ("--eval.steps", "5", "--eval.steps", "7") and runs.out == Path("here")
+    assert runs.common[-3:] == ("--eval.steps=5", "--eval.steps", "7") and runs.out == Path("here")
     assert runs.request(runs.entries[0]).plan().text("--eval.steps") == "7"
 
 

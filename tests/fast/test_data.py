@@ -70,7 +70,7 @@ def test_the_boxed_template_comes_off_exactly_as_it_went_on(text):
         ([], []),
     ],
 )
-def test_golds_of_every_type(value, golds):
+def test_a_gold_of_any_type_becomes_texts(value, golds):
     (problem,) = problems({"problem": "p", "answer": value})
     assert json.loads(problem.label) == golds
 
@@ -154,7 +154,7 @@ def test_a_hub_that_does_not_answer_is_tried_once(tmp_path, capsys, monkeypatch)
     assert "Retrying" not in printed.err + printed.out
 
 
-def test_named_columns_win():
+def test_named_columns_go_before_known_ones():
     rows = [{"problem": "no", "answer": "no", "q": "What?", "extra": {"gold": "7"}}]
     assert list(read_problems(rows, "q", "extra.gold")) == [Problem(0, "What?", ("7",))]
 

@@ -70,11 +70,6 @@ def test_every_page_that_code_names_is_there():
 # The README; its commands run in tests/smoke
 
 
-def test_the_readme_shows_the_objective_that_is_there():
-    shown = re.search(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)[1]
-    assert shown in (ROOT / "examples/objectives/hinge.py").read_text()
-
-
 def test_the_first_screen_has_one_command_and_the_short_page_the_second():
     page = (ROOT / "README.md").read_text()
     assert len(page.split()) <= 1100
@@ -95,7 +90,7 @@ FOREIGN = set(
 
 
 GONE = {"--epochs", "--task", "--jobs", "--algo.real.trpa_beta", "--algo.real.bce_reduction"}  # with 0.2
-GONE |= {"--algo.real.scoring", "--algo.real.old_log_probs", "--ds.head_dtype"}
+GONE |= {"--algo.real.scoring", "--algo.real.old_log_probs", "--ds.head_dtype", "--quick"}
 
 
 @cache

@@ -57,7 +57,7 @@ def test_all_is_the_six_in_the_order_of_the_paper(benchmarks, tmp_path):
 # --- samples on disk
 
 
-def test_seeds_are_stable_and_apart():
+def test_sample_seeds_repeat_and_never_meet():
     assert sample_seed(42, "aime24-0", 0) == sample_seed(42, "aime24-0", 0)
     seeds = {sample_seed(seed, f"aime24-{n}", k) for seed in (1, 2) for n in range(30) for k in range(16)}
     assert len(seeds) == 2 * 30 * 16 and all(0 <= seed < 2**63 for seed in seeds)
@@ -366,7 +366,7 @@ def test_bootstrap_draws_every_problem_alike():
 
 
 @pytest.mark.parametrize(("k", "expected"), [(1, [1]), (2, [1, 2]), (6, [1, 2, 4, 6]), (16, [1, 2, 4, 8, 16])])
-def test_which_k_are_reported(k, expected):
+def test_reported_k_are_powers_of_two_and_the_last_one(k, expected):
     assert powers_of_two(k) == expected
 
 

@@ -231,7 +231,7 @@ def test_whatever_the_temporary_folder_is_called(environment, monkeypatch, name)
     assert said.stdout.split() == [str(len(name) < 100).encode()]
 
 
-def test_it_can_be_turned_off():
+def test_forked_workers_that_are_turned_off_are_python():
     with forked_workers.started({forked_workers.WANTED: "0"}) as (python, environment):
         assert (python, environment) == (sys.executable, {forked_workers.WANTED: "0"} | forked_workers.HOOK)
 

@@ -62,7 +62,7 @@ def test_extreme_scores_in_float32(name, labels, uniform_groups):
         assert (weighed.weights[labels == IGNORED] == 0).all()
 
 
-def test_extreme_scores_by_hand():
+def test_a_positive_at_minus_500_is_pulled_with_1_over_tau():
     # positive at -500: log(1 + e^1000) = 1000, pulled with 1/tau; negative at -500: nothing left to do
     weighed = weigh([-500.0, -500.0], [1, 0])
     assert weighed.loss.item() == 1000.0
@@ -235,7 +235,7 @@ def test_kl_old_stays_finite_where_the_policies_are_worlds_apart():
     assert kl.item() == 10 and new.grad.isfinite().all()
 
 
-def test_discos_hinge():
+def test_discos_hinge_pulls_above_its_delta_alone():
     assert kl_hinge_coef(0.0) == 0 and kl_hinge_coef(1e-4) == 0 and kl_hinge_coef(-1.0) == 0
     assert kl_hinge_coef(3e-4) == pytest.approx(0.2) and kl_hinge_coef(0.5, 10, 0.1) == pytest.approx(4)
 

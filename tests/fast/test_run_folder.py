@@ -184,6 +184,7 @@ def test_a_folder_saved_again_is_there_whenever_it_is_interrupted(tmp_path, monk
         whole_folders.move(draft, place)
     assert not place.exists()
     assert whole_folders.newest_first(tmp_path) == [place] and whole_folders.damage(place) is None
+    shutil.rmtree(draft)
     publish(tmp_path, 4, {"only": b"this"})
     assert whole_folders.damage(place) is None and whole_folders.names(place) == ["only"]
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(whole_folders.ASIDE)] == []

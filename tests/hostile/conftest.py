@@ -24,9 +24,21 @@ def elsewhere(tmp_path, random_model) -> Path:
     shutil.copytree(random_model, folder / "model")
     (folder / "rows.jsonl").write_text('{"prompt": "12=", "label": "21"}\n' * 64)
     (folder / "graded.jsonl").write_text('{"response": "\\\\boxed{½}", "label": "1/2"}\n', encoding="utf-8")
+    (folder / "math.jsonl").write_text('{"problem": "1+1?", "answer": "2"}\n')
     problem = '{"prompt": [{"role": "user", "content": "12="}], "label": "[\\"2\\"]", "id": "p%d"}\n'
     (folder / "problems.jsonl").write_text("".join(problem % number for number in range(4)))
     return folder
+
+
+@pytest.fixture
+def here(elsewhere, monkeypatch, tmp_path) -> Path:
+    """That folder, with this process in it: no hub, no cluster, a cache elsewhere."""
+    monkeypatch.chdir(elsewhere)
+    monkeypatch.setenv("REAL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    for variable in ("RAY_ADDRESS", "WANDB_API_KEY"):
+        monkeypatch.delenv(variable, raising=False)
+    return elsewhere
 
 
 @pytest.fixture

@@ -122,7 +122,7 @@ REFUSED = [
     (f"{COMPARE} --skill nan", "argument --skill: 'nan' is not a share"),
     (f"{COMPARE} --recipe cpu-sum", "there is no 'cpu-sum'. Did you mean cpu-sums? Choose one of cpu, cpu-sums, "),
     (f"{COMPARE} --campaign paper-1.5", "no campaign of ours. Did you mean paper-1.5b?"),
-    (f"{COMPARE} --campaign paper-70b", "ablations, paper-1.5b, paper-7b, paper-dapo17k, smoke"),
+    (f"{COMPARE} --campaign paper-70b", "ablations, arena, paper-1.5b, paper-7b, paper-dapo17k, smoke"),
     (f"{COMPARE} --campaign it.toml", "algos = 3 has the wrong type", "algos = 3"),
     (f"{COMPARE} --campaign it.toml", "unknown key methods. There are: about, recipe", "methods = []"),
     (f"{COMPARE} --benchmarks math50", "unknown benchmark math50. Did you mean math500?"),
@@ -217,16 +217,11 @@ REFUSED = [
 
 
 @pytest.fixture
-def here(elsewhere, monkeypatch, tmp_path):
-    monkeypatch.chdir(elsewhere)
-    monkeypatch.setenv("REAL_CACHE", str(tmp_path / "cache"))
-    for variable in ("RAY_ADDRESS", "WANDB_API_KEY"):
-        monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    write_run(elsewhere, name="failed", status="failed", reason="MemoryError: too large")
-    (elsewhere / "piped").mkdir()
-    os.mkfifo(elsewhere / "piped" / "rollouts.jsonl")
-    return elsewhere
+def runs(here):
+    """Beside what is there, a run that failed and one whose answers are a pipe."""
+    write_run(here, name="failed", status="failed", reason="MemoryError: too large")
+    (here / "piped").mkdir()
+    os.mkfifo(here / "piped" / "rollouts.jsonl")
 
 
 def ends(capsys, words: str) -> tuple[int, str]:
@@ -242,7 +237,7 @@ def ends(capsys, words: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("case", REFUSED, ids=[f"{words or 'nothing'}: {part}" for words, part, *_ in REFUSED])
-def test_a_command_that_cannot_be_meant_is_refused_and_changes_nothing(here, capsys, case):
+def test_a_command_that_cannot_be_meant_is_refused_and_changes_nothing(here, runs, capsys, case):
     words, expected, *text = case
     if text:
         (name,) = re.findall(r"\bit\.\w+", words)

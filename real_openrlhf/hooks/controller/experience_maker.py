@@ -16,7 +16,7 @@ from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, against_sampler
 from real_openrlhf.algorithm.groups import IGNORED, Table
 from real_openrlhf.algorithm.objective import make_groups
 from real_openrlhf.algorithm.schedule import SPARE, SPARE_ZERO_3, Layout, Limit, Positions
-from real_openrlhf.algorithm.step_plan import BatchPlan, PlanSettings, plan_rollouts, rank_plans
+from real_openrlhf.algorithm.step_plan import PlanSettings, plan_rollouts, rank_plans
 from real_openrlhf.hooks.controller.advantages import add_advantages, add_kl
 from real_openrlhf.hooks.controller.labels import label_rollouts, over_limit
 from real_openrlhf.hooks.messages.planned_experience import PlannedExperience
@@ -64,7 +64,9 @@ class ExperienceMaker(RemoteExperienceMaker):
         if self.kl_in_reward:
             add_kl(samples, self.args.algo.kl.estimator)
         table = self.with_signal(samples, table) if decide else table
-        plan = self.plan(table, self.plan_settings())
+        settings, start = self.plan_settings(), time.perf_counter()
+        plan = plan_rollouts(table, settings, self.rollout_step)
+        self.plan_seconds, self.rollout_step = time.perf_counter() - start, self.rollout_step + 1
         if not decide:
             if not self.reads_old:
                 forwarded = []
@@ -84,13 +86,6 @@ class ExperienceMaker(RemoteExperienceMaker):
         add_advantages(self, samples, table.labels != IGNORED)
         signal = [bool((sample.advantages * sample.action_mask).any()) for sample in samples]
         return replace(table, signal=torch.tensor(signal))
-
-    def plan(self, table: Table, settings: PlanSettings) -> BatchPlan:
-        start = time.perf_counter()
-        plan = plan_rollouts(table, settings, self.rollout_step)
-        self.plan_seconds = time.perf_counter() - start
-        self.rollout_step += 1
-        return plan
 
     def plan_settings(self) -> PlanSettings:
         train, real = self.args.train, self.args.algo.real

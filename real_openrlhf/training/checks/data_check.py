@@ -81,22 +81,17 @@ def _of_the_hub(name: str, flag: str, elsewhere: bool) -> Iterator[str]:
     except RepositoryNotFoundError:
         yield f"{flag} {name} is neither a file here nor a data set of the hub. Check the name."
     except Exception as error:  # the hub's client raises a dozen unrelated types for one missing network
+        from datasets.config import HF_DATASETS_CACHE
+
         said = f"{flag} {name} is no file here, and the hub cannot be asked about it ({last_line(error)})"
         if elsewhere:
             yield Note(f"{said}: its existence was not checked")
-        elif not _cached(repo):
+        elif not os.path.isdir(os.path.join(HF_DATASETS_CACHE, repo.replace("/", "___"))):  # not made before
             yield f"{said}. Check the network, or name a file."
     yield Note(
         f"{flag} {name} comes from the hub and its rows were not checked; a set of several configurations needs the "
         f"folder of one, as {repo}@main. {prepare}"
     )
-
-
-def _cached(repo: str) -> bool:
-    """Whether `datasets` has made the set before."""
-    from datasets.config import HF_DATASETS_CACHE
-
-    return os.path.isdir(os.path.join(HF_DATASETS_CACHE, repo.replace("/", "___")))
 
 
 COLUMNS = {"--data.input_key": "prompt", "--data.label_key": "label"}  # of a file that this package makes
@@ -178,12 +173,6 @@ def _rows_of(path: Path, columns: set[str]) -> Iterator[dict]:
     except (pyarrow.ArrowException, ValueError, OverflowError) as error:
         said = COUNTED.sub(lambda found: f"in row {int(found[1]) + 1}", last_line(error))
         raise UserError(f"is not {kind} that OpenRLHF reads ({said}). {again}") from None
-
-
-def check_made(plan: Plan, flag: str) -> Iterator[str]:
-    """As `check`, for a file that the run will make."""
-    row = dict.fromkeys(COLUMNS.values())
-    yield from (f"{flag} {plan.text(flag)} {fault}" for fault in Rows(plan, flag).lacking(row))
 
 
 class Rows:

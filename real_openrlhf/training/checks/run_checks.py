@@ -26,7 +26,7 @@ from real_openrlhf.training.checks import (
 from real_openrlhf.training.checks.findings import Findings, Line, Note
 from real_openrlhf.training.launch.place import Place
 from real_openrlhf.training.run_inputs import OPTIONS, Request
-from real_openrlhf.training.tasks import gguf_model
+from real_openrlhf.training.tasks import smollm2
 from real_openrlhf.training.tasks.tiny_model import cache_folder
 
 FILLED = ("--ckpt.path", "--ckpt.output_dir")
@@ -45,25 +45,17 @@ def found(request: Request, place: Place) -> Findings:
     findings.elsewhere = bool(args.dry_run and local and machine)  # a dry run may be for another machine
     findings.add(machine, of_machine=True)
     findings.add(preflight.secret_problems(plan, request.secrets, place.address, place.job_address))
-    findings.add(_working_dir(args.working_dir, place))
     unusable = [*preflight.folder_problems(args.runs_dir)]
     findings.add(unusable)
     if local and not unusable:
         findings.add(preflight.room_problems(args.runs_dir), of_machine=True)
     servers = reward_check.server_problems(plan)  # a cluster may reach servers that this machine does not
     findings.add(servers if local else map(Note, servers), of_machine=True)
-    findings.add(wrong for folder, flag in outside(right) if (wrong := _folder_problem(right, folder, flag)))
+    findings.add(_folders(right, place))
     findings.add(data(right, findings.elsewhere))
     findings.add(_model(right, place, findings.elsewhere))
     findings.add(_resumed(right, place))
     return findings
-
-
-def _working_dir(folder: Path | None, place: Place) -> Iterator[str]:
-    if folder and not place.job_address:
-        yield Note("--working-dir is read by `ray job submit` only: set RAY_ADDRESS to http://HEAD:8265")
-    elif folder and not folder.is_dir():
-        yield f"--working-dir {folder} is no folder. Make it: `real-openrlhf patch export`."
 
 
 def outside(request: Request, folder: Path | None = None) -> list[tuple[Path, str]]:
@@ -74,11 +66,20 @@ def outside(request: Request, folder: Path | None = None) -> list[tuple[Path, st
     return [(place, flag) for place, flag in found if own not in place.parents]
 
 
-def _folder_problem(request: Request, place: Path, flag: str) -> str | None:
-    if place in (own := Path(request.plan().text(run_inputs.RUN_DIR)), *own.parents):
-        return f"{flag} {place} has the run's folder in it. Name another folder."
+def _folders(request: Request, place: Place) -> Iterator[str]:
+    """Folders that the user names."""
+    working = request.args.working_dir
+    if working and not place.job_address:
+        yield Note("--working-dir is read by `ray job submit` only: set RAY_ADDRESS to http://HEAD:8265")
+    elif working and not working.is_dir():
+        yield f"--working-dir {working} is no folder. Make it: `real-openrlhf patch export`."
+    own = Path(request.plan().text(run_inputs.RUN_DIR))
     owner = ownership.owner_name(request.resumed) if request.resumed else None
-    return ownership.folder_problem(place, flag, owner)
+    for folder, flag in outside(request):
+        if folder in (own, *own.parents):
+            yield f"{flag} {folder} has the run's folder in it. Name another folder."
+        elif wrong := ownership.folder_problem(folder, flag, owner):
+            yield wrong
 
 
 def _flags(request: Request, findings: Findings) -> dict[str, str]:
@@ -100,8 +101,11 @@ def data(request: Request, elsewhere: bool = False) -> Iterator[str]:
     plan, missing = request.plan(), set(map(str, request.missing()))
     for flag in (run_inputs.TRAINING, run_inputs.VALIDATION):
         if flag in plan.flags:
-            made = plan.text(flag) in missing
-            yield from data_check.check_made(plan, flag) if made else data_check.check(plan, flag, elsewhere)
+            if plan.text(flag) in missing:  # the run will make it
+                row = dict.fromkeys(data_check.COLUMNS.values())
+                yield from (f"{flag} {plan.text(flag)} {fault}" for fault in data_check.Rows(plan, flag).lacking(row))
+            else:
+                yield from data_check.check(plan, flag, elsewhere)
     own = request.args.data is not None and request.args.data not in TRAINING_ROWS
     if own and run_inputs.VALIDATION in plan.flags and plan.flags[run_inputs.VALIDATION].origin != USER:
         yield Note(
@@ -122,7 +126,7 @@ def _model(request: Request, place: Place, elsewhere: bool) -> Iterator[str]:
     plan = request.plan()
     model, typed = plan.text(run_inputs.MODEL), request.args.model
     made = Path(model) in request.missing()
-    if typed and gguf_model.is_one(typed) and (wrong := gguf_model.problem(Path(typed).expanduser())):
+    if typed and smollm2.is_gguf(typed) and (wrong := smollm2.gguf_problem(Path(typed).expanduser())):
         yield wrong
     config = None
     try:

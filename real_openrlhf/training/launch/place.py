@@ -162,7 +162,11 @@ class Place:
             )
 
     def _ask_cluster(self, address: str, nodes: int, needed: int, shared: bool) -> Iterator[str]:
-        if not _answers(address):
+        host, _, port = address.rpartition("//")[2].rstrip("/").rpartition(":")
+        try:  # Ray itself would try for minutes; it looks for `auto`, which has no host
+            if host:
+                socket.create_connection((host, int(port)), timeout=10).close()
+        except (OSError, ValueError):
             yield f"nothing answers at RAY_ADDRESS {address}. Start the cluster there, or unset RAY_ADDRESS."
             return
         question = ["-m", "real_openrlhf.training.checks.preflight", str(nodes), str(needed)]
@@ -185,18 +189,6 @@ class Place:
         if self.job_address:
             stop = [sys.executable, *RAY_CLI, "job", "stop", "--address", self.job_address, job]
             subprocess.run(stop, check=False)
-
-
-def _answers(address: str) -> bool:
-    """Whether the cluster takes connections. Ray itself would try for minutes."""
-    host, _, port = address.rpartition("//")[2].rstrip("/").rpartition(":")
-    if not host:
-        return True  # `auto`: Ray looks for it
-    try:
-        socket.create_connection((host, int(port)), timeout=10).close()
-    except (OSError, ValueError):
-        return False
-    return True
 
 
 def threads_each(at_once: int) -> int:

@@ -42,23 +42,23 @@ class Progress:
         self.told = self.seen = False
         self.began = time.monotonic()
         self.offsets = {path: _size(path) for path in (self.path, self.notes)}
-        self.say(f"starting Ray, the vLLM engine and the policy; their output goes to {log}")
-
-    def say(self, text: str) -> None:
-        print(text, flush=True)
+        print(f"starting Ray, the vLLM engine and the policy; their output goes to {log}", flush=True)
 
     def update(self) -> None:
         if not self.seen and time.monotonic() - self.began > QUIET:
             self.seen = True
-            self.say("still starting: about 20 s in all on two free cores, minutes on busy ones or with a large model")
+            print(
+                "still starting: about 20 s in all on two free cores, minutes on busy ones or with a large model",
+                flush=True,
+            )
         for line in self.new_lines(self.notes):
-            self.say(line.get("say", ""))
+            print(line.get("say", ""), flush=True)
         for line in self.new_lines(self.path):
             self.seen = True
             if line.get("phase") == "eval":
-                self.say(f"evaluation at step {line['step']}: {evaluation(line)}")
+                print(f"evaluation at step {line['step']}: {evaluation(line)}", flush=True)
             else:
-                self.say(self.step_line(line))
+                print(self.step_line(line), flush=True)
                 self.say_verdicts(line)
 
     def say_verdicts(self, line: dict) -> None:
@@ -68,7 +68,10 @@ class Progress:
             self.told = True
             kinds = [key for key in line if ("/failed_" in key or "/ignored_" in key) and line[key] > 0]
             why = f", {max(kinds, key=lambda key: line[key])}" if kinds else ""
-            self.say(f"no verdict on {share:.0%} of this step's answers{why}: they train nothing. See {self.log}")
+            print(
+                f"no verdict on {share:.0%} of this step's answers{why}: they train nothing. See {self.log}",
+                flush=True,
+            )
 
     def new_lines(self, path: Path) -> list[dict]:
         """New complete lines; a line that is still being written is read next time. A resume shortens the file."""
