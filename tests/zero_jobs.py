@@ -100,7 +100,7 @@ def arguments(case: Case) -> SimpleNamespace:
         "--train.batch_size": case.groups_per_step * case.group,
         "--train.micro_batch_size": case.micro_batch_size,
         "--train.max_epochs": case.epochs,
-        "--rollout.batch_size": case.prompts,
+        "--rollout.batch_size": -(-case.prompts // case.groups_per_step) * case.groups_per_step,  # or the last one
         "--rollout.micro_batch_size": 4,
         "--rollout.n_samples_per_prompt": case.group,
         "--data.max_len": 32,

@@ -395,7 +395,7 @@ def test_advantages_are_openrlhfs_where_all_have_a_verdict(estimator, kl):
             assert float(sample.info["kl"]) == pytest.approx(float(joined.info["kl"][position]), abs=1e-5)
 
 
-@pytest.mark.parametrize("prompts, ranks", [(8, 2), (1, 2), (5, 4), (3, 4)])
+@pytest.mark.parametrize("prompts, ranks", [(8, 2), (1, 2), (5, 4), (3, 4), (1, 16)])
 def test_a_small_last_batch_gives_every_rank_as_many_forwards(prompts, ranks):
     """Of a loss that skips nothing, too: `Maker` asserts it for policy and reference."""
     args = of_tokens(group=8, prompts=8, batch=64, ranks=ranks, kl=0.001)
