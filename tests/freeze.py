@@ -94,7 +94,8 @@ def steps(out: Path) -> None:
 
 
 def refusals(out: Path) -> None:
-    command = [sys.executable, "-m", "pytest", "-p", "freeze", "-q", "tests/fast", "tests/slow"]
+    parts = ("tests/fast", "tests/slow", "tests/hostile/test_refused_commands.py")
+    command = [sys.executable, "-m", "pytest", "-p", "freeze", "-q", *parts]
     environment = os.environ | {"PYTHONPATH": str(TESTS), "REAL_FREEZE": str(out / "refusals.txt")}
     subprocess.run(command, cwd=ROOT, env=environment, check=False)
     found = sorted(set((out / "refusals.txt").read_text(encoding="utf-8").split("\n\n")))

@@ -15,15 +15,11 @@ from real_openrlhf.base.errors import exit_code, plain
 from real_openrlhf.cli import main
 
 
-def run(*argv: str) -> int:
-    return cli.main(list(argv))
-
-
 @pytest.mark.parametrize("name", cli.COMMANDS)
 def test_every_subcommand_has_help_for_each_of_its_options(name, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit) as exit:
-        run(name, "--help")
+        main([name, "--help"])
     assert exit.value.code == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line for line in lines if len(line) > 80] == []

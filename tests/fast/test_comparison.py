@@ -259,6 +259,18 @@ def test_the_state_of_each_run_from_its_files_alone(tmp_path, capsys):
     assert said()[2] == "dapo-s1  failed    the disk is full"
 
 
+def test_the_progress_of_an_evaluation_is_the_count_of_its_samples(tmp_path, capsys):
+    asked = tmp_path / "asked.jsonl"
+    asked.write_text('{"prompt": "12=", "label": "21"}\n')
+    run = record(tmp_path / "runs" / "real-s1")
+    (run / "eval").mkdir()
+    (run / "eval" / "samples.jsonl").write_text("{}\n" * 3 + "{")  # the fourth is being written
+    words = ["--algos", "real", "--seeds", "1", "--benchmarks", str(asked), "--out", str(tmp_path)]
+    with run_folder.only_one(run):
+        assert main(["compare", "--status", *words]) == 0
+    assert capsys.readouterr().out == "real-s1  running   evaluation, 3 samples\n"
+
+
 def record(folder, **changes):
     flags = {"--train.max_steps": 4, "--train.run_dir": str(folder), **changes.pop("flags", {})}
     return write_run(folder.parent, flags=flags, **{"name": folder.name, "tree": "1" * 40, **changes})

@@ -10,7 +10,9 @@ from real_openrlhf.algorithm.formulas import OBJECTIVES
 from real_openrlhf.algorithm.groups import Table
 from real_openrlhf.algorithm.metrics import (
     GROUP_METRICS,
+    MERGED,
     MISMATCH_METRICS,
+    Metric,
     gaps,
     group_metrics,
     mismatch_metrics,
@@ -185,6 +187,13 @@ def test_tables_of_micro_batches_add_up(tokens):
 def test_an_empty_table_is_all_zeros():
     metrics = ratio_metrics(torch.zeros(2, 4, 2, dtype=torch.float64))
     assert set(metrics.values()) == {0.0} and len(metrics) == 16
+
+
+def test_a_metric_is_merged_by_its_rule_and_not_by_its_name(monkeypatch):
+    monkeypatch.setitem(MERGED, "real/mean_of_max", Metric("a mean"))
+    monkeypatch.setitem(MERGED, "real/deepest", Metric("a maximum", max))
+    steps = [{"real/mean_of_max": value, "real/deepest": value} for value in (1.0, 3.0)]
+    assert over_steps(steps, [1.0, 7.0]) == {"real/mean_of_max": 2.0, "real/deepest": 3.0}
 
 
 def test_steps_of_a_rollout_batch_are_merged_by_what_the_number_is():

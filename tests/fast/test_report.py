@@ -72,6 +72,7 @@ def test_numbers_equal_those_recomputed_from_metrics_jsonl(ten, algo, label):
         return statistics.mean(values), statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
 
     (final,) = [row for row in rows(tables.results(comparison(ten))) if row["Setting"] == label]
+    assert final["Rate"] == "0.0001"
     last_tenth = [[row["rollout/reward_mean"] for row in log if row["phase"] == "train"][-2:] for log in logs]
     for column, values in {
         "Validation pass@1": [log[-1]["eval_sums_pass1"] for log in logs],

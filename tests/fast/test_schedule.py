@@ -124,14 +124,6 @@ def test_waves_of_small_layouts_are_those_by_hand():
     assert [wave.ranks for wave in held] == [[[[0], [1]], [[], []]], [[[2]], [[3]]]]
 
 
-def test_groups_of_as_many_rollouts_as_ranks_are_waves_of_one_micro_batch():
-    """The paper's step on eight ranks with one rollout in a micro-batch: the memory and the count of a plain step."""
-    groups = [i // 8 for i in range(256)]
-    (step,) = steps_of_groups(groups, 32, 0)
-    waves = Layout([100 + i for i in range(256)], 8, Limit(size=1)).waves(step, 1)
-    assert len(waves) == 32 and all(wave.depth == 1 and not any([] in held for held in wave.ranks) for wave in waves)
-
-
 def lognormal(count: int, seed: int) -> list[int]:
     draw = random.Random(seed)
     return [min(9216, 200 + int(draw.lognormvariate(math.log(2500), 0.7))) for _ in range(count)]

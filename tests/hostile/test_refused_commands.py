@@ -122,7 +122,7 @@ REFUSED = [
     (f"{COMPARE} --skill nan", "argument --skill: 'nan' is not a share"),
     (f"{COMPARE} --recipe cpu-sum", "there is no 'cpu-sum'. Did you mean cpu-sums? Choose one of cpu, cpu-sums, "),
     (f"{COMPARE} --campaign paper-1.5", "no campaign of ours. Did you mean paper-1.5b?"),
-    (f"{COMPARE} --campaign paper-70b", "ablations, arena, paper-1.5b, paper-7b, paper-dapo17k, smoke"),
+    (f"{COMPARE} --campaign paper-70b", "There are: ablations, …paper-1.5b, paper-7b, paper-dapo17k, smoke"),
     (f"{COMPARE} --campaign it.toml", "algos = 3 has the wrong type", "algos = 3"),
     (f"{COMPARE} --campaign it.toml", "unknown key methods. There are: about, recipe", "methods = []"),
     (f"{COMPARE} --benchmarks math50", "unknown benchmark math50. Did you mean math500?"),

@@ -185,20 +185,25 @@ def test_the_folder_alone_works_without_any_other_package_on_other_pythons(pytho
 
 PAGE = ROOT / "docs/evidence/verifier.md"
 BLOCKS = dict(re.findall(r"^```python\n# (\w+)\.py\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE))
+
+
+def block(name: str) -> dict:
+    """The names of a block of the page."""
+    names: dict = {}
+    exec(BLOCKS[name], names)
+    return names
+
+
 ROWS = [("1+1=", boxed("2"), "2"), ("1+1=", boxed("3"), "2"), ("1+1=", boxed("5"), ""), ("Sum:", boxed("1"), "")]
 
 
 def test_the_reward_of_the_page_for_trl():
     """Without a verdict the mean of its group, whose advantage is 0; never nan."""
-    names: dict = {}
-    exec(BLOCKS["trl_reward"], names)
-    assert names["right"](*zip(*ROWS, strict=True)) == [1.0, 0.0, 0.5, 0.0]
+    assert block("trl_reward")["right"](*zip(*ROWS, strict=True)) == [1.0, 0.0, 0.5, 0.0]
 
 
 def test_the_reward_of_the_page_for_verl():
-    names: dict = {}
-    exec(BLOCKS["verl_reward"], names)
-    score = names["compute_score"]
+    score = block("verl_reward")["compute_score"]
     assert score("math", boxed("2"), "2") == {"score": 1.0, "no_verdict": 0.0, "copied": 0.0}
     assert score("math", boxed("2"), "") == {"score": 0.0, "no_verdict": 1.0, "copied": 0.0}
     assert score("math", boxed("2x+x"), "3x", {"question": "Simplify $2x+x$."})["copied"] == 1.0
@@ -207,12 +212,9 @@ def test_the_reward_of_the_page_for_verl():
 def test_the_environment_of_the_page_for_prime_rl(monkeypatch):
     stand_in = SimpleNamespace(Rubric=SimpleNamespace, SingleTurnEnv=SimpleNamespace)
     monkeypatch.setitem(sys.modules, "verifiers", stand_in)
-    names: dict = {}
-    exec(BLOCKS["prime_environment"], names)
-    rubric = names["load_environment"]([]).rubric
+    rubric = block("prime_environment")["load_environment"]([]).rubric
     assert rubric.weights == [1.0, 0.0]
-    messages = ([{"content": text}] for text in ("1+1=", boxed("2")))
-    asked, said = messages
+    asked, said = ([{"content": text}] for text in ("1+1=", boxed("2")))
     assert [one(asked, said, "2") for one in rubric.funcs] == [1.0, 0.0]
     assert [one(asked, said, "") for one in rubric.funcs] == [0.0, 1.0]
 
