@@ -139,7 +139,7 @@ class Objective:
 class TokenLoss(Objective):
     """A constant weight for each token, from a function (log_ratio, advantage, mask, group) -> (B, T) in `loss`.
 
-    A weight above 0 makes the token likelier. `token_loss.TokenGroup` has what `group` tells.
+    A weight above 0 makes the token likelier. `update.TokenGroup` has what `group` tells.
     """
 
     family: str = "tokens"

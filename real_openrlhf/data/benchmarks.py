@@ -1,5 +1,6 @@
-"""The six benchmarks of the paper's tables: titles, numbers of rows, and sources."""
+"""Benchmarks: titles, numbers of rows, and sources. Six of them are those of the paper's tables."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +33,13 @@ BENCHMARKS = {
     )
 }
 
+PAPERS = frozenset("aime24 aime25 math500 amc23 minerva olympiadbench".split())
+
+
+def average_title(names: Iterable[str]) -> str:
+    """`Avg.`, as the paper's six have; with any other benchmark it says of how many."""
+    return "Avg." if {*names} <= PAPERS else f"Avg. of {len({*names})}"
+
 
 def read_benchmark(name: str, source: Path | None = None) -> tuple[list[Problem], dict]:
     """A benchmark's problems and their origin, from the hub, a file, or a folder of prepared or original files."""
@@ -49,7 +57,7 @@ def read_benchmark(name: str, source: Path | None = None) -> tuple[list[Problem]
     problems = list(read_problems(rows.rows))
     if len(problems) not in (benchmark.rows, benchmark.hub_rows):
         raise UserError(
-            f"{name} has {benchmark.rows} problems in the paper's tables, {source or benchmark.hub.repo} has "
+            f"{name} has {benchmark.rows} problems, {source or benchmark.hub.repo} has "
             f"{len(problems)}: scores cannot be compared. To use it anyway, prepare it with `real-openrlhf data FILE`"
         )
     for problem in problems:

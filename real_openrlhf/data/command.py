@@ -37,7 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "what",
         metavar="WHAT",
-        help=f"{', '.join(TRAINING_SETS)}; benchmarks (all six) or one of {', '.join(BENCHMARKS)}; "
+        help=f"{', '.join(TRAINING_SETS)}; benchmarks (all) or one of {', '.join(BENCHMARKS)}; "
         "a parquet, JSON or JSONL file of your own; OWNER/NAME or OWNER/NAME@FOLDER on the hub; or gym TASK, a task "
         "of reasoning-gym",
     )

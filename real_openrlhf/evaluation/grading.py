@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.user_files import raised, reward_function
-from real_openrlhf.data.benchmarks import BENCHMARKS, chosen
+from real_openrlhf.data.benchmarks import BENCHMARKS, average_title, chosen
 from real_openrlhf.evaluation.store import Sample
 from real_openrlhf.evaluation.tasks import Task, file_records
 from real_openrlhf.hooks.rollout.reward_calls import checked
@@ -138,7 +138,7 @@ def summarise(problems: Iterable[dict], seed: int) -> tuple[dict, dict]:
 def table(results: dict, thinks: bool = True) -> Table:
     """A row as in the paper's table, with the settings that comparable numbers must share."""
     settings, sets = results["settings"], [*results["benchmarks"].values()]
-    columns = [*sets, {"title": "Avg.", **results["average"]}] if len(sets) > 1 else sets
+    columns = [*sets, {"title": average_title(results["benchmarks"]), **results["average"]}] if len(sets) > 1 else sets
     counts = ", ".join(f"{one['title']} {one['problems']}" for one in sets)
     ungraded = sum(one["ungraded"] for one in sets)
     notes = [

@@ -12,7 +12,7 @@ import numpy as np
 from real_openrlhf.base import ownership
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import write_json, write_text
-from real_openrlhf.data.benchmarks import BENCHMARKS
+from real_openrlhf.data.benchmarks import BENCHMARKS, average_title
 from real_openrlhf.report.read_runs import Run
 from real_openrlhf.report.settings import Comparison, Setting
 from real_openrlhf.report.statistics import Estimate, bootstrap, clear_winner, estimate
@@ -195,7 +195,8 @@ def paired_gaps(a: Evaluated, b: Evaluated) -> list[PairedGap]:
     if len(found) > 1:
         problems, better, worse = (sum(getattr(one, of) for one in found) for of in ("problems", "better", "worse"))
         means = sum(one.a for one in found) / len(found), sum(one.b for one in found) / len(found)
-        found.append(PairedGap("Avg.", problems, *means, *_interval(np.mean(resampled, axis=0)), better, worse))
+        title = average_title(benchmark for benchmark, _ in a.problems)
+        found.append(PairedGap(title, problems, *means, *_interval(np.mean(resampled, axis=0)), better, worse))
     return found
 
 

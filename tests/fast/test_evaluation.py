@@ -402,7 +402,7 @@ def test_differences_of_paired_problems_are_those_by_hand(tmp_path):
     assert aime.mean == 0.0625 and aime.low < 0 < aime.high and not aime.clear
     # the same gain everywhere: no other problems would change it
     assert (mine.mean, mine.low, mine.high, mine.clear) == (0.5, 0.5, 0.5, True)
-    assert (average.title, average.problems) == ("Avg.", 14)
+    assert (average.title, average.problems) == ("Avg. of 2", 14)
     assert average.mean == pytest.approx((0.0625 + 0.5) / 2)  # of benchmarks, whatever their size
     assert (average.low, average.high) == pytest.approx(((aime.low + 0.5) / 2, (aime.high + 0.5) / 2))
 

@@ -15,7 +15,8 @@ from real_openrlhf.training.checks.data_check import step_problems
 from real_openrlhf.training.command import request_of
 from real_openrlhf.training.run_inputs import TRAINING
 
-PAPER_SCALE = [name for name in ON_GPUS if "lora" not in name]
+# recipes of the models that the paper trained; a recipe of another model has other numbers
+PAPER_SCALE = [name for name in ON_GPUS if "lora" not in name and "R1-Distill-Qwen" in RECIPES[name].model]
 PAIRS = [(recipe, algo) for recipe in RECIPES for algo in ALGORITHMS]
 
 

@@ -48,7 +48,7 @@ def test_broken_folders_are_named_in_the_output_and_on_the_page(report):
 def test_every_figure_and_table_comes_in_all_its_forms(report):
     files = {str(path.relative_to(report[2])) for path in report[2].rglob("*") if path.is_file()}
     pictures = [f"{task}-{name}" for task in ("sums-cpu", "sums-hard") for name in ("dynamics", "scores")]
-    pictures += ["sums-cpu-ablation", "sums-hard-knobs"]
+    pictures += ["sums-cpu-ablation", "sums-cpu-forest", "sums-hard-knobs"]
     expected = {f"figures/{n}.{s}" for n in pictures for s in ("png", "pdf", "csv")}
     sheets = [f"sums-cpu-{name}" for name in ("results", "differences", "ratios")] + [
         "sums-hard-results",
@@ -66,7 +66,7 @@ def test_the_page_of_a_report_needs_no_network_and_no_script(report):
     page = untrusted.Page()
     page.feed(text)
     assert page.wrong == [] and "@import" not in text and "url(http" not in text
-    assert text.count('<img src="data:image/png;base64,iVBOR') == 6
+    assert text.count('<img src="data:image/png;base64,iVBOR') == 7
     assert "width=device-width" in text and "prefers-color-scheme: dark" in text
 
 

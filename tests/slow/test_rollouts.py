@@ -386,14 +386,21 @@ def test_turns_and_room_end_a_trajectory():
         play(CALCULATOR, Engine(TINY), max_length=7)
 
 
-def test_a_tool_without_a_description_is_refused_before_the_run(tmp_path):
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ("tools = (undescribed,)\n    def score(self, said): return 1.0", "line 7, DocstringParsingException"),
+        ("turns = 2", "line 6, NotImplementedError: Agent has no method `score`"),
+    ],
+)
+def test_an_agent_without_a_score_or_a_description_of_a_tool_is_refused_before_the_run(tmp_path, body, told):
     (tmp_path / "agent.py").write_text(
         "from real_openrlhf.hooks.rollout.chat_agents import ChatAgent, executor_of\n"
         "def undescribed(a: int) -> int:\n    return a\n"
-        "class Agent(ChatAgent):\n    tools = (undescribed,)\n"
+        f"class Agent(ChatAgent):\n    {body}\n"
         "AgentExecutor = executor_of(Agent)\n"
     )
-    with pytest.raises(ValueError, match="line 6, DocstringParsingException"):
+    with pytest.raises(ValueError, match=told):
         find_agent(str(tmp_path / "agent.py"))
 
 

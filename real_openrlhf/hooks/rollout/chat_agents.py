@@ -115,9 +115,11 @@ async def _now(value: Any) -> Any:
 
 
 def executor_of(agent: type[ChatAgent]) -> type[AgentExecutorBase]:
-    """The `AgentExecutor` of an agent's file. Raises where the file is loaded if a tool has no description."""
+    """The `AgentExecutor` of an agent's file. Raises at its loading if it has no score or a tool no description."""
     from transformers.utils import get_json_schema
 
+    if agent.score is ChatAgent.score:
+        raise NotImplementedError(f"{agent.__name__} has no method `score`, which says how right the answer is")
     for tool in agent.tools:
         get_json_schema(tool)
 
