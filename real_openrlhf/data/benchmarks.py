@@ -38,7 +38,8 @@ PAPERS = frozenset("aime24 aime25 math500 amc23 minerva olympiadbench".split())
 
 def average_title(names: Iterable[str]) -> str:
     """`Avg.`, as the paper's six have; with any other benchmark it says of how many."""
-    return "Avg." if {*names} <= PAPERS else f"Avg. of {len({*names})}"
+    every = {*names}
+    return "Avg." if every <= PAPERS else f"Avg. of {len(every)}"
 
 
 def read_benchmark(name: str, source: Path | None = None) -> tuple[list[Problem], dict]:
