@@ -186,7 +186,10 @@ def test_rows_of_prompts_are_those_of_requests_with_several(monkeypatch, starts,
 
 
 def test_noise_is_drawn_once_and_samples_stay(monkeypatch):
+    from vllm.platforms import current_platform
     from vllm.v1.sample.ops import topk_topp_sampler as sampler
+
+    current_platform.import_kernels()
 
     def seeded():
         return {row: torch.Generator().manual_seed(row) for row in range(3)}

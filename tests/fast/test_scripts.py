@@ -164,7 +164,7 @@ def write_aime(folder, golds):
 def test_another_number_of_rows_is_refused(tmp_path, refused):
     write_aime(tmp_path, range(29))
     error = refused("data", "aime24", "--source", tmp_path, "--out", tmp_path / "o.jsonl")
-    assert "aime24 has 30 problems in the paper's tables" in error and "has 29" in error
+    assert "aime24 has 30 problems, " in error and "has 29" in error
     assert not (tmp_path / "o.jsonl").exists()
 
 
