@@ -249,6 +249,19 @@ PLACES: dict[str, dict[str, tuple[str, ...]]] = {
             ("GRPO", "grpo"),
         )
     },
+    "16 updates, fresh seeds": {
+        label: (f"next/ratio-7a0258d5:{name}",)
+        for label, name in (
+            ("REAL", "real"),
+            *((f"ratio {side}", f"real-objective-.*_ratio_{side}") for side in ("both", "right", "wrong", "none")),
+            (CONSTANT, "real_constant"),
+            (BALANCED, "real_balanced"),
+            ("GRPO", "grpo"),
+            ("GSPO", "gspo"),
+            ("CISPO", "cispo"),
+            ("REINFORCE", "reinforce"),
+        )
+    },
 }
 
 
@@ -296,7 +309,7 @@ class Cell:
 def cells() -> tuple[Cell, ...]:
     """Of all campaigns but `map`, whose optimizer is gone; a cell in which neither arm learned compares nothing."""
     arms: dict[tuple[str, str, str], dict[int, Run]] = defaultdict(dict)
-    for folder in sorted(path.parent.name for path in HERE.glob("*/metrics.parquet")):
+    for folder in sorted(str(path.parent.relative_to(HERE)) for path in HERE.rglob("metrics.parquet")):
         for name, run in campaign(folder).items() if folder != "map" else ():
             part, _, word = name.rpartition("/")
             part = {"weights-small": "16", "weights-seeds": "16", "smollm2-controls": "smollm2"}.get(
@@ -343,7 +356,7 @@ def rank(values: Sequence[float]) -> np.ndarray:
 def tuned() -> Iterator[list[str]]:
     for label in TUNE:
         found = arm("Tuned, 4 updates", label)
-        yield [label, pm(found.means()), pm(found.ends()), pm(found.last("rollout/entropy")), "5 runs"]
+        yield [label, pm(found.means()), pm(found.ends()), pm(found.last("rollout/entropy"))]
 
 
 TABLES = {"places everywhere": everywhere, "places by_z": by_z, "tune results": tuned}

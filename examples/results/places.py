@@ -63,7 +63,7 @@ class Matched:
 @cache
 def cells() -> tuple[Matched, ...]:
     arms: dict[tuple[str, str, str], dict[int, Run]] = defaultdict(dict)
-    for folder in sorted(path.parent for path in HERE.glob("*/campaign.json")):
+    for folder in sorted(path.parent for path in (*HERE.glob("*/campaign.json"), *HERE.glob("next/*/campaign.json"))):
         for run in read_runs([folder])[0]:
             part, _, name = run.name.rpartition("/")
             part = ONE_CELL.get(part or folder.name, part or folder.name)
@@ -129,6 +129,7 @@ PLACES = (
     ("Old answers, tuned", "demo", ""),
     ("Old answers, one rate", "weights-age", ""),
     ("16 updates, one rate", "weights", ""),
+    ("16 updates, fresh seeds", "next/ratio-7a0258d5", ""),
 )
 IN_TABLE = ("real_constant", "grpo", "gspo")
 IN_FOREST = (*IN_TABLE, "dapo", "cispo", "reinforce", "real")  # `real`: against the sampler
@@ -222,7 +223,12 @@ def _lines() -> Iterator[Line]:
         yield place.title, None, None
         for setting, (gap, _) in place.gaps.items():
             if setting.algo in IN_FOREST and not any("labels" in word for word in setting.deviation):
-                yield setting.label.replace("score=log_ratio_rollout", "sampler as anchor"), method(setting.algo), gap
+                label = setting.label.replace("score=log_ratio_rollout", "sampler as anchor")
+                yield (
+                    re.sub(r".*ratios.py:ratio_(\w+).*", r"GRPO's surrogate, ratio: \1", label),
+                    method(setting.algo),
+                    gap,
+                )
 
 
 TABLES: dict[str, Callable[[], Table]] = {"by_z": by_z, "everywhere": everywhere}

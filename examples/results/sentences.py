@@ -17,6 +17,7 @@ from check import (
     cells,
     died,
     gaps,
+    holm,
     pairs,
     pm,
     rank,
@@ -25,6 +26,7 @@ from check import (
 
 T, M, OLD, D = "Tuned, 4 updates", "The same on another machine", "Old answers, one rate", "Old answers, tuned"
 S, P, H = "16 updates, one rate", "Pretrained, tuned", "Hard task, one rate"
+R = "16 updates, fresh seeds"
 FRESH = tuple(range(16, 25))
 # Table 1 of the paper, its negatives: percent of the tokens and mean ratio up to 1, up to 1 + eps, and above
 PAPER = ((5.47, 0.9774), (93.95, 1.0012), (0.34, 1.3553))
@@ -51,13 +53,20 @@ def results() -> Iterator[str]:
     spread = np.sqrt(sum(share / 100 * np.log(ratio) ** 2 for share, ratio in PAPER))
     yield f"a spread of token log-ratios near {spread:.2f}, if they are GRPO's."
     yield f"Then z is at most {spread / 0.5:.2f} there"
-    yield f"break down in {deaths(CONSTANT)} of 14 runs with 16 updates, REAL in {deaths('REAL')}."
+    yield f"break down in {deaths(S, CONSTANT)} of 14 runs with 16 updates, REAL in {deaths(S, 'REAL')};"
+    seeds = len(arm(R, "REAL").runs)
+    yield f"on fresh seeds in {deaths(R, CONSTANT)} of {seeds}, REAL in {deaths(R, 'REAL')}."
     lost, bound = pairs(arm(S, "REAL").means(*FRESH), arm(S, "permuted").means(*FRESH), 4)
     yield f"weights lose {lost} on nine fresh seeds (announced bound {bound})"
     gained, bound = pairs(arm(OLD, "sampler, tau 0.1").means(), arm(OLD, "tau 0.1").means(), 2)
     yield f"by {gained} at equal tau (announced bound {bound})"
     yield f"ends as high: {pairs(arm(D, SAMPLER).ends(), arm(D, 'GRPO corrected').ends(), 6)[0]}."
     yield f"**Hard task: GRPO learns faster**, by {less_real(H, 'GRPO')} at one rate."
+    yield f"without the ratio in its gradient GRPO's surrogate is {size(ratio('none'))} above itself with it,"
+    yield f"and {less_real(R, 'ratio none')} above REAL."
+    assert verdict(R, "ratio none") == "higher"
+    assert {verdict(R, name) for name in ("CISPO", "REINFORCE")} == {"lower"}
+    yield f"are {less_real(R, 'CISPO')} and {less_real(R, 'REINFORCE')} below REAL."
     yield from claims()
     yield f"from {pm(arm(T, 'REAL').ends())} to {pm(arm(M, 'REAL').ends())} with equal flags and seeds"
     gap = gaps(P)["GSPO"][0]
@@ -71,11 +80,17 @@ def claims() -> Iterator[str]:
     others = [Gap.of(arm(T, name).means(), arm(T, "GRPO").means()) for name in ("REINFORCE", "CISPO")]
     assert {gap.verdict(min(1.0, 2 * gap.p)) for gap in others} == {"open"}
     one, other = (f"{gap.mean:+.3f} ± {gap.se:.3f}" for gap in others)
-    yield f"| open | ratio removed (REINFORCE) or capped (CISPO), less GRPO: {one} and {other};"
+    yield f"| open | four updates: ratio removed (REINFORCE) or capped (CISPO), less GRPO: {one} and {other};"
     yield f"{seen(others[0])} would have shown |"
+    found = [ratio(side) for side in ("none", "wrong", "right")]
+    named = [gap.verdict(p) for gap, p in zip(found, holm([gap.p for gap in found]), strict=True)]
+    yield f"| shown | 16 updates, ratio on no side less on both: +{size(found[0])}, 7 seeds |"
+    assert named[0] == "higher"
     above, bound = pairs(arm(S, "REAL").means(*FRESH), arm(S, "GRPO").means(*FRESH), 4)
     assert above.split()[0] < bound  # so the announced test leaves it open
     yield f"| open | against GRPO, 16 updates: {above} above on nine fresh seeds; announced bound {bound} |"
+    yield f"| {verdict(R, 'GRPO')} | the same, fresh seeds: {less_real(R, 'GRPO')} above;"
+    yield f"{seen_in(R, 'GRPO')} would have shown |"
     collapsed = [sum(map(died, map_runs(name))) for name in ("real", "gspo")]
     yield f"rate 1e-3 †: REAL collapses in {collapsed[0]} of 5 runs, GSPO in {collapsed[1]} |"
     yield f"| {verdict(P, 'GRPO')} | pretrained: {less_real(P, 'GRPO')} above |"
@@ -111,8 +126,13 @@ def z(place: str) -> str:
     return f"{arm(place, 'REAL').zs.mean():.2f}"
 
 
-def deaths(label: str) -> int:
-    found = arm(S, label)
+def ratio(side: str) -> Gap:
+    """GRPO's surrogate with its ratio kept on one side or on none, less that with it on both."""
+    return Gap.of(arm(R, f"ratio {side}").means(), arm(R, "ratio both").means())
+
+
+def deaths(place: str, label: str) -> int:
+    found = arm(place, label)
     return sum(died(run.curve(found.planned), run.evals[0]) for run in found.runs.values())
 
 

@@ -37,7 +37,7 @@ PAPERS = frozenset("aime24 aime25 math500 amc23 minerva olympiadbench".split())
 
 
 def average_title(names: Iterable[str]) -> str:
-    """`Avg.`, as the paper's six have; with any other benchmark it says of how many."""
+    """`Avg.`, as the paper's six have; with others it says of how many."""
     every = {*names}
     return "Avg." if every <= PAPERS else f"Avg. of {len(every)}"
 
