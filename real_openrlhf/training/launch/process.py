@@ -150,16 +150,23 @@ def end_ray(folder: str) -> None:
 
     Again until none is found: one that is just starting has no words yet, or starts another.
     """
-    mark, deadline, found = f"RAY_TMPDIR={folder}".encode(), time.monotonic() + SECONDS, True
+    deadline, found = time.monotonic() + SECONDS, True
     while found and time.monotonic() < deadline:
         found = False
         for process in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
                 words = (process / "cmdline").read_bytes()
-                if (words.startswith(b"ray::") or b"/ray/" in words) and mark in (process / "environ").read_bytes():
+                if (words.startswith(b"ray::") or b"/ray/" in words) and _is_of(process, folder):
                     os.kill(int(process.name), signal.SIGKILL)
                     found = True
         time.sleep(0.1 * found)
+
+
+def _is_of(process: Path, folder: str) -> bool:
+    """By its environment; a long title, as Ray's agents take, is written over that: then by its open logs."""
+    if f"RAY_TMPDIR={folder}".encode() in (process / "environ").read_bytes():
+        return True
+    return any(os.readlink(file).startswith(f"{folder}/") for file in (process / "fd").iterdir())
 
 
 @dataclass
