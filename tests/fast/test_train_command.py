@@ -378,17 +378,22 @@ def test_a_runs_scratch_folder_goes_with_rays_last_processes(monkeypatch, tmp_pa
     """And only with those of this run; after a failure Ray's logs stay."""
     monkeypatch.setattr(process, "LONGEST", 500)  # pytest's folders are deep
 
-    def agent(folder: str | None) -> subprocess.Popen:
-        words = ["ray::Agent", "-c", "import time; time.sleep(60)"]
-        return subprocess.Popen(words, executable=sys.executable, env={**os.environ, "RAY_TMPDIR": str(folder)})
+    def agent(folder: str, titled: bool = False) -> subprocess.Popen:
+        """Ray's agents write their title over their environment, and have a log open in the folder."""
+        title = f"log = open({folder + '/log'!r}, 'w'); import setproctitle; setproctitle.setproctitle('ray::Agent'); "
+        words = ["ray::Agent", "-c", title * titled + "import time; print(flush=True); time.sleep(60)"]
+        environment = {**os.environ, "RAY_TMPDIR": folder}
+        made = subprocess.Popen(words, executable=sys.executable, env=environment, stdout=subprocess.PIPE)
+        made.stdout.readline()
+        assert (b"RAY_TMPDIR" in Path(f"/proc/{made.pid}/environ").read_bytes()) != titled
+        return made
 
     other = agent(str(tmp_path))
-    for failed in (False, True):
+    for failed, titled in ((False, False), (True, False), (False, True)):
         with process.scratch({"TMPDIR": str(tmp_path)}) as own:
-            (own_agent := agent(own.folder)).poll()
+            own_agent = agent(own.folder, titled)
             assert own.environment["RAY_TMPDIR"] == own.environment["VLLM_RPC_BASE_PATH"] == own.folder
             open(f"{own.folder}/log", "w").close()
-            time.sleep(0.2)  # until it has its name
             own.keep = failed
         assert own_agent.wait(30) == -signal.SIGKILL and os.path.exists(own.folder) == failed
     assert other.poll() is None

@@ -166,7 +166,11 @@ def _is_of(process: Path, folder: str) -> bool:
     """By its environment; a long title, as Ray's agents take, is written over that: then by its open logs."""
     if f"RAY_TMPDIR={folder}".encode() in (process / "environ").read_bytes():
         return True
-    return any(os.readlink(file).startswith(f"{folder}/") for file in (process / "fd").iterdir())
+    for file in (process / "fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed since it was listed
+            if os.readlink(file).startswith(f"{folder}/"):
+                return True
+    return False
 
 
 @dataclass
