@@ -381,7 +381,11 @@ def test_a_runs_scratch_folder_goes_with_rays_last_processes(monkeypatch, tmp_pa
     def agent(folder: str, titled: bool = False) -> subprocess.Popen:
         """Ray's agents write their title over their environment, and have a log open in the folder."""
         title = f"log = open({folder + '/log'!r}, 'w'); import setproctitle; setproctitle.setproctitle('ray::Agent'); "
-        words = ["ray::Agent", "-c", title * titled + "import time; print(flush=True); time.sleep(60)"]
+        words = [
+            sys.executable if titled else "ray::Agent",
+            "-c",
+            title * titled + "import time; print(flush=True); time.sleep(60)",
+        ]
         environment = {**os.environ, "RAY_TMPDIR": folder}
         made = subprocess.Popen(words, executable=sys.executable, env=environment, stdout=subprocess.PIPE)
         made.stdout.readline()
