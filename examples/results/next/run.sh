@@ -4,6 +4,7 @@
 # Runs go to comparison/next/BLOCK-MACHINE, seed by seed, all arms of a seed on one machine. After an interrupt the same
 # command continues. On another machine set FIRST to the first seed that is not done, and tune there again: a machine
 # is a block of the report, which subtracts inside blocks only. LAST ends early. SMOKE=1 tries every cell for two steps.
+# A second shell at the same time: RATES=done, its own FIRST and LAST, and LANE=1, with which nothing is published.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
 order=(ratio group-weights old ratio-old table pretrained)
@@ -32,15 +33,20 @@ seed_by_seed() { # NAME FIRST LAST, flags of compare
         sweep "$name" --first-seed "$seed" --seeds 1 "$@"
     done
     # once more over all seeds, which are finished, to publish them together
-    [ -n "${SMOKE:-}" ] || sweep "$name" --first-seed "$first" --seeds $((last - first + 1)) "$@" \
-        --publish "examples/results/next/$name-$machine" --compact
+    publish "$name" --first-seed "$first" --seeds $((last - first + 1)) "$@"
+}
+publish() { # NAME, flags of compare
+    local name=$1
+    shift
+    [ -n "${SMOKE:-}${LANE:-}" ] || sweep "$name" "$@" --publish "examples/results/next/$name-$machine" --compact
 }
 tuned() { # NAME SEEDS, flags of compare with --grid: then `best` has an arm a line, each with its best rate
     local name=$1 seeds=$2
     shift 2
     best=("${arms[@]}")
     [ -z "${SMOKE:-}" ] || return 0
-    sweep "$name" --seeds "$seeds" "$@"
+    [ -n "${RATES:-}" ] || sweep "$name" --seeds "$seeds" "$@"
+    publish "$name" --seeds "$seeds" "$@"
     mapfile -t best < <("$python" examples/results/best_rates.py --over-training "--seeds=$seeds" --any-updates "$(folder "$name")/runs")
 }
 sampler='--algo.real.set score=log_ratio_rollout'
