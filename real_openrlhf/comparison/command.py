@@ -4,7 +4,6 @@ A finished run is not run again. Several shells or tasks of SLURM on one folder 
 """
 
 import argparse
-import glob
 import os
 import re
 import shutil
@@ -27,7 +26,7 @@ from real_openrlhf.base.parsing import (
     whole,
     words_of,
 )
-from real_openrlhf.comparison import dry_run, publish
+from real_openrlhf.comparison import dry_run, publish, recorded
 from real_openrlhf.comparison.run_list import (
     FINISHED,
     HELD,
@@ -168,9 +167,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--beside",
+        nargs="+",
+        default=[],
         metavar="DIR",
         help="campaigns or run folders, with * for any name: the report shows their runs too, those of this "
-        "machine and starting model",
+        "machine, starting model, steps and batches",
     )
     parser.add_argument("--compact", action="store_true", help="with --publish: only the numbers that results read")
 
@@ -206,7 +207,7 @@ def run(args: argparse.Namespace) -> int:
         if state(runs, entry).kind != HELD and (unseen := end_unwatched(path)):
             print(unseen)
         if (path / "run.json").exists():
-            refuse_other_flags(path, runs.request(entry))
+            refuse_other_inputs(path, runs.request(entry))
     if args.dry_run:
         return dry_run.show(runs, notes, args.all)
     for note in notes:
@@ -245,6 +246,7 @@ def _notes(args: argparse.Namespace, runs: RunList) -> Iterator[str]:
         yield "--eval-flags is not read, because nothing is evaluated: give --benchmarks too"
     if args.compact and not args.publish:
         yield "--compact is not read without --publish"
+    yield from recorded.notes(args.beside)
 
 
 def refuse_foreign_results(runs: RunList, published: Path | None) -> None:
@@ -268,7 +270,8 @@ def run_list(args: argparse.Namespace, skilled: bool = True) -> RunList:
             raise UserError(f"{option} is of `train`: a comparison sets it for each run. {instead}")
     recipe = RECIPES[args.recipe]
     # Never stop hopeless runs early: a collapse is a result, and runs are compared at their last step.
-    common = ["--train.hopeless_steps", "0"] * ("--train.hopeless_steps" not in args.openrlhf)
+    given = {word.partition("=")[0] for word in args.openrlhf}
+    common = ["--train.hopeless_steps", "0"] * ("--train.hopeless_steps" not in given)
     common += ["--recipe", recipe.name]
     common = [*UNCLIPPED, *common] if recipe.model in TINY else common
     if args.skill is not None and skilled:
@@ -306,10 +309,14 @@ def varied(records: Sequence[dict], across: Sequence[str]) -> bool:
     return all(len({str(flags_of(record).get(flag)) for record in records}) > 1 for flag in across)
 
 
-def refuse_other_flags(path: Path, request: Request) -> None:
-    if other := changed_flags(run_folder.read(path), request.plan(path)):
+def refuse_other_inputs(path: Path, request: Request) -> None:
+    """A finished run counts for this comparison only if it ran with its flags and with its files."""
+    record, plan = run_folder.read(path), request.plan(path)
+    if other := changed_flags(record, plan):
         differences = "; ".join(f"{flag} {old}, not {new}" for flag, (old, new) in other.items())
         raise UserError(f"{path} was made with {differences}. Choose another --out.")
+    if changed := run_inputs.changed_objective(record, plan.flags):
+        raise UserError(f"{path} was made with {changed}. Put the file back as it was, or choose another --out.")
 
 
 def _work(runs: RunList, todo: Sequence[Entry]) -> int:
@@ -353,16 +360,11 @@ def _report(runs: RunList, args: argparse.Namespace, across: Sequence[str]) -> N
         found, skipped = read_runs(sorted(runs.folder.glob("*")))  # also runs of earlier comparisons in this folder
         if not found:
             return
-        if args.beside:
-            others = read_runs(glob.glob(args.beside))[0]
-            blocks = {run.block for run in found}
-            rivals = [run for run in others if run.block in blocks and run.path not in [one.path for one in found]]
-            print(f"beside: {len(rivals)} of the {len(others)} runs of {args.beside}, those of this machine and model")
-            found = [*rivals, *found]
+        ours, found = found, recorded.with_rivals(found, args.beside)
         map_of = across if across and varied([run.meta for run in found], across) else None
         print(f"report: {write(found, skipped, runs.out / 'report', map_of)}")
         if args.publish:
-            ended = [run.path for run in found if run.status != "running"]
+            ended = [run.path for run in ours if run.status != "running"]
             for path in ended:
                 end_unwatched(path)  # else the record still says running
             publish.publish(ended, args.publish, args.compact)

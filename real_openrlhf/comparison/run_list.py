@@ -67,7 +67,10 @@ def entries(algos: Iterable[str], seeds: int, first_seed: int = 1, grid: Sequenc
     for algo, *_ in methods:
         if algo not in ALGORITHMS:
             near = did_you_mean(algo, ALGORITHMS)
-            raise UserError(f"--algos {algo}: not an algorithm. {near}These are: {', '.join(ALGORITHMS)}.")
+            raise UserError(
+                f"--algos {algo}: not an algorithm. {near}These are: {', '.join(ALGORITHMS)}; an objective of "
+                "your own is FILE.py:NAME."
+            )
     runs = [
         Entry(algo, (*flags, *itertools.chain(*cell)), seed)
         for seed in range(first_seed, first_seed + seeds)

@@ -155,7 +155,8 @@ OVER_TRAINING, AT_THE_END, BEST, LOST = "Mean over training", "At the end", "Bes
 def outcomes(comparison: Comparison) -> pd.DataFrame:
     """A row a run: its setting, its block, and its validation. A run that broke off has no numbers.
 
-    LOST is 1 for a run that failed or collapsed, and missing for one that still trains or was not evaluated.
+    LOST is 1 for a run that failed or collapsed, and missing for one that still trains, that somebody interrupted, or
+    that was not evaluated.
     """
     sets, rows = validation_sets(comparison.runs), []
     for setting in comparison.settings:
@@ -165,7 +166,7 @@ def outcomes(comparison: Comparison) -> pd.DataFrame:
             if curve is not None:
                 ends = {AT_THE_END: float(curve.iloc[-1]), BEST: float(curve.max()), LOST: float(collapsed(curve))}
                 rows[-1] |= {OVER_TRAINING: over_training(curve), **ends}
-            elif run.status == "failed":
+            elif run.status == "failed" and not str(run.meta.get("reason")).startswith("interrupted"):
                 rows[-1] |= {LOST: 1.0}
     return pd.DataFrame(rows, columns=["setting", "run", "block", OVER_TRAINING, AT_THE_END, BEST, LOST])
 

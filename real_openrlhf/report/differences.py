@@ -33,6 +33,13 @@ def less_first(found: Samples) -> tuple[Setting | None, dict[Setting, Difference
     return None, {}
 
 
+def untested(found: Samples) -> str:
+    """Names the settings that `less_first` leaves out; empty if there are none."""
+    first, gaps = less_first(found)
+    left = [setting.label for setting in found if setting is not first and setting not in gaps]
+    return f"Fewer than three runs beside it, so not compared: {'; '.join(left)}." if first and left else ""
+
+
 def differences(comparison: Comparison) -> Table | None:
     """Every setting less the first one; None if no two settings have three runs each."""
     found = outcomes(comparison)
@@ -42,7 +49,7 @@ def differences(comparison: Comparison) -> Table | None:
         return None
     first, _ = less_first(samples(found, OVER_TRAINING))
     lost = _lost_rows(first, samples(found, LOST)) if first else []
-    notes = [*known[0].notes, *([OF_LOST] if lost else [])]
+    notes = [*known[0].notes, *([OF_LOST] if lost else []), *filter(None, [untested(samples(found, OVER_TRAINING))])]
     return replace(known[0], rows=[*(row for part in known for row in part.rows), *lost], notes=notes)
 
 
@@ -139,4 +146,5 @@ def sentence(comparison: Comparison) -> str:
     if seen:
         least, most = min(seen), max(seen)
         parts.append(f"A difference of {least if least == most else f'{least} to {most}'} would have shown.")
+    parts += filter(None, [untested(samples(found, OVER_TRAINING))])
     return f"By the mean over training. {' '.join(parts)}"

@@ -45,6 +45,7 @@ STYLE: dict[Any, Any] = {  # Any, because matplotlib types its 300 keys one by o
 }
 MARKERS = 7  # on each curve
 COLOURS = 128  # of a PNG
+HANDLE, LETTER = 0.5, 0.066  # inches of a legend's entry: its line, and a letter of its text
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,9 @@ def save_png(figure: Figure, path: Path) -> None:
 def _whole(picture: Picture) -> Figure:
     columns = min(picture.columns, len(picture.panels))
     lines = -(-len(picture.panels) // columns)
-    legend_columns = min(len(picture.legend), 2 if columns < 3 else columns)
+    longest = max((len(entry.label) for entry in picture.legend), default=0)
+    fit = int(columns * picture.panel[0] / (HANDLE + LETTER * longest))
+    legend_columns = max(1, min(len(picture.legend), 2 if columns < 3 else columns, fit))
     legend_height = 0.22 * -(-len(picture.legend) // legend_columns) + 0.1
     width, height = columns * picture.panel[0], lines * picture.panel[1] + legend_height
     above_legend = (0, legend_height / height, 1, 1 - legend_height / height)

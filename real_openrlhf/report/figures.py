@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import cycle, groupby
+from itertools import groupby
 from pathlib import Path
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.colors import to_hex, to_rgb
+from matplotlib.colors import hsv_to_rgb, rgb_to_hsv, to_hex, to_rgb
 
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.report import drawing
@@ -31,7 +31,10 @@ from real_openrlhf.report.settings import REAL_FAMILY, Comparison, Setting
 from real_openrlhf.report.statistics import MARGIN, Difference
 
 # Settings of one method share its colour; these set the second, third ... apart: how much lighter, line style, marker.
+# The hue turns from the sixth on, and with each objective of the user's own.
 VARIANTS = ((0.0, None, None), (0.5, "--", "s"), (0.25, "-.", "^"), (0.65, ":", "D"), (0.4, (0, (5, 1, 1, 1)), "v"))
+
+HUE = 0.37  # of a turn
 
 PAPER_DYNAMICS = ("grpo", "dapo", "gspo", "real")
 ABLATED = ("real_bce", "real_no_anchor")
@@ -42,9 +45,15 @@ def looks(comparison: Comparison) -> dict[Setting, Look]:
     """Every setting's look, the same in all figures of a comparison."""
     look = {}
     for _, alike in groupby(comparison.settings, lambda setting: setting.algo):
-        for setting, (lighter, dashes, marker) in zip(alike, cycle(VARIANTS), strict=False):
+        own = 0
+        for place, setting in enumerate(alike):
+            lighter, dashes, marker = VARIANTS[place % len(VARIANTS)]
+            if setting.has_own_objective:
+                own, lighter = own + 1, 0.0
             base = method(setting.algo)
-            red, green, blue = (part + (1 - part) * lighter for part in to_rgb(base.colour))
+            hue, colourful, bright = rgb_to_hsv(to_rgb(base.colour))
+            turned = hsv_to_rgb(((hue + HUE * (own + place // len(VARIANTS))) % 1, colourful, bright))
+            red, green, blue = (part + (1 - part) * lighter for part in turned)
             look[setting] = Look(to_hex((red, green, blue)), dashes or base.line, marker or base.marker)
     return look
 
@@ -55,7 +64,9 @@ def looks(comparison: Comparison) -> dict[Setting, Look]:
 def dynamics(comparison: Comparison) -> Picture:
     """The paper's training dynamics: its four methods, and every other method with unchanged flags."""
     settings = [one for one in comparison.settings if not one.deviation and one.algo not in ABLATED]
-    return _curves("dynamics", "Training dynamics", comparison, settings, PAPER_DYNAMICS)
+    picture = _curves("dynamics", "Training dynamics", comparison, settings, PAPER_DYNAMICS)
+    elsewhere = " Methods with flags or objectives of their own are in the figure of knobs."
+    return replace(picture, caption=picture.caption + elsewhere * any(one.deviation for one in comparison.settings))
 
 
 def ablation(comparison: Comparison) -> Picture | None:

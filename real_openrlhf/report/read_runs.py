@@ -250,11 +250,13 @@ def guess_seed(name: str) -> int | None:
 
 
 def _candidates(path: Path) -> list[Path]:
-    """The folder itself, or the runs one level below when it is only their parent."""
+    """The folder itself, or the runs one level below when it is only their parent, or those of a comparison."""
     if path.is_dir() and not _looks_like_run(path):
-        below = sorted(child for child in path.iterdir() if child.is_dir() and not child.name.startswith("."))
-        if any(map(_looks_like_run, below)):
-            return below
+        for parent in (path, path / "runs"):
+            children = parent.iterdir() if parent.is_dir() else ()
+            below = sorted(child for child in children if child.is_dir() and not child.name.startswith("."))
+            if any(map(_looks_like_run, below)):
+                return below
     return [path]
 
 

@@ -12,8 +12,9 @@ from real_openrlhf.report.read_runs import Run, word
 from real_openrlhf.runs.run_folder import json_value
 
 # Label texts for flags of the paper's ablations, where a run's value differs from its method's value.
+OWN = "objective "
 WORDS = {
-    "--algo.real.objective": "objective {}",
+    "--algo.real.objective": OWN + "{}",
     "--algo.real.tau": "τ = {}",
     "--algo.real.uniform_groups": "uniform groups: {}",
     "--algo.real.set": "{}",
@@ -38,11 +39,18 @@ class Setting:
     deviation: tuple[str, ...]  # flags that differ from the method's, in words
     distinction: tuple[str, ...]  # flags that differ between this method's settings, beside these
     runs: tuple[Run, ...]
+    repeats: tuple[Run, ...] = ()  # runs of a seed that one of `runs` has on the same machine: a second look at it
 
     @property
     def label(self) -> str:
         method = ALGORITHMS[self.algo].label if self.algo in ALGORITHMS else self.algo
-        return ", ".join((method, *self.deviation, *self.distinction))
+        named = () if self.has_own_objective else (method,)
+        return ", ".join((*named, *self.deviation, *self.distinction))
+
+    @property
+    def has_own_objective(self) -> bool:
+        """Whether the user's own objective trained in place of the method's."""
+        return any(words.startswith(OWN) for words in self.deviation)
 
     @property
     def rate(self) -> str:
@@ -129,20 +137,40 @@ def _task_names(tasks: Mapping[tuple, Sequence[Run]]) -> list[str]:
 def _settings(runs: list[Run], across: Sequence[str]) -> tuple[Setting, ...]:
     alike: dict[tuple, list[Run]] = defaultdict(list)
     for run in runs:
-        alike[run.algo, _deviation(run, across), bool(run.meta)].append(run)
+        alike[run.algo, _deviation(run, across), bool(run.meta), _own_code(run)].append(run)
     settings = []
-    for (algo, deviation, has_record), members in alike.items():
+    for (algo, deviation, has_record, code), members in alike.items():
         knobs = {run: _knobs(run) for run in members}
         flags = sorted(set().union(*knobs.values()) - {*across})
         varied = [flag for flag in flags if len({str(known.get(flag)) for known in knobs.values()}) > 1]
-        plain = () if has_record or (algo, deviation, True) not in alike else ("plain log",)
+        clash = [key for key in alike if key[:2] == (algo, deviation) and key[2:] != (has_record, code)]
+        plain = () if not clash else (f"file {code}",) if code else () if has_record else ("plain log",)
         seeds: dict[tuple, list[Run]] = defaultdict(list)
         for run in sorted(members, key=lambda run: (run.seed is None, run.seed, run.name)):
             words = (f"{flag.removeprefix('--')} {knobs[run].get(flag, 'not set')}" for flag in varied)
-            seeds[tuple(map(word, words)) or plain].append(run)
-        settings += [Setting(algo, deviation, distinction, tuple(same)) for distinction, same in seeds.items()]
+            seeds[*map(word, words), *plain].append(run)
+        settings += [Setting(algo, deviation, distinction, *_once(same)) for distinction, same in seeds.items()]
     order = [*ALGORITHMS]
     return tuple(sorted(settings, key=lambda s: ([*order, s.algo].index(s.algo), s.algo, s.deviation, s.distinction)))
+
+
+def _own_code(run: Run) -> str:
+    """The user's objective, rule for labels and agent by their content: files of one name may differ."""
+    objective = run.meta.get("objective")
+    return ", ".join(sorted(str(sha)[:6] for sha in objective.values())) if isinstance(objective, dict) else ""
+
+
+def _once(same: Sequence[Run]) -> tuple[tuple[Run, ...], tuple[Run, ...]]:
+    """(runs, repeats): of finished runs with one seed on one known machine the first one; the others add nothing."""
+    kept: list[Run] = []
+    repeats: list[Run] = []
+    seen: set[tuple] = set()
+    for run in same:
+        key = run.seed, run.block
+        known = run.counted and run.seed is not None and run.meta.get("machine")
+        (repeats if known and key in seen else kept).append(run)
+        seen |= {key} if known else set()
+    return tuple(kept), tuple(repeats)
 
 
 def _knobs(run: Run) -> dict[str, Any]:

@@ -90,6 +90,17 @@ def results(comparison: Comparison) -> Table:
             "give other numbers. A difference between rows of this table may be one of machines; "
             "`tables/differences` never is."
         )
+    planned = sorted({step for step in steps[VALIDATION] if step is not None})
+    if len(planned) > 1:
+        warnings.append(
+            f"These settings ended at steps {', '.join(map(str, planned))}, so their means over training are over "
+            "unlike spans. Compare runs of equal `--max-steps`."
+        )
+    if repeats := [run.name for setting in settings for run in setting.repeats]:
+        warnings.append(
+            f"{len(repeats)} runs repeat a seed of their setting on the same machine, such as "
+            f"{word(repeats[0])}. Each seed counts once."
+        )
     shares = [one.mean for one in clipped if one]
     if shares and (apart := max(shares) - min(shares)) > UNLIKE:
         said = (

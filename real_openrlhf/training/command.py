@@ -203,7 +203,8 @@ def _train(request: Request, place: Place, session: Path | None = None) -> int:
         print(f"\n{final_summary(path)}")
     else:
         print(f"its output: {path / 'train.log'}")
-        print("continue it: the same command with --resume")
+        if not args.resume:
+            print("continue it: the same command with --resume")
     return code
 
 

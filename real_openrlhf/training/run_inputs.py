@@ -282,3 +282,13 @@ def objective_files(flags: Mapping[str, Setting]) -> Iterable[Path]:
     paths = {file_of(flags[flag].text) for flag in (OBJECTIVE, LABELS) if flag in flags}
     paths |= {Path(word) for word in flags[AGENT].words} if AGENT in flags else set()
     return [path for path in paths if path is not None and path.is_file()]
+
+
+def changed_objective(record: Mapping, flags: Mapping[str, Setting]) -> str | None:
+    """What the run began with and what is there now, if the user's files differ; else None."""
+    before = objective if isinstance(objective := record.get("objective"), dict) else {}
+    now = provenance.hashes(objective_files(flags))
+    if sorted(before.values()) == sorted(now.values()):
+        return None
+    old, new = (", ".join(f"{path} ({sha[:12]})" for path, sha in one.items()) or "none" for one in (before, now))
+    return f"another objective, rule for labels or agent of your own: {old}, now {new}"

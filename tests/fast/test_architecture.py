@@ -31,7 +31,7 @@ ROOMS = {
         {TOP, "base", "data", "recipes", "runs"},
     ),
     "training": ({"tqdm"}, {TOP, "algorithm", "base", "data", "hooks", "machine", "recipes", "report", "runs"}),
-    "comparison": ({"tqdm"}, {"base", "data", "evaluation", "recipes", "report", "runs", "training"}),
+    "comparison": ({"tqdm"}, {"base", "data", "evaluation", "machine", "recipes", "report", "runs", "training"}),
     "verifier": (set(), set()),
     "rewards": (set(), {"base", "verifier"}),
     "data": ({"tqdm"}, {TOP, "base", "rewards", "verifier"}),
@@ -231,7 +231,8 @@ ROOTS = (
     "training.checks.run_checks.found",
     "comparison.command.run_list",
     "comparison.dry_run.show",
-    "comparison.command.refuse_other_flags",
+    "comparison.recorded.notes",
+    "comparison.command.refuse_other_inputs",
     "comparison.command.refuse_foreign_results",
     "hooks.flags.arguments.resolve",
 )

@@ -15,7 +15,7 @@ from invented_runs import write_lines, write_run
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.parsing import rejoined
 from real_openrlhf.cli import main
-from real_openrlhf.comparison import command
+from real_openrlhf.comparison import command, recorded
 from real_openrlhf.comparison import run_list as attempts
 from real_openrlhf.comparison.publish import publish, refuse_now
 from real_openrlhf.comparison.run_list import entries
@@ -24,7 +24,8 @@ from real_openrlhf.data.benchmarks import BENCHMARKS
 from real_openrlhf.recipes.plan import recorded_flags
 from real_openrlhf.report import maps
 from real_openrlhf.report.read_runs import ABOUT, RUNS, campaign_lines, campaign_records
-from real_openrlhf.runs import run_folder
+from real_openrlhf.runs import provenance, run_folder
+from real_openrlhf.training import run_inputs
 from real_openrlhf.training.command import request_of
 from real_openrlhf.training.tasks import tiny_model
 from real_openrlhf.training.tasks.tasks import default
@@ -52,11 +53,38 @@ def test_runs_beside_are_those_of_this_machine_and_starting_weights(tmp_path, ca
         write_run(tmp_path / "of-others-1", "grpo", seed, machine=here, starting_weights="5e")
         write_run(tmp_path / "of-others-2", "gspo", seed, machine=there, starting_weights="5e")
         write_run(tmp_path / "of-others-3", "dapo", seed, machine=here, starting_weights="6f")
-    args = argparse.Namespace(beside=f"{tmp_path}/of-others-*", publish=None, compact=False)
+        write_run(
+            tmp_path / "of-others-4",
+            "cispo",
+            seed,
+            machine=here,
+            starting_weights="5e",
+            flags={"--train.max_steps": 9},
+        )
+        write_run(tmp_path / "of-others-5", "real", seed, machine=here, starting_weights="5e")  # the same seeds again
+    args = argparse.Namespace(beside=[f"{tmp_path}/of-others-*"], publish=tmp_path / "shared", compact=False)
     command._report(command.RunList([], (), tmp_path / "mine", None), args, [])
-    assert "beside: 3 of the 9 runs of" in capsys.readouterr().out
+    assert "beside: 6 of the 15 recorded runs" in capsys.readouterr().out
     drawn = (tmp_path / "mine" / "report" / "figures" / "forest.csv").read_text().splitlines()
-    assert [line.split(",")[::2][0] for line in drawn[1:]] == ["GRPO"]
+    assert [line.split(",")[::3] for line in drawn[1:]] == [["GRPO", "3"]]
+    said = (tmp_path / "mine" / "report" / "tables" / "results.md").read_text()
+    assert "3 runs repeat a seed of their setting on the same machine" in said
+    assert {*campaign_records(tmp_path / "shared")[0]} == {f"cpu-real-s{seed}" for seed in (1, 2, 3)}
+
+
+def test_beside_names_folders_with_runs_from_anywhere(tmp_path, monkeypatch, capsys):
+    """The records of a campaign of ours are the checkout's, wherever the command is typed."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    for folder, said in (("nowhere*", "no such folder"), ("empty", "empty folder")):
+        assert main(["compare", "--campaign", "arena", "--beside", folder, "--dry-run"]) == 2
+        assert f"--beside {folder}: {said}" in capsys.readouterr().err
+    write_run(tmp_path / "mine" / "runs", "real")
+    assert main(["compare", "--campaign", "arena", "--seeds", "1", "--beside", "mine", "--dry-run"]) == 0
+    assert "0 of the 1 runs recorded in mine are of a machine like this one" in " ".join(
+        capsys.readouterr().out.split()
+    )
+    assert [*recorded.folders(["examples/results/next/ratio-*"])] and not recorded.folders([""])
 
 
 def test_a_grid_is_every_method_at_every_choice_seed_by_seed():
@@ -280,11 +308,30 @@ def test_a_run_made_with_other_flags_is_refused_and_named(tmp_path):
     words = ["--recipe", "cpu", "--algo", "real", "--seed", "1", "--runs-dir", str(tmp_path), "--run-name", "real-s1"]
     request = request_of(words)
     record(tmp_path / "real-s1", flags=recorded_flags(request.plan(tmp_path / "real-s1")))
-    command.refuse_other_flags(tmp_path / "real-s1", request)
+    command.refuse_other_inputs(tmp_path / "real-s1", request)
     for flag, before, after in (("--actor.adam.lr", "0.0001", "0.0005"), ("--train.max_steps", "40", "8")):
         other = request_of([*words, "--resume", flag, after])
         with pytest.raises(UserError, match=f"{flag} {before}, not {after}. Choose another --out"):
-            command.refuse_other_flags(tmp_path / "real-s1", other)
+            command.refuse_other_inputs(tmp_path / "real-s1", other)
+
+
+def test_a_finished_run_of_another_objective_of_that_name_is_refused(tmp_path, capsys):
+    """Without it the same command would show the result of the file as it was."""
+    loss, runs = tmp_path / "mine.py", tmp_path / "out" / "runs"
+    body = "def mine(scores, groups, settings):\n    return groups.sum({}, groups.valid)\n"
+    loss.write_text(body.format("scores**2"))
+    words = ["--algos", f"{loss}:mine", "--seeds", "1", "--out", str(tmp_path / "out")]
+    (entry,) = of(*words).entries
+    request = of(*words).request(entry)
+    folder = write_run(runs, "real", steps=40, name=entry.name)
+    record = json.loads((folder / "run.json").read_text())
+    record["flags"] = recorded_flags(request.plan(folder))
+    record["objective"] = provenance.hashes(run_inputs.objective_files(request.plan().flags))
+    (folder / "run.json").write_text(json.dumps(record))
+    assert main(["compare", *words, "--dry-run"]) == 0
+    loss.write_text(body.format("scores"))
+    assert main(["compare", *words, "--dry-run"]) == 2
+    assert "was made with another objective" in capsys.readouterr().err
 
 
 def test_a_published_campaign_says_all_that_the_runs_said_and_nothing_of_the_machine(tmp_path, monkeypatch):
@@ -348,7 +395,7 @@ def test_a_run_that_ended_while_nobody_watched_is_published_as_ended(tmp_path):
     (run / "run.json").write_text(json.dumps(json.loads((run / "run.json").read_text()) | about))
     command._report(
         of("--recipe", "cpu", "--out", str(tmp_path)),
-        argparse.Namespace(beside=None, publish=tmp_path / "shared", compact=False),
+        argparse.Namespace(beside=[], publish=tmp_path / "shared", compact=False),
         (),
     )
     found, _ = campaign_records(tmp_path / "shared")

@@ -20,7 +20,7 @@ from real_openrlhf.comparison import publish
 from real_openrlhf.data.benchmarks import BENCHMARKS, Benchmark, HubDataset
 from real_openrlhf.report import benchmarks, figures, page, table_forms, tables
 from real_openrlhf.report.curves import REWARD, VALIDATION, band, curve, validation_sets, windowed
-from real_openrlhf.report.differences import differences
+from real_openrlhf.report.differences import differences, sentence
 from real_openrlhf.report.drawing import METHODS
 from real_openrlhf.report.read_runs import guess_algo, guess_seed, read_run, read_runs
 from real_openrlhf.report.settings import compare
@@ -379,6 +379,43 @@ def test_settings_are_told_apart_by_their_knobs_and_seeds_are_not(tmp_path):
         "GRPO, actor.adam.lr 0.0001": 2,
         "GRPO, actor.adam.lr 0.0002": 1,
     }
+
+
+def test_objectives_of_one_name_are_told_apart_by_their_text(tmp_path):
+    for seed, sha in ((1, "aaaaaaa"), (2, "aaaaaaa"), (3, "bbbbbbb")):
+        flags = {"--algo.real.objective": f"folder-{seed}/mine.py:mine"}
+        invented.write_run(tmp_path, "real", seed, flags=flags, objective={f"folder-{seed}/mine.py": sha})
+    assert {setting.label: len(setting.runs) for setting in comparison(tmp_path).settings} == {
+        "objective mine.py:mine, file aaaaaa": 2,
+        "objective mine.py:mine, file bbbbbb": 1,
+    }
+
+
+def test_a_seed_counts_once_and_what_cannot_be_compared_is_named(tmp_path):
+    cpu = {"cpu": "A", "instructions": "avx2", "gpus": ""}
+    for seed in (1, 2, 3, 4):
+        invented.write_run(tmp_path, "real", seed, machine=cpu)
+        invented.write_run(tmp_path, "grpo", seed, machine=cpu)
+    invented.write_run(tmp_path, "gspo", 1, machine=cpu)
+    before = differences(comparison(tmp_path)).rows
+    invented.write_run(tmp_path, "real", 1, machine=cpu, name="again-s1")
+    assert differences(comparison(tmp_path)).rows == before
+    (warning,) = tables.results(comparison(tmp_path)).warnings
+    assert warning.startswith("1 runs repeat a seed of their setting on the same machine, such as ")
+    named = "Fewer than three runs beside it, so not compared: GSPO."
+    assert named in differences(comparison(tmp_path)).notes and sentence(comparison(tmp_path)).endswith(named)
+    invented.write_run(tmp_path, "grpo", 5, machine=cpu, status="failed", reason="interrupted by SIGINT")
+    assert not any(row["Block"] == "Runs lost" for row in differences(comparison(tmp_path)).rows)
+    invented.write_run(tmp_path, "grpo", 6, machine=cpu, status="failed", reason="out of memory")
+    assert any(row["Block"] == "Runs lost" for row in differences(comparison(tmp_path)).rows)
+
+
+def test_settings_that_ended_at_other_steps_are_said(tmp_path):
+    for seed in (1, 2, 3):
+        invented.write_run(tmp_path, "real", seed)
+        invented.write_run(tmp_path, "grpo", seed, steps=10)
+    (warning,) = tables.results(comparison(tmp_path)).warnings
+    assert "ended at steps 10, 20" in warning
 
 
 def test_different_tasks_never_share_a_figure(tmp_path):

@@ -241,7 +241,7 @@ def test_a_report_calls_a_run_by_its_objective(tmp_path):
     write_run(tmp_path, seed=1)
     write_run(tmp_path, seed=2, flags={"--algo.real.objective": "/home/me/mine.py:hinge"})
     (task,) = compare(read_runs([tmp_path])[0])
-    assert [setting.label for setting in task.settings] == ["REAL", "REAL, objective mine.py:hinge"]
+    assert [setting.label for setting in task.settings] == ["REAL", "objective mine.py:hinge"]
 
 
 # Labels by a function in the user's own file: the examples by hand, and what is refused before a run.

@@ -169,13 +169,9 @@ def _resumed(request: Request, place: Place) -> Iterator[str]:
             "recipe, algorithm and seed, or choose another --run-name."
         )
     # A resumed run must have the objective, label rule and agent with which it began.
-    before = objective if isinstance(objective := record.get("objective"), dict) else {}
-    now = provenance.hashes(run_inputs.objective_files(request.plan().flags))
-    if sorted(before.values()) != sorted(now.values()):
-        said = [", ".join(f"{path} ({sha[:12]})" for path, sha in one.items()) or "none" for one in (before, now)]
+    if changed := run_inputs.changed_objective(record, request.plan().flags):
         yield (
-            f"{folder} began with another objective, rule for labels or agent of your own: {said[0]}, "
-            f"now {said[1]}. Put the file back as it was, or start a new run with another --run-name."
+            f"{folder} began with {changed}. Put the file back as it was, or start a new run with another --run-name."
         )
     for checkpoint in Path(request.plan().text("--ckpt.path")).glob("_actor/*/manifest.json"):
         by = (whole_folders.manifest(checkpoint.parent) or {}).get("run", folder.name)
