@@ -127,11 +127,12 @@ def test_a_run_that_finished_unseen_gets_its_summary_and_picture(tmp_path):
     path = running(tmp_path / "ended", 1, 2)
     line = {"phase": "train", "time": 1.0, "rollout/pass_rate": 0.5, "policy_loss": 1.0, "entropy_loss": 1.0}
     trained_nothing = {name: value for name, value in line.items() if name != "entropy_loss"}
-    lines = [{**line, "step": 1}, {**trained_nothing, "step": 2}]
+    lines = [{**line, "step": 1, "rollout/entropy": 3.0}, {**trained_nothing, "step": 2, "rollout/entropy": 2.0}]
     (path / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
     (path / FINISHED).touch()
     said = end_unwatched(path)
     assert "finished while nobody watched" in said and "training pass rate" in said
+    assert re.search(r"training entropy +3\.000 +2\.000\n", said)  # as in a report, at every step
     assert (path / "curves.png").stat().st_size > 0
     assert json.loads((path / "run.json").read_text())["status"] == "finished"
 

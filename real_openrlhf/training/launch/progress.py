@@ -15,6 +15,8 @@ QUIET = 8.0  # seconds until a start without a logged number gets its second lin
 # Lines that do not say why a run failed: a library's progress bar, or an actor's line that Ray repeats in colour.
 BESIDE_THE_POINT = re.compile(r"\d%\||^(\x1b\[\d+m)*\(\w+ pid=")
 NO_MEASURE = {"policy_loss": " (may rise: no measure of progress)"}
+# A report's number, where a line has that of the step's updates.
+IN_REPORTS = {"entropy_loss": "rollout/entropy"}
 # The parts of a line, in this order: name, key in metrics.jsonl, format.
 SHOWN = (
     ("pass rate", "rollout/pass_rate", ".3f"),
@@ -138,6 +140,7 @@ def summary(run_dir: Path) -> str:
             name = key.removeprefix("eval_").removesuffix("_pass1")
             rows.append((f"held-out pass@1 ({name})", f"{first[key]:.3f}", f"{last.get(key, float('nan')):.3f}"))
     for name, key, form in SHOWN[:3]:
+        key = IN_REPORTS.get(key, key) if all(IN_REPORTS.get(key, key) in step for step in steps) else key
         if known := [step[key] for step in steps if key in step]:  # a step that trains nothing lacks some
             rows.append((f"training {name}{NO_MEASURE.get(key, '')}", f"{known[0]:{form}}", f"{known[-1]:{form}}"))
     width = max((len(name) for name, _, _ in rows), default=0)
