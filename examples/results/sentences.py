@@ -63,7 +63,6 @@ def results() -> Iterator[str]:
     gained, bound = pairs(arm(OLD, "sampler, tau 0.1").means(), arm(OLD, "tau 0.1").means(), 2)
     yield f"by {gained} at equal tau (announced bound {bound})"
     yield f"ends as high: {pairs(arm(D, SAMPLER).ends(), arm(D, 'GRPO corrected').ends(), 6)[0]}."
-    yield f"**Hard task: GRPO learns faster**, by {less_real(H, 'GRPO')} at one rate."
     yield f"without the ratio in its gradient GRPO's surrogate is {size(ratio('none'))} above itself with it,"
     yield f"and {less_real(R, 'ratio none')} above REAL."
     assert {verdict(R, name) for name in ("ratio none", "GSPO", BALANCED)} == {"higher"}
