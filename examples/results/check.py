@@ -262,6 +262,15 @@ PLACES: dict[str, dict[str, tuple[str, ...]]] = {
             ("REINFORCE", "reinforce"),
         )
     },
+    "1 update, hard task, tuned": {
+        label: (f"next/group-weights-7a0258d5:{name}-lr-0.0006",)
+        for label, name in (
+            ("REAL", "real"),
+            (BALANCED, "real_balanced"),
+            ("GRPO", "grpo"),
+            ("REINFORCE", "reinforce"),
+        )
+    },
 }
 
 

@@ -130,9 +130,10 @@ PLACES = (
     ("Old answers, one rate", "weights-age", ""),
     ("16 updates, one rate", "weights", ""),
     ("16 updates, fresh seeds", "next/ratio-7a0258d5", ""),
+    ("1 update, hard task, tuned", "next/group-weights-7a0258d5", ""),
 )
 IN_TABLE = ("real_constant", "grpo", "gspo")
-IN_FOREST = (*IN_TABLE, "dapo", "cispo", "reinforce", "real")  # `real`: against the sampler
+IN_FOREST = (*IN_TABLE, "dapo", "cispo", "reinforce", "real_balanced", "real")  # `real`: another anchor or objective
 
 
 @dataclass(frozen=True)
@@ -185,7 +186,7 @@ NEW, OLD = "#0072B2", "#7F7F7F"
 
 def save_picture(path: Path) -> None:
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(10, 6.4), layout="constrained")
+        figure = Figure(figsize=(10, 7.6), layout="constrained")
         left, right = figure.subplots(1, 2, width_ratios=[1, 1.25])
         _draw_cells(left)
         draw_forest(right, list(_lines()), size=7)
@@ -224,11 +225,8 @@ def _lines() -> Iterator[Line]:
         for setting, (gap, _) in place.gaps.items():
             if setting.algo in IN_FOREST and not any("labels" in word for word in setting.deviation):
                 label = setting.label.replace("score=log_ratio_rollout", "sampler as anchor")
-                yield (
-                    re.sub(r".*ratios.py:ratio_(\w+).*", r"GRPO's surrogate, ratio: \1", label),
-                    method(setting.algo),
-                    gap,
-                )
+                label = re.sub(r".*ratios.py:ratio_(\w+).*", r"GRPO's surrogate, ratio: \1", label)
+                yield label, method("grpo" if label.startswith("GRPO") else setting.algo), gap
 
 
 TABLES: dict[str, Callable[[], Table]] = {"by_z": by_z, "everywhere": everywhere}
