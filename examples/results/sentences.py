@@ -43,7 +43,8 @@ def sentences() -> dict[Path, list[str]]:
 
 def readme() -> Iterator[str]:
     yield f"save runs that frozen weights lose, {saved()}."
-    yield f"With 16 updates a step REAL is {less_real(R, 'GRPO')} above GRPO, and GSPO {less_real(R, 'GSPO')} above REAL."
+    yield f"With 16 updates a step REAL is {less_real(R, 'GRPO')} above GRPO,"
+    yield f"and GSPO {less_real(R, 'GSPO')} above REAL."
 
 
 def results() -> Iterator[str]:
