@@ -213,6 +213,22 @@ def test_a_killed_server_leaves_no_child_that_nobody_hears_of(start):
     assert "the server that forked this process was killed" in process.stderr.read()
 
 
+def test_words_run_once_if_the_server_dies_right_after_its_fork(environment, tmp_path):
+    """A command without the server's first answer starts Python itself; so the answer comes before the fork."""
+    (tmp_path / "dies_after_a_fork.py").write_text(
+        "import os, signal\nfork = os.fork\n"
+        "def dying():\n    if pid := fork():\n        os.kill(os.getpid(), signal.SIGKILL)\n    return pid\n"
+        "os.fork = dying\n"
+    )
+    paths = os.pathsep.join([str(tmp_path), environment.get("PYTHONPATH", "")])
+    with forked_workers.started(environment | {"PYTHONPATH": paths}, ["dies_after_a_fork"]) as (python, found):
+        words = [python, "-c", "import time; open('ran', 'a').write('!'); time.sleep(60)"]
+        done = subprocess.run(words, env=found, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and "the server that forked this process was killed" in done.stderr
+    ran = tmp_path / "ran"
+    assert not ran.exists() or ran.read_text() in ("", "!")
+
+
 def test_without_the_server_it_is_python(start):
     os.kill(told(start("0"))["parent"], signal.SIGKILL)
     child = told(start("0"))

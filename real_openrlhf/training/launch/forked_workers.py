@@ -42,7 +42,7 @@ HOOK = {"RAY_RUNTIME_ENV_HOOK": "real_openrlhf.training.launch.forked_workers.ru
 SOCKET_BYTES = 107  # of a socket's path, at most
 MOST_FILES = 253  # open files that one message can pass
 PR_SET_PDEATHSIG = 1
-FORKED = b"!"  # the server's first answer; its second is the exit code
+FORKED = b"!"  # the server's first answer, that it forks; its second is the exit code
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -95,6 +95,7 @@ def serve(listener: socket.socket) -> None:
     """Fork for each request, until the starter is gone and the last child has ended."""
     wanted: list[Any] = [sys.stdin.fileno()]
     children: dict[Any, tuple[int, socket.socket]] = {}  # by pidfd, and by their command's socket
+    server = os.getpid()
     while wanted or children:
         for ready in connection.wait([listener, *wanted, *children]):
             if ready is listener:
@@ -104,15 +105,15 @@ def serve(listener: socket.socket) -> None:
                     _, files, _, _ = socket.recv_fds(command, 1, MOST_FILES)
                 if not files:
                     continue
+                with contextlib.suppress(OSError):
+                    command.sendall(FORKED)  # before the fork: without this answer the command runs its words itself
                 if not (pid := os.fork()):
                     for one in (listener, command, *(held for _, held in children.values())):
                         one.close()  # before `become` gives other files these numbers
-                    run_to_the_end(files)
+                    run_to_the_end(files, server)
                 for file in files:
                     os.close(file)
                 children[os.pidfd_open(pid)] = children[command] = pid, command
-                with contextlib.suppress(OSError):
-                    command.sendall(FORKED)
             elif ready in wanted:
                 wanted = []
             elif isinstance(ready, int):
@@ -133,9 +134,11 @@ def serve(listener: socket.socket) -> None:
                 os.kill(pid, number[0] if number else signal.SIGKILL)
 
 
-def become(files: list[int]) -> list[str]:
+def become(files: list[int], server: int) -> list[str]:
     """Take over the command's files (with its numbers, no others), environment and folder; return its arguments."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # end with the server, which reports exit codes
+    if os.getppid() != server:
+        os._exit(1)  # it ended before that
     words, environment, folder, numbers = json.loads(os.pread(files[0], os.fstat(files[0]).st_size, 0))
     above = max(numbers) + 1
     held = [fcntl.fcntl(file, fcntl.F_DUPFD, above) for file in files[1:]]
@@ -177,11 +180,11 @@ def run(words: list[str]) -> None:
         runpy.run_path(words[0], run_name="__main__")
 
 
-def run_to_the_end(files: list[int]) -> NoReturn:
+def run_to_the_end(files: list[int], server: int) -> NoReturn:
     """Run and end as Python does, but do not destroy modules: in a fork vLLM's libraries would then report leaks."""
     code: Any = 1
     try:
-        run(become(files))
+        run(become(files, server))
         code = 0
     except SystemExit as end:
         if isinstance(end.code, str):
