@@ -315,7 +315,7 @@ def refuse_other_inputs(path: Path, request: Request) -> None:
     if other := changed_flags(record, plan):
         differences = "; ".join(f"{flag} {old}, not {new}" for flag, (old, new) in other.items())
         raise UserError(f"{path} was made with {differences}. Choose another --out.")
-    if changed := run_inputs.changed_objective(record, plan.flags):
+    for changed in run_inputs.changed_files(record, plan).values():
         raise UserError(f"{path} was made with {changed}. Put the file back as it was, or choose another --out.")
 
 

@@ -144,20 +144,20 @@ def _settings(runs: list[Run], across: Sequence[str]) -> tuple[Setting, ...]:
         flags = sorted(set().union(*knobs.values()) - {*across})
         varied = [flag for flag in flags if len({str(known.get(flag)) for known in knobs.values()}) > 1]
         clash = [key for key in alike if key[:2] == (algo, deviation) and key[2:] != (has_record, code)]
-        plain = () if not clash else (f"file {code}",) if code else () if has_record else ("plain log",)
+        apart = () if not clash else (f"file {code}",) if code else () if has_record else ("plain log",)
         seeds: dict[tuple, list[Run]] = defaultdict(list)
         for run in sorted(members, key=lambda run: (run.seed is None, run.seed, run.name)):
             words = (f"{flag.removeprefix('--')} {knobs[run].get(flag, 'not set')}" for flag in varied)
-            seeds[*map(word, words), *plain].append(run)
+            seeds[*map(word, words), *apart].append(run)
         settings += [Setting(algo, deviation, distinction, *_once(same)) for distinction, same in seeds.items()]
     order = [*ALGORITHMS]
     return tuple(sorted(settings, key=lambda s: ([*order, s.algo].index(s.algo), s.algo, s.deviation, s.distinction)))
 
 
 def _own_code(run: Run) -> str:
-    """The user's objective, rule for labels and agent by their content: files of one name may differ."""
-    objective = run.meta.get("objective")
-    return ", ".join(sorted(str(sha)[:6] for sha in objective.values())) if isinstance(objective, dict) else ""
+    """The user's objective, rule for labels, agent and rewards by their content: files of one name may differ."""
+    known = [files for key in ("objective", "rewards") if isinstance(files := run.meta.get(key), dict)]
+    return ", ".join(sorted(str(sha)[:6] for files in known for sha in files.values()))
 
 
 def _once(same: Sequence[Run]) -> tuple[tuple[Run, ...], tuple[Run, ...]]:

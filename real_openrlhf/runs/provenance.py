@@ -36,11 +36,12 @@ CODE = ("code_version", "tree", "no_tree", "package_sha256")  # the keys that `c
 def provenance(
     data: Iterable[Path],
     objective: Iterable[Path] = (),
+    rewards: Iterable[Path] = (),
     weights: str | None = None,
     gpus: Iterable[str] = (),
     environment: Mapping[str, str] = os.environ,
 ) -> dict:
-    """Versions, code, patches, place, and hashes: of data, of the user's objective, of the starting weights."""
+    """Versions, code, patches, place, and hashes: of data, of the user's files, of the starting weights."""
     series = load_series()
     return {
         "versions": versions(),
@@ -51,6 +52,7 @@ def provenance(
         "starting_weights": weights,
         "data": hashes(data),
         "objective": hashes(objective),
+        "rewards": hashes(rewards),
     }
 
 

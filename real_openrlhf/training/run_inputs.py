@@ -7,7 +7,7 @@ import argparse
 import contextlib
 import hashlib
 import os
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -250,9 +250,9 @@ def starting_weights(model: str) -> str | None:
 
 
 def provenance_of(plan: Plan, environment: Mapping[str, str]) -> dict:
-    names = [name for flag in (TRAINING, VALIDATION) if flag in plan.flags for name in plan.text(flag).split(",")]
-    files = [Path(name) for name in names if Path(name).is_file()], objective_files(plan.flags)
-    return provenance.provenance(*files, starting_weights(plan.text(MODEL)), nvidia.gpu_names(), environment)
+    data, objective, rewards = own_files(plan).values()
+    weights = starting_weights(plan.text(MODEL))
+    return provenance.provenance(data, objective, rewards, weights, nvidia.gpu_names(), environment)
 
 
 def found_anywhere(flags: Mapping[str, tuple[str, ...]], data_dir: Path) -> dict[str, tuple[str, ...]]:
@@ -277,18 +277,36 @@ def found_anywhere(flags: Mapping[str, tuple[str, ...]], data_dir: Path) -> dict
     return {flag: tuple(map(found.get(flag, str), words)) for flag, words in flags.items()}
 
 
-def objective_files(flags: Mapping[str, Setting]) -> Iterable[Path]:
-    """The user's own objective, rule for labels and agent, whose hashes a run keeps too."""
-    paths = {file_of(flags[flag].text) for flag in (OBJECTIVE, LABELS) if flag in flags}
-    paths |= {Path(word) for word in flags[AGENT].words} if AGENT in flags else set()
-    return [path for path in paths if path is not None and path.is_file()]
+OWN_FILES = {  # keys of a record
+    "data": "other data",
+    "objective": "another objective, rule for labels or agent of your own",
+    "rewards": "another reward file of your own",
+}
 
 
-def changed_objective(record: Mapping, flags: Mapping[str, Setting]) -> str | None:
-    """What the run began with and what is there now, if the user's files differ; else None."""
-    before = objective if isinstance(objective := record.get("objective"), dict) else {}
-    now = provenance.hashes(objective_files(flags))
-    if sorted(before.values()) == sorted(now.values()):
-        return None
-    old, new = (", ".join(f"{path} ({sha[:12]})" for path, sha in one.items()) or "none" for one in (before, now))
-    return f"another objective, rule for labels or agent of your own: {old}, now {new}"
+def own_files(plan: Plan) -> dict[str, list[Path]]:
+    """The files whose hashes a run keeps, by the key of its record: a flag names them, and they may change."""
+    flags = plan.flags
+
+    def named(*names: str) -> list[Path]:
+        return [Path(name) for flag in names if flag in flags for name in plan.text(flag).split(",")]
+
+    functions = [path for flag in (OBJECTIVE, LABELS) if flag in flags and (path := file_of(flags[flag].text))]
+    agents = [Path(word) for word in flags[AGENT].words] if AGENT in flags else []
+    rewards = [path for path in named(REWARD) if path.suffix == ".py" and provenance.PACKAGE not in path.parents]
+    found = {"data": named(TRAINING, VALIDATION), "objective": [*functions, *agents], "rewards": rewards}
+    return {key: [path for path in dict.fromkeys(paths) if path.is_file()] for key, paths in found.items()}
+
+
+def changed_files(record: Mapping, plan: Plan) -> dict[str, str]:
+    """{key of OWN_FILES: what the run began with, and what is there now}, where the contents differ."""
+    found = {}
+    for key, paths in own_files(plan).items():
+        before = record.get(key, {} if key == "objective" else None)  # older records lack the other keys
+        if not isinstance(before, dict) or (key == "data" and not paths):  # missing data is told where it is needed
+            continue
+        now = provenance.hashes(paths)
+        if sorted(before.values()) != sorted(now.values()):
+            told = (", ".join(f"{path} ({sha[:12]})" for path, sha in one.items()) or "none" for one in (before, now))
+            found[key] = f"{OWN_FILES[key]}: {', now '.join(told)}"
+    return found

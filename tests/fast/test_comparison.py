@@ -307,7 +307,7 @@ def record(folder, **changes):
 def test_a_run_made_with_other_flags_is_refused_and_named(tmp_path):
     words = ["--recipe", "cpu", "--algo", "real", "--seed", "1", "--runs-dir", str(tmp_path), "--run-name", "real-s1"]
     request = request_of(words)
-    record(tmp_path / "real-s1", flags=recorded_flags(request.plan(tmp_path / "real-s1")))
+    record(tmp_path / "real-s1", flags=recorded_flags(request.plan(tmp_path / "real-s1")), data=None)
     command.refuse_other_inputs(tmp_path / "real-s1", request)
     for flag, before, after in (("--actor.adam.lr", "0.0001", "0.0005"), ("--train.max_steps", "40", "8")):
         other = request_of([*words, "--resume", flag, after])
@@ -315,23 +315,35 @@ def test_a_run_made_with_other_flags_is_refused_and_named(tmp_path):
             command.refuse_other_inputs(tmp_path / "real-s1", other)
 
 
-def test_a_finished_run_of_another_objective_of_that_name_is_refused(tmp_path, capsys):
-    """Without it the same command would show the result of the file as it was."""
+def test_a_finished_run_of_other_files_of_those_names_is_refused(tmp_path, capsys):
+    """Without it the same command would show the results of the files as they were."""
     loss, runs = tmp_path / "mine.py", tmp_path / "out" / "runs"
     body = "def mine(scores, groups, settings):\n    return groups.sum({}, groups.valid)\n"
     loss.write_text(body.format("scores**2"))
+    reward, data = tmp_path / "reward.py", tmp_path / "data.jsonl"
+    reward.write_text("def reward_func(queries, prompts, labels):\n    return {'rewards': [1.0 for _ in queries]}\n")
+    data.write_text(json.dumps({"prompt": "1=", "label": "1"}) + "\n")
     words = ["--algos", f"{loss}:mine", "--seeds", "1", "--out", str(tmp_path / "out")]
+    words += ["--reward.remote_url", str(reward), "--data", str(data)]
     (entry,) = of(*words).entries
     request = of(*words).request(entry)
     folder = write_run(runs, "real", steps=40, name=entry.name)
     record = json.loads((folder / "run.json").read_text())
     record["flags"] = recorded_flags(request.plan(folder))
-    record["objective"] = provenance.hashes(run_inputs.objective_files(request.plan().flags))
+    record |= {key: provenance.hashes(paths) for key, paths in run_inputs.own_files(request.plan()).items()}
     (folder / "run.json").write_text(json.dumps(record))
     assert main(["compare", *words, "--dry-run"]) == 0
-    loss.write_text(body.format("scores"))
-    assert main(["compare", *words, "--dry-run"]) == 2
-    assert "was made with another objective" in capsys.readouterr().err
+    for file, after, said in (
+        (loss, body.format("scores"), "another objective"),
+        (reward, reward.read_text() + "# another\n", "another reward file"),
+        (data, data.read_text() * 2, "other data"),
+    ):
+        before = file.read_text()
+        file.write_text(after)
+        assert main(["compare", *words, "--dry-run"]) == 2
+        assert f"was made with {said}" in capsys.readouterr().err
+        file.write_text(before)
+    assert main(["compare", *words, "--dry-run"]) == 0
 
 
 def test_a_published_campaign_says_all_that_the_runs_said_and_nothing_of_the_machine(tmp_path, monkeypatch):

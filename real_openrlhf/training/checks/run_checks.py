@@ -168,11 +168,11 @@ def _resumed(request: Request, place: Place) -> Iterator[str]:
             f"{folder} is a run of {run_folder.stem_of(record)}, not of {request.stem}. Resume it with its own "
             "recipe, algorithm and seed, or choose another --run-name."
         )
-    # A resumed run must have the objective, label rule and agent with which it began.
-    if changed := run_inputs.changed_objective(record, request.plan().flags):
-        yield (
-            f"{folder} began with {changed}. Put the file back as it was, or start a new run with another --run-name."
-        )
+    # A resumed run must have the code with which it began; that its data changed is told.
+    for key, changed in run_inputs.changed_files(record, request.plan()).items():
+        said = f"{folder} began with {changed}"
+        put_back = "Put the file back as it was, or start a new run with another --run-name."
+        yield Note(f"{said}: it goes on with these") if key == "data" else f"{said}. {put_back}"
     for checkpoint in Path(request.plan().text("--ckpt.path")).glob("_actor/*/manifest.json"):
         by = (whole_folders.manifest(checkpoint.parent) or {}).get("run", folder.name)
         if by != folder.name:
