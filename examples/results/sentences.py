@@ -43,13 +43,13 @@ def sentences() -> dict[Path, list[str]]:
 
 def readme() -> Iterator[str]:
     yield f"save runs that frozen weights lose, {saved()}."
-    yield f"With 16 updates a step REAL is {less_real(R, 'GRPO')} above GRPO,"
+    yield f"With 16 updates a step, at one rate, REAL is {less_real(R, 'GRPO')} above GRPO,"
     yield f"and GSPO {less_real(R, 'GSPO')} above REAL."
 
 
 def results() -> Iterator[str]:
     yield f"save runs that frozen weights lose, {saved()}."
-    yield f"z is near {arm(T, 'REAL').zs.mean():.1f}. Sixteen updates, or old answers at one rate: {z(OLD)} to {z(S)}."
+    yield f"z is near {arm(T, 'REAL').zs.mean():.1f}. Sixteen updates, or old answers at one rate: {z(OLD)} to {z(R)}."
     found = cells()
     correlation = np.corrcoef(rank([cell.z for cell in found]), rank([cell.gain for cell in found]))[0, 1]
     yield f"Over {len(found)} cells z and the gain have a rank correlation of {correlation:.2f}."
