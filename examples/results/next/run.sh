@@ -4,7 +4,8 @@
 # Runs go to comparison/next/BLOCK-MACHINE, seed by seed, all arms of a seed on one machine. After an interrupt the same
 # command continues. On another machine set FIRST to the first seed that is not done, and tune there again: a machine
 # is a block of the report, which subtracts inside blocks only. LAST ends early. SMOKE=1 tries every cell for two steps.
-# A second shell at the same time: RATES=done, its own FIRST and LAST, and LANE=1, with which nothing is published.
+# A second shell at the same time: its own FIRST and LAST, and LANE=1, with which nothing is published. RATES=done skips
+# the tuning, AGES='0 1' names the ages of `old`.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
 order=(ratio group-weights old ratio-old table pretrained)
@@ -75,15 +76,11 @@ old) # answers of several steps ago: tau or anchor, and the losses made for them
     arms=(real 'real --algo.real.tau 0.1' "real $sampler" "real $sampler --algo.real.tau 0.1" "grpo $corrected" cispo "${others[@]}")
     # shellcheck disable=SC2046 # words, on purpose
     tuned old-rates 2 $(waits 4) --algos "${arms[@]}" --grid actor.adam.lr 5e-5 1e-4 2e-4 "$@"
-    # shellcheck disable=SC2046
-    seed_by_seed old-4 71 80 $(waits 4) --algos "${best[@]}" "$@"
-    ages=(1 8 2)
-    [ -z "${SMOKE:-}" ] || ages=()
-    for age in "${ages[@]}"; do
+    [ -z "${SMOKE:-}" ] || AGES='4 0'
+    for age in ${AGES:-4 0 1 8 2}; do # the one that is cut first runs last
         # shellcheck disable=SC2046
-        seed_by_seed "old-$age" 71 75 $(waits "$age") --algos "${best[@]}" "$@"
+        seed_by_seed "old-$age" 71 $((age == 4 ? 80 : 75)) $([ "$age" = 0 ] || waits "$age") --algos "${best[@]}" "$@"
     done
-    seed_by_seed old-0 71 75 --algos "${best[@]}" "$@"
     ;;
 ratio-old) # the ratio again, with old answers
     # shellcheck disable=SC2046
