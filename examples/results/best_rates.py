@@ -11,10 +11,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from real_openrlhf.recipes.plan import flags_of
+from real_openrlhf.recipes.algorithms import ALGORITHMS
+from real_openrlhf.recipes.plan import Setting, flags_of
 from real_openrlhf.report.curves import VALIDATION, series, validation_sets
 from real_openrlhf.report.curves import over_training as mean_over_training
 from real_openrlhf.report.read_runs import Run, read_runs
+from real_openrlhf.runs.run_folder import json_value
 
 RATE = "--actor.adam.lr"
 BATCH = "--train.batch_size"
@@ -40,7 +42,7 @@ def best_rates(
     """
     sets = validation_sets(runs)
     scores: dict[str, dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for run, words in zip(runs, _words(runs), strict=True):
+    for run, words in zip(runs, _arms(runs), strict=True):
         curve = series(run, VALIDATION, sets)
         flags = flags_of(run.meta)
         counts = any_updates or flags.get(BATCH, UPDATES[0]) in UPDATES
@@ -52,20 +54,32 @@ def best_rates(
     }
 
 
-def _words(runs: list[Run]) -> Iterator[str]:
-    """A run's method, with the flags that tell it from other runs of that method."""
+def _arms(runs: list[Run]) -> Iterator[str]:
+    """A run's method, with the flags that tell it from other runs of that method, and those that it changes itself."""
     values: dict[str, dict[str, set]] = defaultdict(lambda: defaultdict(set))
     for run in runs:
         for flag in TOLD_APART:
             values[run.algo][flag].add(_value(run, flag))
     for run in runs:
-        own = {flag: _value(run, flag) for flag in TOLD_APART if len(values[run.algo][flag]) > 1}
-        yield " ".join([run.algo, *(f"{flag} {value}" for flag, value in own.items() if value is not None)])
+        usual = ALGORITHMS[run.algo].settings if run.algo in ALGORITHMS else {}
+        own = {flag: _value(run, flag) for flag in TOLD_APART}
+        told = {flag: v for flag, v in own.items() if len(values[run.algo][flag]) > 1 or not _is(v, usual.get(flag))}
+        yield " ".join([run.algo, *(f"{flag} {value}" for flag, value in told.items() if value is not None)])
 
 
 def _value(run: Run, flag: str) -> object:
-    value = flags_of(run.meta).get(flag)
+    return _words(flags_of(run.meta).get(flag))
+
+
+def _words(value: object) -> object:
+    if isinstance(value, str):
+        return value.removeprefix(f"{Path.cwd()}/")  # as it was given
     return " ".join(map(str, value)) if isinstance(value, list) else value
+
+
+def _is(value: object, setting: Setting | None) -> bool:
+    """The method has this value by itself; or the run does not say, and has the method's."""
+    return value is None or (setting is not None and value == _words(json_value(setting.words)))
 
 
 if __name__ == "__main__":

@@ -49,8 +49,9 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """`real --algo.real.tau 0.1` with seed 2 -> real-tau-0.1-s2"""
-        words = (re.sub(r"^--(?:.*\.)?", "", word) for word in self.flags)
+        """`real --algo.real.tau 0.1` with seed 2 -> real-tau-0.1-s2; files of this folder have one name."""
+        words = (word.removeprefix(f"{Path.cwd()}/").removeprefix("./") for word in self.flags)
+        words = (re.sub(r"^--(?:.*\.)?", "", word) for word in words)
         return "-".join([self.algo, *(re.sub(r"[^\w.+=-]+", "_", word) for word in words), f"s{self.seed}"])
 
 

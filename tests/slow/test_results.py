@@ -230,3 +230,15 @@ def test_best_rates_tell_objectives_in_files_apart_and_count_any_updates_if_aske
     first = "oapl.py:oapl --algo.real.set beta=1.0 score=log_prob --actor.adam.lr 0.0002"
     told = [f"real --algo.real.objective {one}" for one in (first, "real --actor.adam.lr 0.0001")]
     assert sorted(done.stdout.splitlines()) == told
+
+
+def test_best_rates_keep_the_flags_of_a_method_that_has_one_arm(tmp_path):
+    """The runs after the tuning of `old` trained GRPO without its correction: no other run of GRPO told it apart."""
+    fix = {"--algo.advantage.is_correction_level": "token", "--algo.advantage.is_correction_threshold": 2}
+    for rate, end in (1e-4, 0.2), (2e-4, 0.3):
+        for algo, own in (("grpo", fix), ("cispo", {"--actor.policy_loss_type": "cispo"})):
+            folder = write_run(tmp_path, algo, 1, 2, {**own, "--actor.adam.lr": rate}, f"{algo}-{rate}-s1")
+            write_lines(folder, [{"phase": "eval", "step": step, "time": 1, "eval_x_pass1": end} for step in (0, 2)])
+    corrected = "grpo " + " ".join(f"{flag} {value}" for flag, value in fix.items())
+    done = sorted(best_rates(str(tmp_path)).stdout.splitlines())
+    assert done == ["cispo --actor.adam.lr 0.0002", f"{corrected} --actor.adam.lr 0.0002"]
