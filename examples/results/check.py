@@ -271,6 +271,20 @@ PLACES: dict[str, dict[str, tuple[str, ...]]] = {
             ("REINFORCE", "reinforce"),
         )
     },
+    "Old answers, tuned, fresh seeds": {
+        label: (f"next/old-4-7a0258d5:{name}-lr-{rate}",)
+        for label, name, rate in (
+            ("REAL", "real-objective-real-tau-0.5", "0.0001"),
+            (SAMPLER, "real-objective-real-set-score=log_ratio_rollout-tau-0.5", "0.0001"),
+            ("tau 0.1", "real-objective-real-tau-0.1", "0.0002"),
+            ("sampler, tau 0.1", "real-objective-real-set-score=log_ratio_rollout-tau-0.1", "0.0002"),
+            ("GRPO corrected", f"grpo{FIX}", "0.0002"),
+            ("CISPO", "cispo", "0.0001"),
+            ("OAPL", "real-objective-.*_oapl-.*", "5e-05"),
+            ("VESPO", "real-objective-.*_vespo-.*", "0.0002"),
+            ("ReNCE", "real-objective-.*_rence", "0.0001"),
+        )
+    },
 }
 
 

@@ -29,7 +29,7 @@ from real_openrlhf.report.curves import (
     validation_sets,
 )
 from real_openrlhf.report.differences import less_first, samples, verdict
-from real_openrlhf.report.drawing import INK, METHODS, STYLE, method, save_png
+from real_openrlhf.report.drawing import INK, METHODS, STYLE, Look, method, save_png
 from real_openrlhf.report.figures import Line, draw_forest
 from real_openrlhf.report.read_runs import Run, read_runs
 from real_openrlhf.report.settings import Setting, compare
@@ -116,8 +116,7 @@ def by_z() -> Table:
     return Table("by_z", "REAL less its frozen weights", rows)
 
 
-# Places: title, campaign, a word that its runs' names have, updates a step
-
+# Places: title, campaign, what its runs' names begin with or have
 PLACES = (
     ("Tuned, 4 updates", "tune", ""),
     ("The same on another machine", "noise", "right-to-wrong-0.jsonl"),
@@ -131,7 +130,13 @@ PLACES = (
     ("16 updates, one rate", "weights", ""),
     ("16 updates, fresh seeds", "next/ratio-7a0258d5", ""),
     ("1 update, hard task, tuned", "next/group-weights-7a0258d5", ""),
+    ("Old answers, tuned, fresh seeds", "next/old-4-7a0258d5", "^(?!grpo-lr)"),  # GRPO without correction: by mistake
 )
+FILES = {  # of examples/objectives/
+    "oapl": ("OAPL", Look("#8C564B", (0, (1, 1)), ">")),
+    "vespo": ("VESPO", Look("#009E73", "-.", "X")),
+    "rence": ("ReNCE", Look("#7F7F7F", ":", "D")),
+}
 IN_TABLE = ("real_constant", "grpo", "gspo")
 IN_FOREST = (*IN_TABLE, "dapo", "cispo", "reinforce", "real_balanced", "real")  # `real`: another anchor or objective
 
@@ -149,7 +154,7 @@ class Place:
 def places() -> tuple[Place, ...]:
     found = []
     for title, campaign, word in PLACES:
-        (comparison,) = compare([run for run in runs_of(campaign) if word in run.name])
+        (comparison,) = compare([run for run in runs_of(campaign) if re.search(word, run.name)])
         measured = samples(outcomes(comparison), OVER_TRAINING)
         real, gaps = less_first(measured)
         assert real is not None and real.algo == "real"
@@ -186,7 +191,7 @@ NEW, OLD = "#0072B2", "#7F7F7F"
 
 def save_picture(path: Path) -> None:
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(10, 7.6), layout="constrained")
+        figure = Figure(figsize=(10, 8.4), layout="constrained")
         left, right = figure.subplots(1, 2, width_ratios=[1, 1.25])
         _draw_cells(left)
         draw_forest(right, list(_lines()), size=7)
@@ -226,7 +231,9 @@ def _lines() -> Iterator[Line]:
             if setting.algo in IN_FOREST and not any("labels" in word for word in setting.deviation):
                 label = setting.label.replace("score=log_ratio_rollout", "sampler as anchor")
                 label = re.sub(r".*ratios.py:ratio_(\w+).*", r"GRPO's surrogate, ratio: \1", label)
-                yield label, method("grpo" if label.startswith("GRPO") else setting.algo), gap
+                look = method("grpo" if label.startswith("GRPO") else setting.algo)
+                file = re.search(r"(\w+)\.py:", label)
+                yield *FILES.get(file[1] if file else "", (label, look)), gap
 
 
 TABLES: dict[str, Callable[[], Table]] = {"by_z": by_z, "everywhere": everywhere}

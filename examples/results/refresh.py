@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import ages
 import places
 from records import HERE, runs_of
 
@@ -25,6 +26,7 @@ ROOT = HERE.parent.parent
 PAGES = (ROOT / "README.md", *sorted((HERE / "archive").glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")))
 FIGURE_ONE = ROOT / "docs" / "images" / "gradient_magnitude.png"  # needs no runs
 PLACES = ROOT / "docs" / "images" / "places.png"  # of all campaigns
+AGES = ROOT / "docs" / "images" / "ages.png"
 FOLDERS = sorted(path.name for path in HERE.iterdir() if path.is_dir())
 ACROSS = {  # the flags of a map
     "map": ("--actor.adam.lr", "--train.batch_size"),
@@ -69,6 +71,8 @@ def refresh() -> None:
                     shutil.copyfile(Path(folder) / file, target)
     drawing.save_as(runpy.run_path(str(HERE / "gradient_magnitude.py"))["picture"](), FIGURE_ONE)
     places.save_picture(PLACES)
+    if len(ages.ages()) > 1:
+        drawing.save_as(ages.picture(), AGES)
     for page in PAGES:
         page.write_text(filled(page))
 

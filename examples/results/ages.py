@@ -1,0 +1,67 @@
+"""Older and older answers: held-out pass@1, as the mean over training, against the number of batches that wait.
+
+`refresh.py` draws it from the campaigns `next/old-*`. Each method has its own rate, chosen with four waiting batches.
+"""
+
+import itertools
+from functools import cache
+
+from matplotlib.axes import Axes
+from places import FILES
+from records import HERE, runs_of
+
+from real_openrlhf.report.curves import OVER_TRAINING, outcomes
+from real_openrlhf.report.differences import samples
+from real_openrlhf.report.drawing import METHODS, Entry, Look, Panel, Picture, strokes
+from real_openrlhf.report.settings import compare
+from real_openrlhf.report.statistics import Estimate, estimate
+
+# What a setting's label has, its name in the legend, and its look. REAL: the anchor is the colour, tau the dashes.
+OLD_POLICY, SAMPLER = METHODS["real"].colour, "#CC79A7"
+LINES = (
+    ("τ = 0.1, score=log_ratio_rollout", "REAL, sampler as anchor, τ = 0.1", Look(SAMPLER, "--", "s")),
+    ("score=log_ratio_rollout", "REAL, sampler as anchor", Look(SAMPLER, "-", "o")),
+    ("REAL, τ = 0.1", "REAL, τ = 0.1", Look(OLD_POLICY, "--", "s")),
+    ("REAL", "REAL", Look(OLD_POLICY, "-", "o")),
+    ("GRPO, ", "GRPO, corrected by token", METHODS["grpo"]),
+    ("CISPO", "CISPO", METHODS["cispo"]),
+    *((file, *named) for file, named in FILES.items()),
+)
+Curve = dict[int, Estimate]
+
+
+@cache
+def curves() -> dict[str, Curve]:
+    """Method -> pass@1 at each age, in the order of LINES."""
+    made: dict[str, Curve] = {name: {} for _, name, _ in LINES}
+    for folder in HERE.glob("next/old-[0-9]*"):
+        (comparison,) = compare(runs_of(f"next/{folder.name}"))
+        for setting, blocks in samples(outcomes(comparison), OVER_TRAINING).items():
+            name = next((name for word, name, _ in LINES if word in setting.label), None)
+            if name is None:  # GRPO without its correction, by mistake
+                continue
+            found = estimate(itertools.chain(*blocks.values()))
+            assert found is not None
+            made[name][int(folder.name.split("-")[1])] = found
+    return made
+
+
+def ages() -> list[int]:
+    return sorted({age for curve in curves().values() for age in curve})
+
+
+def picture() -> Picture:
+    legend = [Entry(name, look) for _, name, look in LINES]
+    panel = Panel("Each at its own rate", _draw)
+    return Picture("ages", "Old answers", "", [panel], legend, columns=1, panel=(7.2, 4.0))
+
+
+def _draw(axes: Axes) -> None:
+    for place, (curve, (_, _, look)) in enumerate(zip(curves().values(), LINES, strict=True)):
+        known = sorted(curve)
+        x = [ages().index(age) + 0.02 * (place - len(LINES) // 2) for age in known]  # bars beside each other
+        means, errors = ([getattr(curve[age], part) for age in known] for part in ("mean", "se"))
+        axes.errorbar(x, means, errors, elinewidth=1, **strokes(look))
+    axes.set_xticks(range(len(ages())), [*map(str, ages())])
+    axes.set_xlabel("batches that wait (0: synchronous)")
+    axes.set_ylabel("held-out pass@1, mean over training")
