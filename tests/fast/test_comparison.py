@@ -4,6 +4,7 @@ import json
 import os
 import platform
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -44,7 +45,7 @@ def test_a_file_among_the_methods_is_an_objective_of_the_users_own():
     (mine,) = entries(["losses/my_loss.py:better --algo.real.tau 0.1"], 1)
     assert (mine.algo, mine.flags[:2]) == ("real", ("--algo.real.objective", "losses/my_loss.py:better"))
     assert mine.name == "real-objective-losses_my_loss.py_better-tau-0.1-s1"
-    for spelt in f"{Path.cwd()}/losses/my_loss.py:better", "./losses/my_loss.py:better":
+    for spelt in shlex.quote(f"{Path.cwd()}/losses/my_loss.py:better"), "./losses/my_loss.py:better":
         assert entries([f"{spelt} --algo.real.tau 0.1"], 1)[0].name == mine.name
 
 
