@@ -4,12 +4,14 @@
 """
 
 import itertools
+from dataclasses import dataclass, field
 from functools import cache
 
 from matplotlib.axes import Axes
 from places import FILES
 from records import HERE, runs_of
 
+from real_openrlhf.recipes.plan import flags_of
 from real_openrlhf.report.curves import OVER_TRAINING, outcomes
 from real_openrlhf.report.differences import samples
 from real_openrlhf.report.drawing import METHODS, Entry, Look, Panel, Picture, strokes
@@ -27,13 +29,20 @@ LINES = (
     ("CISPO", "CISPO", METHODS["cispo"]),
     *((file, *named) for file, named in FILES.items()),
 )
-Curve = dict[int, Estimate]
+
+
+@dataclass
+class Curve:
+    """A method's pass@1 at each age, and the rate that it had at all of them."""
+
+    at: dict[int, Estimate] = field(default_factory=dict)
+    rates: set[float] = field(default_factory=set)
 
 
 @cache
 def curves() -> dict[str, Curve]:
-    """Method -> pass@1 at each age, in the order of LINES."""
-    made: dict[str, Curve] = {name: {} for _, name, _ in LINES}
+    """In the order of LINES."""
+    made = {name: Curve() for _, name, _ in LINES}
     for folder in HERE.glob("next/old-[0-9]*"):
         (comparison,) = compare(runs_of(f"next/{folder.name}"))
         for setting, blocks in samples(outcomes(comparison), OVER_TRAINING).items():
@@ -42,25 +51,31 @@ def curves() -> dict[str, Curve]:
                 continue
             found = estimate(itertools.chain(*blocks.values()))
             assert found is not None
-            made[name][int(folder.name.split("-")[1])] = found
+            made[name].at[int(folder.name.split("-")[1])] = found
+            made[name].rates |= {flags_of(run.meta)["--actor.adam.lr"] for run in setting.counted}
     return made
 
 
 def ages() -> list[int]:
-    return sorted({age for curve in curves().values() for age in curve})
+    return sorted({age for curve in curves().values() for age in curve.at})
 
 
 def picture() -> Picture:
-    legend = [Entry(name, look) for _, name, look in LINES]
-    panel = Panel("Each at its own rate", _draw)
+    legend = [Entry(f"{name}, {_rate(curves()[name])}", look) for _, name, look in LINES]
+    panel = Panel("Each at the rate that was best with four waiting batches", _draw)
     return Picture("ages", "Old answers", "", [panel], legend, columns=1, panel=(7.2, 4.0))
+
+
+def _rate(curve: Curve) -> str:
+    (rate,) = curve.rates
+    return f"{rate:.0e}".replace("e-0", "e-")
 
 
 def _draw(axes: Axes) -> None:
     for place, (curve, (_, _, look)) in enumerate(zip(curves().values(), LINES, strict=True)):
-        known = sorted(curve)
-        x = [ages().index(age) + 0.02 * (place - len(LINES) // 2) for age in known]  # bars beside each other
-        means, errors = ([getattr(curve[age], part) for age in known] for part in ("mean", "se"))
+        known = sorted(curve.at)
+        x = [ages().index(age) + 0.012 * (place - len(LINES) // 2) for age in known]  # bars beside each other
+        means, errors = ([getattr(curve.at[age], part) for age in known] for part in ("mean", "se"))
         axes.errorbar(x, means, errors, elinewidth=1, **strokes(look))
     axes.set_xticks(range(len(ages())), [*map(str, ages())])
     axes.set_xlabel("batches that wait (0: synchronous)")

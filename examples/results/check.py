@@ -182,6 +182,17 @@ TUNE = {
 CLEAN = "-data-comparison_noisy_right-to-wrong-0.jsonl"
 ON, TAU = "-set-score=log_ratio_rollout", "-tau-0.1"
 FIX = "-is_correction_level-token-is_correction_mode-clip-is_correction_threshold-2"
+OLD = {  # the arms of `next/old-*`, each at its own rate
+    "REAL": ("real-objective-real-tau-0.5", "0.0001"),
+    SAMPLER: (f"real-objective-real{ON}-tau-0.5", "0.0001"),
+    "tau 0.1": (f"real-objective-real{TAU}", "0.0002"),
+    "sampler, tau 0.1": (f"real-objective-real{ON}{TAU}", "0.0002"),
+    "GRPO corrected": (f"grpo{FIX}", "0.0002"),
+    "CISPO": ("cispo", "0.0001"),
+    "OAPL": ("real-objective-.*_oapl-.*", "5e-05"),
+    "VESPO": ("real-objective-.*_vespo-.*", "0.0002"),
+    "ReNCE": ("real-objective-.*_rence", "0.0001"),
+}
 LABELS, ONLY = "-labels-.*random_labels", "-labels-.*positives_only.*"
 PLACES: dict[str, dict[str, tuple[str, ...]]] = {
     "Tuned, 4 updates": {label: (f"tune:{name}",) for label, name in TUNE.items()},
@@ -271,19 +282,9 @@ PLACES: dict[str, dict[str, tuple[str, ...]]] = {
             ("REINFORCE", "reinforce"),
         )
     },
-    "Old answers, tuned, fresh seeds": {
-        label: (f"next/old-4-7a0258d5:{name}-lr-{rate}",)
-        for label, name, rate in (
-            ("REAL", "real-objective-real-tau-0.5", "0.0001"),
-            (SAMPLER, "real-objective-real-set-score=log_ratio_rollout-tau-0.5", "0.0001"),
-            ("tau 0.1", "real-objective-real-tau-0.1", "0.0002"),
-            ("sampler, tau 0.1", "real-objective-real-set-score=log_ratio_rollout-tau-0.1", "0.0002"),
-            ("GRPO corrected", f"grpo{FIX}", "0.0002"),
-            ("CISPO", "cispo", "0.0001"),
-            ("OAPL", "real-objective-.*_oapl-.*", "5e-05"),
-            ("VESPO", "real-objective-.*_vespo-.*", "0.0002"),
-            ("ReNCE", "real-objective-.*_rence", "0.0001"),
-        )
+    **{
+        place: {label: (f"next/old-{age}-7a0258d5:{name}-lr-{rate}",) for label, (name, rate) in OLD.items()}
+        for place, age in (("Old answers, tuned, fresh seeds", 4), ("Fresh answers at the same rates", 0))
     },
 }
 

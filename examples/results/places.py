@@ -131,6 +131,7 @@ PLACES = (
     ("16 updates, fresh seeds", "next/ratio-7a0258d5", ""),
     ("1 update, hard task, tuned", "next/group-weights-7a0258d5", ""),
     ("Old answers, tuned, fresh seeds", "next/old-4-7a0258d5", "^(?!grpo-lr)"),  # GRPO without correction: by mistake
+    ("Fresh answers at the same rates", "next/old-0-7a0258d5", ""),
 )
 FILES = {  # of examples/objectives/
     "oapl": ("OAPL", Look("#8C564B", (0, (1, 1)), ">")),

@@ -28,6 +28,7 @@ from check import (
 T, M, OLD = "Tuned, 4 updates", "The same on another machine", "Old answers, one rate"
 S, P, H = "16 updates, one rate", "Pretrained, tuned", "Hard task, one rate"
 R, U, A = "16 updates, fresh seeds", "1 update, hard task, tuned", "Old answers, tuned, fresh seeds"
+F = "Fresh answers at the same rates"
 FRESH = tuple(range(16, 25))
 # Table 1 of the paper, its negatives: percent of the tokens and mean ratio up to 1, up to 1 + eps, and above
 PAPER = ((5.47, 0.9774), (93.95, 1.0012), (0.34, 1.3553))
@@ -64,7 +65,13 @@ def results() -> Iterator[str]:
     lost, bound = pairs(arm(S, "REAL").means(*FRESH), arm(S, "permuted").means(*FRESH), 4)
     yield f"weights lose {lost} on nine fresh seeds (announced bound {bound})"
     anchor, colder = gained(A, SAMPLER, "REAL"), gained(A, "sampler, tau 0.1", "tau 0.1")
-    yield f"the sampler as anchor adds {size(anchor)} to REAL at tau 0.5, {size(colder)} at tau 0.1;"
+    cost = {name: size(aged(name)) for name in ("REAL", SAMPLER, "GRPO corrected", "VESPO")}
+    yield f"four waiting batches cost REAL {cost['REAL']}, with the sampler as anchor {cost[SAMPLER]},"
+    yield f"corrected GRPO {cost['GRPO corrected']}, VESPO {cost['VESPO']}."
+    yield f"There the sampler adds {size(anchor)} at tau 0.5 and {size(colder)} at tau 0.1; on fresh answers nothing."
+    fresh = [gained(F, one, other) for one, other in ((SAMPLER, "REAL"), ("sampler, tau 0.1", "tau 0.1"))]
+    assert {gap.verdict(gap.p) for gap in fresh} == {"level"}
+    yield f"Tau 0.1 adds {less_real(A, 'tau 0.1')}, and bears twice the rate."
     best = "sampler, tau 0.1"
     assert {gap.verdict(gap.p) for gap in (gained(A, name, best) for name in ("VESPO", "GRPO corrected"))} == {"level"}
     assert {gap.verdict(gap.p) for gap in (gained(A, name, best) for name in ("CISPO", "ReNCE", "OAPL"))} == {"lower"}
@@ -138,6 +145,11 @@ def z(place: str) -> str:
 def ratio(side: str) -> Gap:
     """GRPO's surrogate with its ratio kept on one side or on none, less that with it on both."""
     return gained(R, f"ratio {side}", "ratio both")
+
+
+def aged(label: str) -> Gap:
+    """What a method loses with four waiting batches."""
+    return Gap.of(arm(F, label).means(), arm(A, label).means())
 
 
 def gained(place: str, one: str, other: str) -> Gap:

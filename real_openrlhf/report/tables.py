@@ -97,9 +97,9 @@ def results(comparison: Comparison) -> Table:
             "unlike spans. Compare runs of equal `--max-steps`."
         )
     if repeats := [run.name for setting in settings for run in setting.repeats]:
+        they = "1 run repeats" if len(repeats) == 1 else f"{len(repeats)} runs repeat"
         warnings.append(
-            f"{len(repeats)} runs repeat a seed of their setting on the same machine, such as "
-            f"{word(repeats[0])}. Each seed counts once."
+            f"{they} a seed of their setting on the same machine, such as {word(repeats[0])}. Each seed counts once."
         )
     shares = [one.mean for one in clipped if one]
     if shares and (apart := max(shares) - min(shares)) > UNLIKE:

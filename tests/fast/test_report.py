@@ -401,7 +401,7 @@ def test_a_seed_counts_once_and_what_cannot_be_compared_is_named(tmp_path):
     invented.write_run(tmp_path, "real", 1, machine=cpu, name="again-s1")
     assert differences(comparison(tmp_path)).rows == before
     (warning,) = tables.results(comparison(tmp_path)).warnings
-    assert warning.startswith("1 runs repeat a seed of their setting on the same machine, such as ")
+    assert warning.startswith("1 run repeats a seed of their setting on the same machine, such as ")
     named = "Fewer than three runs beside it, so not compared: GSPO."
     assert named in differences(comparison(tmp_path)).notes and sentence(comparison(tmp_path)).endswith(named)
     invented.write_run(tmp_path, "grpo", 5, machine=cpu, status="failed", reason="interrupted by SIGINT")
