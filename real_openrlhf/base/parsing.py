@@ -31,6 +31,12 @@ def path_of(text: str) -> Path:
     return Path(text)
 
 
+def name_of(text: str) -> str:
+    """For `type=`: a file, a folder or a name on the hub."""
+    path_of(text)
+    return text
+
+
 def words_of(option: str, text: str) -> list[str]:
     """The words of a text in a shell's quotes."""
     try:

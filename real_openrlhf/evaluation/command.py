@@ -7,7 +7,7 @@ from tqdm import tqdm
 
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import sha256, write_json, write_jsonl, write_text
-from real_openrlhf.base.parsing import path_of, positive, share
+from real_openrlhf.base.parsing import name_of, path_of, positive, share
 from real_openrlhf.data.benchmarks import BENCHMARKS
 from real_openrlhf.data.problems import load_tokenizer
 from real_openrlhf.evaluation.engines import EngineSettings, generate, trajectory_length
@@ -31,7 +31,9 @@ from real_openrlhf.verifier.conventions import CONVENTIONS
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", help="a folder with a Hugging Face model, its name on the hub, or a GGUF file")
+    parser.add_argument(
+        "--model", type=name_of, help="a folder with a Hugging Face model, its name on the hub, or a GGUF file"
+    )
     parser.add_argument(
         "--benchmarks",
         default="all",

@@ -62,6 +62,8 @@ class Request:
         given, removed = flag_checks.split_flags(args.openrlhf)
         if RUN_DIR in given or RUN_DIR in removed:
             raise UserError(f"{RUN_DIR} is the run's folder, which --runs-dir and --run-name name. Leave it out.")
+        if empty := [short for short, flag in SHORTHANDS.items() if given.get(flag) == ("",)]:
+            raise UserError(f"{empty[0]} '': its value is missing. Give one, or leave it out.")
         flags, hidden = secrets.taken_out(given)
         args.model, args.data = (" ".join(flags[flag]) if flag in flags else None for flag in (MODEL, TRAINING))
         user = found_anywhere(flags, args.data_dir)

@@ -189,6 +189,40 @@ def test_flags_that_a_method_does_not_read_are_told(capsys):
         assert notes == [f"--algo.real.{name}" for name in unread]
 
 
+def test_a_flag_of_another_method_is_told_and_one_that_another_flag_decides_is_refused(capsys):
+    words = "--actor.eps_clip 0.5 --critic.adam.lr 1e-4 --algo.advantage.gamma 0.9 --actor.muon.lr 1e-3".split()
+    _, printed, problems = dry_run(capsys, "--algo", "real", *words)
+    told = [line.split()[1] for line in printed.splitlines() if "is not read" in line]
+    assert (sorted(told), problems) == (sorted(words[::2]), [])
+    for algo, clip in (("grpo", "0.2 0.2"), ("dapo", "0.2 0.28"), ("gspo", "3e-4 4e-4"), ("cispo", "1.0 4.0")):
+        _, _, (problem,) = dry_run(capsys, "--algo", algo, *words[:2])
+        assert f"--actor.eps_clip_low_high {clip} is set" in problem and problem.endswith("low_high 0.5 0.5.")
+    _, printed, _ = dry_run(capsys, "--algo", "dapo", "--algo.advantage.gamma", "0.9")
+    assert "--algo.advantage.gamma 0.9 is not read: --algo.advantage.estimator group_norm" in printed
+
+
+def test_values_that_fit_no_flag_are_refused_before_a_run(capsys, tmp_path):
+    (tmp_path / "file").touch()
+    for words, expected in (
+        (("--ds.ring_attn_size", "2"), "need as many GPUs of the policy, and it has fewer"),
+        (("--actor.adam.lr", "inf"), "--actor.adam.lr inf: give more than 0, and no infinity."),
+        (("--actor.lr", "1e-4"), "unknown flag --actor.lr. Did you mean --actor.adam.lr?"),
+        (("--adam.lr", "1e-4"), "unknown flag --adam.lr. Did you mean --actor.adam.lr?"),
+        (("--logger.tensorboard_dir", f"{tmp_path}/file/logs"), "file is a file. Name a folder."),
+    ):
+        code, _, problems = dry_run(capsys, *words)
+        assert code == 2 and expected in problems[0], words
+    for option in ("--model", "--data"):
+        assert main(["train", "--dry-run", option, ""]) == 2
+        assert f"{option} '': its value is missing." in capsys.readouterr().err
+
+
+def test_the_method_chooses_the_loss(capsys):
+    """A run with another method's loss would be named and compared as what it is not."""
+    _, _, (problem,) = dry_run(capsys, "--algo", "real", "--actor.policy_loss_type", "ppo")
+    assert "--actor.policy_loss_type ppo: the method chooses it" in problem and "--algo grpo" in problem
+
+
 def test_a_run_goes_on_with_the_objective_that_it_began_with(capsys, tmp_path):
     text = "def mine(scores, groups, settings):\n    return groups.sum(scores, groups.negative)\n"
     (tmp_path / "mine.py").write_text(text)

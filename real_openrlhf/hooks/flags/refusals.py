@@ -54,7 +54,7 @@ def out_of_bounds(flag: str, words: Sequence[object]) -> str | None:
         good = math.isfinite(number) and low <= number <= high and (with_low or number > low)
         if not good and not (flag in OR_OFF and number == OFF):
             above = f"{low:g} or more" if with_low else f"more than {low:g}"
-            most = "" if math.isinf(high) else f", and {high:.12g} at most"
+            most = ", and no infinity" * math.isinf(number) if math.isinf(high) else f", and {high:.12g} at most"
             return f"{flag} {' '.join(map(str, words))}: give {above}{most}{', or -1 for never' * (flag in OR_OFF)}."
     return None
 
@@ -82,6 +82,11 @@ def run_problems(args: SimpleNamespace) -> Iterator[str]:
         yield (
             f"--rollout.mismatch {args.rollout.mismatch} is measured by the trainer of --train.deal groups. Use that, "
             "or leave --rollout.mismatch out"
+        )
+    if ranks_of(args) < 1:
+        yield (
+            f"--ds.ring_attn_size {ds.ring_attn_size} x --ds.tensor_parallel_size {ds.tensor_parallel_size} need as "
+            "many GPUs of the policy, and it has fewer. Use 1 and 1, or more GPUs (--actor.num_gpus_per_node)"
         )
     if ds.logit_free and ds.tensor_parallel_size > 1:
         yield "--ds.logit_free needs the head in one piece. Use --ds.tensor_parallel_size 1, or leave it out"
@@ -176,8 +181,8 @@ def batch_problems(args: SimpleNamespace) -> Iterator[str]:
 
 def _batches(args: SimpleNamespace) -> Iterator[str]:
     train, ranks, micro = args.train, ranks_of(args), args.train.micro_batch_size
-    if min(micro, args.rollout.n_samples_per_prompt, train.batch_size) < 1:
-        return  # `_numbers` reports it
+    if min(micro, args.rollout.n_samples_per_prompt, train.batch_size, ranks) < 1:
+        return  # `_numbers` and `run_problems` report it
     yield from batch_problems(args)
     if not train.dynamic_batch_enable and train.batch_size % (micro * ranks):
         yield (

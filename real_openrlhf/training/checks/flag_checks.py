@@ -8,6 +8,7 @@ from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.parsing import whole
 from real_openrlhf.hooks.flags.refusals import BOUNDS, batch_problems, out_of_bounds
 from real_openrlhf.recipes import openrlhf_parser
+from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.plan import DERIVED, USER, Plan
 from real_openrlhf.training.checks.findings import Note
 
@@ -41,7 +42,7 @@ def flag_problems(plan: Plan, removed: list[str], ours: list[str]) -> Iterator[t
         if flag in removed and flag in ours:
             yield flag, f"--no-{flag.removeprefix('--')}: {flag} is an option of this command. Leave it out."
         elif flag not in actions:
-            same_end = [known for known in plan.flags if known.endswith(f".{flag[2:]}")]  # --lr: --actor.adam.lr
+            same_end = [known for known in plan.flags if known in actions and _is_short(flag, known)]
             near = same_end or difflib.get_close_matches(flag, [*actions, *ours], n=1, cutoff=0.6)
             hint = f"Did you mean {near[0]}?" if near else "`real-openrlhf train --help` says where they are listed."
             yield flag, f"unknown flag {flag}. {hint}"
@@ -52,6 +53,12 @@ def flag_problems(plan: Plan, removed: list[str], ours: list[str]) -> Iterator[t
                 yield flag, f"{flag} {plan.text(flag)}: {reason}. {_takes(actions[flag])}"
             elif flag in BOUNDS and (wrong := out_of_bounds(flag, plan.flags[flag].words)):
                 yield flag, wrong
+
+
+def _is_short(flag: str, known: str) -> bool:
+    """--lr and --actor.lr are short for --actor.adam.lr."""
+    first, _, last = flag[2:].rpartition(".")
+    return known.endswith(f".{last}") and known.startswith(f"--{first}")
 
 
 def _takes(action: argparse.Action) -> str:
@@ -84,16 +91,52 @@ def combination(plan: Plan) -> str:
 
 # Of --algo.real.*: what every method reads under --train.deal groups, and what only the objectives over groups read.
 OF_ALL = ("labels", "label_threshold", "truncated", "mismatch_limit", "kl_old_coef")
+READERS = {  # the estimators that read a flag, in OpenRLHF's experience maker
+    "--algo.advantage.gamma": ("gae", "reinforce"),
+    "--algo.advantage.lambd": ("gae",),
+    "--algo.advantage.no_std_norm": ("gae", "reinforce", "reinforce_baseline"),
+}
+LOSS, CLIP, CLIPS = "--actor.policy_loss_type", "--actor.eps_clip", "--actor.eps_clip_low_high"
 
 
 def unread(plan: Plan) -> Iterator[str]:
-    """Notes on flags of yours that the method does not read."""
-    loss, deal = plan.args.actor.policy_loss_type, plan.args.train.deal
-    read = {f"--algo.real.{name}" for name in OF_ALL} if deal == "groups" else {"--algo.real.label_threshold"}
+    """Notes on flags of yours that the run does not read; of two flags for one thing, a refusal of the other one."""
+    if CLIP in plan.flags and CLIPS in plan.flags and plan.flags[CLIP].origin == USER:
+        both = " ".join([plan.text(CLIP)] * 2)
+        yield f"{CLIP} {plan.text(CLIP)} is not read, as {CLIPS} {plan.text(CLIPS)} is set. Give {CLIPS} {both}."
     for flag, setting in plan.flags.items():
-        if loss != "real" and flag.startswith("--algo.real.") and setting.origin == USER and flag not in read:
-            what = f"--actor.policy_loss_type {loss}" + ("" if deal == "groups" else " with --train.deal upstream")
-            yield Note(f"{flag} {setting.text} is not read: {what} trains without it")
+        if setting.origin == USER and (why := _why_unread(flag, plan)):
+            yield Note(f"{flag} {setting.text} is not read: {why}")
+
+
+def _why_unread(flag: str, plan: Plan) -> str | None:
+    args = plan.args
+    loss, optim, deal = args.actor.policy_loss_type, args.actor.optim, args.train.deal
+    estimator = args.algo.advantage.estimator
+    without = f"{LOSS} {loss}" + ("" if deal == "groups" else " with --train.deal upstream") + " trains without it"
+    if flag.startswith("--algo.real."):
+        read = {f"--algo.real.{name}" for name in OF_ALL} if deal == "groups" else {"--algo.real.label_threshold"}
+        return without if loss != "real" and flag not in read else None
+    if flag in (CLIP, CLIPS):
+        return without if loss in ("real", "reinforce") else None
+    if flag.startswith("--algo.advantage.") and plan.objective is not None and not plan.objective.of_tokens:
+        return without
+    if estimator not in READERS.get(flag, (estimator,)):
+        return f"--algo.advantage.estimator {estimator} has no use for it"
+    if flag.startswith("--critic.") and estimator != "gae":
+        return f"--algo.advantage.estimator {estimator} has no critic"
+    if flag.startswith("--actor.muon.") and optim != "muon":
+        return f"--actor.optim is {optim}"
+    return None
+
+
+def chosen_loss(plan: Plan) -> Iterator[str]:
+    """The run is named after its method, so another method's loss needs that method's name."""
+    for flag, before, after in plan.changes:
+        if flag == LOSS and before is not None and after is not None:
+            of_it = [name for name, algorithm in ALGORITHMS.items() if algorithm.settings[LOSS].words == after.words]
+            if of_it:
+                yield f"{LOSS} {after.text}: the method chooses it, {before.text} here. Use --algo {of_it[0]}."
 
 
 def size_problems(plan: Plan) -> Iterator[str]:

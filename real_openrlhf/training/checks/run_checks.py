@@ -29,6 +29,7 @@ from real_openrlhf.training.run_inputs import OPTIONS, Request
 from real_openrlhf.training.tasks import smollm2
 from real_openrlhf.training.tasks.tiny_model import cache_folder
 
+LOGS = "--logger.tensorboard_dir"
 FILLED = ("--ckpt.path", "--ckpt.output_dir")
 
 
@@ -38,9 +39,13 @@ def found(request: Request, place: Place) -> Findings:
     if not openrlhf_parser.defaults():
         return findings  # without OpenRLHF there are no arguments to check
     plan, args, local = right.plan(), right.args, place.address is None
-    for check in (flag_checks.size_problems, reward_check.reward_problems):
+    for check in (
+        flag_checks.size_problems,
+        flag_checks.chosen_loss,
+        flag_checks.unread,
+        reward_check.reward_problems,
+    ):
         findings.add(check(plan))
-    findings.add(flag_checks.unread(plan))
     machine = [*place.problems(plan), *(preflight.kernel_problems(plan) if local else ())]
     findings.elsewhere = bool(args.dry_run and local and machine)  # a dry run may be for another machine
     findings.add(machine, of_machine=True)
@@ -73,6 +78,9 @@ def _folders(request: Request, place: Place) -> Iterator[str]:
         yield Note("--working-dir is read by `ray job submit` only: set RAY_ADDRESS to http://HEAD:8265")
     elif working and not working.is_dir():
         yield f"--working-dir {working} is no folder. Make it: `real-openrlhf patch export`."
+    logs = Path(request.plan().text(LOGS))
+    if not preflight.existing(logs).is_dir():
+        yield f"{LOGS} {logs}: {preflight.existing(logs)} is a file. Name a folder."
     own = Path(request.plan().text(run_inputs.RUN_DIR))
     owner = ownership.owner_name(request.resumed) if request.resumed else None
     for folder, flag in outside(request):
