@@ -45,7 +45,7 @@ STYLE: dict[Any, Any] = {  # Any, because matplotlib types its 300 keys one by o
 }
 MARKERS = 7  # on each curve
 COLOURS = 128  # of a PNG
-HANDLE, LETTER = 0.5, 0.066  # inches of a legend's entry: its line, and a letter of its text
+HANDLE, LETTER = 0.6, 0.075  # inches of a legend's entry: its line, and a letter of its text
 
 
 @dataclass(frozen=True)
@@ -141,11 +141,14 @@ def save_png(figure: Figure, path: Path) -> None:
 def _whole(picture: Picture) -> Figure:
     columns = min(picture.columns, len(picture.panels))
     lines = -(-len(picture.panels) // columns)
+    width = columns * picture.panel[0]
     longest = max((len(entry.label) for entry in picture.legend), default=0)
-    fit = int(columns * picture.panel[0] / (HANDLE + LETTER * longest))
+    fit = int(width / (HANDLE + LETTER * longest))
     legend_columns = max(1, min(len(picture.legend), 2 if columns < 3 else columns, fit))
-    legend_height = 0.22 * -(-len(picture.legend) // legend_columns) + 0.1
-    width, height = columns * picture.panel[0], lines * picture.panel[1] + legend_height
+    labels = [textwrap.fill(entry.label, int((width - HANDLE) / LETTER)) for entry in picture.legend]
+    legend_lines = len(labels) + sum(label.count("\n") for label in labels)
+    legend_height = 0.22 * -(-legend_lines // legend_columns) + 0.1
+    height = lines * picture.panel[1] + legend_height
     above_legend = (0, legend_height / height, 1, 1 - legend_height / height)
     figure = Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(rect=above_legend))
     for place, panel in enumerate(picture.panels, 1):
@@ -154,7 +157,7 @@ def _whole(picture: Picture) -> Figure:
         panel.draw(axes)
     looks = [entry.look or Look(INK, "none", "") for entry in picture.legend]
     handles = [Line2D([], [], **strokes(look)) for look in looks]
-    figure.legend(handles, [entry.label for entry in picture.legend], loc="lower center", ncols=legend_columns)
+    figure.legend(handles, labels, loc="lower center", ncols=legend_columns)
     return figure
 
 

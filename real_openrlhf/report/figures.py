@@ -1,5 +1,6 @@
 """The content of each figure: a list of panels with one legend."""
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -143,19 +144,25 @@ def _draw_curves(axes: Axes, curves: Sequence[Curve], look: dict[Setting, Look])
 Line = tuple[str, Look | None, Difference | None]  # a heading has no look and no difference
 
 
+LONG = 60  # letters of a line beside the forest
+
+
 def forest(comparison: Comparison) -> Picture | None:
     """Every setting less the first one by the main endpoint; None if no two settings have three runs each."""
     first, gaps = less_first(samples(outcomes(comparison), OVER_TRAINING))
     if first is None:
         return None
     look = looks(comparison)
-    lines = [(setting.label, look[setting], gap) for setting, gap in gaps.items()]
-    rows = [(label, OVER_TRAINING, first.label, gap.runs[0], gap.mean, gap.se) for label, _, gap in lines]
+    lines = [(textwrap.fill(setting.label, LONG), look[setting], gap) for setting, gap in gaps.items()]
+    rows = [(one.label, OVER_TRAINING, first.label, gap.runs[0], gap.mean, gap.se) for one, gap in gaps.items()]
     panel = Panel("", partial(draw_forest, lines=lines, size=9))
     zero = [Entry(f"{first.label}: 0", look[first])]
     caption = f"Point: validation pass@1 as the mean over training. Line: 95 % interval. Band: ± {MARGIN}, level."
     picture = Picture("forest", f"Less {first.label}", caption, [panel], zero, columns=1, rows=rows, axis="less")
-    return replace(picture, panel=(6.6, 0.9 + 0.25 * len(lines)))
+    long = max(len(part) for text, _, _ in lines for part in text.splitlines())
+    many = max(len(text.splitlines()) for text, _, _ in lines)
+    size = max(6.6, 4 + drawing.LETTER * long), 0.9 + (0.1 + 0.15 * many) * len(lines)
+    return replace(picture, panel=size)
 
 
 def draw_forest(axes: Axes, lines: Sequence[Line], size: float) -> None:

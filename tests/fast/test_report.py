@@ -18,7 +18,7 @@ import pytest
 from real_openrlhf.cli import main
 from real_openrlhf.comparison import publish
 from real_openrlhf.data.benchmarks import BENCHMARKS, Benchmark, HubDataset
-from real_openrlhf.report import benchmarks, figures, page, table_forms, tables
+from real_openrlhf.report import benchmarks, drawing, figures, page, table_forms, tables
 from real_openrlhf.report.curves import REWARD, VALIDATION, band, curve, validation_sets, windowed
 from real_openrlhf.report.differences import differences, sentence
 from real_openrlhf.report.drawing import METHODS
@@ -408,6 +408,34 @@ def test_a_seed_counts_once_and_what_cannot_be_compared_is_named(tmp_path):
     assert not any(row["Block"] == "Runs lost" for row in differences(comparison(tmp_path)).rows)
     invented.write_run(tmp_path, "grpo", 6, machine=cpu, status="failed", reason="out of memory")
     assert any(row["Block"] == "Runs lost" for row in differences(comparison(tmp_path)).rows)
+
+
+@pytest.mark.filterwarnings("error")
+def test_long_names_of_settings_fit_the_figures(tmp_path):
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    long = {f"--train.some_flag_with_a_long_name_{place}": place for place in range(9)}
+    for seed in (1, 2, 3):
+        invented.write_run(tmp_path, "real", seed)
+        invented.write_run(tmp_path, "real", seed, flags=long, name=f"long-s{seed}")
+    for make in (figures.dynamics, figures.forest):
+        figure = drawing._whole(make(comparison(tmp_path)))
+        FigureCanvasAgg(figure).draw()
+        texts = [*figure.legends[0].get_texts(), *(text for axes in figure.axes for text in axes.texts)]
+        assert any("some_flag" in text.get_text() for text in texts)
+        for box in (text.get_window_extent() for text in texts):
+            assert 0 <= box.x0 and box.x1 <= figure.bbox.width and 0 <= box.y0, make.__name__
+
+
+def test_what_an_earlier_report_left_is_named(tmp_path, capsys):
+    invented.write_run(tmp_path / "runs", "real", 1)
+    words = ["report", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]
+    assert main(words) == 0 and main(words) == 0
+    assert "not of this report" not in capsys.readouterr().out
+    (tmp_path / "out" / "tables" / "older.md").touch()
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    assert "not of this report: 1 file in figures/ and tables/, such as" in said and "older.md" in said
 
 
 def test_settings_that_ended_at_other_steps_are_said(tmp_path):
