@@ -90,16 +90,16 @@ def read(path: Path) -> dict:
     try:
         record = parsed((path / "run.json").read_bytes())
     except FileNotFoundError:
-        raise UserError(f"{path} has no run.json, so it is not a run. Choose another --run-name.") from None
+        raise UserError(f"{path} has no run.json, so it is not a run. Name another run.") from None
     except (ValueError, OSError) as error:
         raise UserError(
-            f"{path / 'run.json'} is not JSON ({last_line(error)}). Restore it, or choose another --run-name."
+            f"{path / 'run.json'} is not JSON ({last_line(error)}). Restore it, or name another run."
         ) from None
     known = record if isinstance(record, dict) else {}
     if lacking := [key for key, kind in RECORD.items() if type(known.get(key)) not in kind]:
         raise UserError(
             f"{path / 'run.json'} lacks {', '.join(lacking)}, or their types are wrong: an earlier version wrote "
-            "it, or it was edited. Choose another --run-name."
+            "it, or it was edited. Name another run."
         )
     return as_it_is(path, record)
 
