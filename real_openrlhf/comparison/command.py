@@ -10,7 +10,7 @@ import shutil
 import statistics
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,7 @@ from real_openrlhf.training.tasks.tasks import TINY
 DEFAULT_ALGOS = ("real", "real_constant", "grpo", "dapo", "gspo")
 LOOK_SECONDS = 5.0
 UNCLIPPED = ("--actor.max_norm", "100")  # for the tiny models, whose gradient norms differ between methods
+# Words that follow a comparison's own and would win over them
 INSTEAD = {
     "--algo": "Use --algos",
     "--seed": "Use --first-seed and --seeds",
@@ -62,6 +63,14 @@ INSTEAD = {
     "--run-name": "Use --out",
     "--runs-dir": "Use --out",
     "--resume": "The same command again continues it",
+    "--dry-run": "Give it outside the quotes of --algos",
+}
+INSTEAD_OF_EVAL = {
+    "--model": "Leave it out",
+    "--name": "Leave it out",
+    "--out": "Leave it out",
+    "--benchmarks": "Use --benchmarks of `compare`",
+    "--compare": "Type `real-openrlhf eval --compare` afterwards",
 }
 
 # A campaign is a comparison in a TOML file, whose keys are the options of `compare`.
@@ -264,10 +273,16 @@ def _grid(args: argparse.Namespace) -> dict[str, list[str]]:
     return {flag_name(flag): [flag, *values] for flag, *values in args.grid}
 
 
+def _refuse(words: Iterable[str], instead: Mapping[str, str], why: str) -> None:
+    for flag in (re.sub("^--no-", "--", word.partition("=")[0]) for word in words):
+        if flag in instead:
+            raise UserError(f"{flag} {why}. {instead[flag]}")
+
+
 def run_list(args: argparse.Namespace, skilled: bool = True) -> RunList:
-    for option, instead in INSTEAD.items():
-        if any(word.partition("=")[0] == option for word in args.openrlhf):
-            raise UserError(f"{option} is of `train`: a comparison sets it for each run. {instead}")
+    every = entries(args.algos, args.seeds, args.first_seed, [*_grid(args).values()])
+    typed = [*args.openrlhf, *(word for entry in every for word in entry.flags)]
+    _refuse(typed, INSTEAD, "is of `train`: a comparison sets it for each run")
     recipe = RECIPES[args.recipe]
     # Never stop hopeless runs early: a collapse is a result, and runs are compared at their last step.
     given = {word.partition("=")[0] for word in args.openrlhf}
@@ -280,13 +295,13 @@ def run_list(args: argparse.Namespace, skilled: bool = True) -> RunList:
         common += [run_inputs.VALIDATION, str(folder / "eval.jsonl")]
     common += ["--max-steps", str(args.steps)] if args.steps else []
     out = args.out or Path(Path(args.campaign).name.removesuffix(".toml") if args.campaign else "comparison")
-    every = entries(args.algos, args.seeds, args.first_seed, [*_grid(args).values()])
     mathematics = recipe.eval_data == "aime24" and "--ds.lora.rank" not in recipe.settings
     benchmarks = args.benchmarks or ("all" if mathematics else "none")
     data_dir = Path(dict(zip(args.openrlhf, args.openrlhf[1:], strict=False)).get("--data-dir", "data"))
     if benchmarks == "none":
         return RunList(every, (*common, *args.openrlhf), out, None)
     flags = words_of("--eval-flags", args.eval_flags)
+    _refuse(flags, INSTEAD_OF_EVAL, "in --eval-flags: a comparison evaluates each run's model in the run's folder")
     named, files = chosen(benchmarks)
     if missing := [name for name in files if not Path(name).is_file()]:
         raise UserError(f"--benchmarks {missing[0]}: there is no such file")

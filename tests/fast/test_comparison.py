@@ -160,6 +160,32 @@ def test_a_wrong_flag_of_one_method_is_told_before_the_first_run_starts(tmp_path
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (["--algos", "real --seed 7"], "--seed is of `train`"),
+        (["--algos", "real", "real_bce --train.seed=7"], "--train.seed is of `train`"),
+        (["--algos", "real --no-train.seed"], "--train.seed is of `train`"),
+        (["--algos", "real --run-name x"], "--run-name is of `train`"),
+        (["--algos", "real --runs-dir D"], "Use --out"),
+        (["--algos", "real --dry-run"], "outside the quotes"),
+        (["--grid", "train.seed", "1", "2"], "--train.seed is of `train`"),
+        (["--grid", "algo", "real", "grpo"], "Use --algos"),
+        (["--campaign", "it.toml"], "--train.seed is of `train`"),
+        (["--eval-flags", "--k 2 --model X"], "--model in --eval-flags"),
+        (["--eval-flags=--out=/tmp"], "--out in --eval-flags"),
+        (["--eval-flags", "--compare a b"], "`real-openrlhf eval --compare` afterwards"),
+        (["--eval-flags", "--benchmarks aime24"], "Use --benchmarks of `compare`"),
+    ],
+)
+def test_what_a_comparison_sets_itself_is_refused_wherever_it_is_given(tmp_path, monkeypatch, words, said):
+    """It would win over the comparison's own words: all seeds in one folder, or each run scored on one model."""
+    monkeypatch.chdir(tmp_path)
+    Path("it.toml").write_text("[grid]\ntrain.seed = [1, 2]\n")
+    with pytest.raises(UserError, match=re.escape(said)):
+        of("--benchmarks", "aime24", *words)
+
+
 @pytest.fixture
 def cpu_task(tmp_path, monkeypatch):
     """An empty folder and a cache with the tiny model, as after a first run."""
