@@ -47,6 +47,7 @@ from real_openrlhf.recipes.plan import changed_flags, flags_of
 from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.runs import run_folder
 from real_openrlhf.training import config_file, run_inputs
+from real_openrlhf.training.checks import flag_checks
 from real_openrlhf.training.launch.progress import duration, end_unwatched
 from real_openrlhf.training.run_inputs import OPTIONS, Request
 from real_openrlhf.training.tasks import tiny_model
@@ -98,7 +99,7 @@ class WithCampaign(PassThrough):
         only.add_argument("--campaign")
         named, _ = only.parse_known_args(typed)
         try:
-            written = config_file.read(campaign_file(named.campaign), "--campaign", KEYS) if named.campaign else []
+            written = config_file.read(campaign_file(named.campaign), "--campaign", KEYS) if named.campaign is not None else []
         except UserError as error:
             self.error(str(error))
         return super().parse_known_args([*written, *typed], namespace)
@@ -280,6 +281,9 @@ def _refuse(words: Iterable[str], instead: Mapping[str, str], why: str) -> None:
 
 
 def run_list(args: argparse.Namespace, skilled: bool = True) -> RunList:
+    # The checks of a run see the first seed of each setting only
+    if wrong := flag_checks.out_of_bounds("--train.seed", [args.first_seed + args.seeds - 1]):
+        raise UserError(f"{wrong} Give a smaller --first-seed or --seeds.")
     every = entries(args.algos, args.seeds, args.first_seed, [*_grid(args).values()])
     typed = [*args.openrlhf, *(word for entry in every for word in entry.flags)]
     _refuse(typed, INSTEAD, "is of `train`: a comparison sets it for each run")
@@ -296,13 +300,15 @@ def run_list(args: argparse.Namespace, skilled: bool = True) -> RunList:
     common += ["--max-steps", str(args.steps)] if args.steps else []
     out = args.out or Path(Path(args.campaign).name.removesuffix(".toml") if args.campaign else "comparison")
     mathematics = recipe.eval_data == "aime24" and "--ds.lora.rank" not in recipe.settings
-    benchmarks = args.benchmarks or ("all" if mathematics else "none")
+    benchmarks = ("all" if mathematics else "none") if args.benchmarks is None else args.benchmarks
     data_dir = Path(dict(zip(args.openrlhf, args.openrlhf[1:], strict=False)).get("--data-dir", "data"))
     if benchmarks == "none":
         return RunList(every, (*common, *args.openrlhf), out, None)
     flags = words_of("--eval-flags", args.eval_flags)
     _refuse(flags, INSTEAD_OF_EVAL, "in --eval-flags: a comparison evaluates each run's model in the run's folder")
     named, files = chosen(benchmarks)
+    if not (named or files):
+        raise UserError(f"--benchmarks {benchmarks!r} names no benchmark. Give names, all, or none")
     if missing := [name for name in files if not Path(name).is_file()]:
         raise UserError(f"--benchmarks {missing[0]}: there is no such file")
     evaluation = ["--benchmarks", ",".join([*named, *map(os.path.abspath, files)]), *flags]

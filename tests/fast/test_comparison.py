@@ -186,6 +186,34 @@ def test_what_a_comparison_sets_itself_is_refused_wherever_it_is_given(tmp_path,
         of("--benchmarks", "aime24", *words)
 
 
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (["--algos", ""], "--algos names no algorithm"),
+        (["--grid", "", "1"], "--grid names no flag"),
+        (["--benchmarks", ""], "--benchmarks '' names no benchmark"),
+        (["--benchmarks", ","], "--benchmarks ',' names no benchmark"),
+        (["--first-seed", "2147483647", "--seeds", "2"], "--train.seed 2147483648: give 0 or more, and 2147483647"),
+    ],
+)
+def test_words_with_which_no_run_could_start_are_refused(words, said):
+    with pytest.raises(UserError, match=re.escape(said)):
+        of(*words)
+
+
+def test_an_empty_campaign_is_not_the_default_comparison(capsys):
+    with pytest.raises(SystemExit):
+        of("--campaign", "")
+    assert "no such file" in capsys.readouterr().err
+
+
+def test_two_settings_of_one_name_are_told_with_both_spellings():
+    own = "real --algo.real.objective"
+    both = f"{own} 'a b.py:f' and {own} a_b.py:f"
+    with pytest.raises(UserError, match=re.escape(f"real-objective-a_b.py_f-s1: {both}. Remove one, or spell")):
+        entries(["'a b.py:f'", "a_b.py:f"], 2)
+
+
 @pytest.fixture
 def cpu_task(tmp_path, monkeypatch):
     """An empty folder and a cache with the tiny model, as after a first run."""
