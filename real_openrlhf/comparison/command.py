@@ -11,6 +11,7 @@ import statistics
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from real_openrlhf.base.parsing import (
     words_of,
 )
 from real_openrlhf.comparison import dry_run, publish, recorded
+from real_openrlhf.comparison.repeats import without_repeats
 from real_openrlhf.comparison.run_list import (
     FINISHED,
     HELD,
@@ -99,7 +101,11 @@ class WithCampaign(PassThrough):
         only.add_argument("--campaign")
         named, _ = only.parse_known_args(typed)
         try:
-            written = config_file.read(campaign_file(named.campaign), "--campaign", KEYS) if named.campaign is not None else []
+            written = (
+                config_file.read(campaign_file(named.campaign), "--campaign", KEYS)
+                if named.campaign is not None
+                else []
+            )
         except UserError as error:
             self.error(str(error))
         return super().parse_known_args([*written, *typed], namespace)
@@ -189,7 +195,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.all and not args.dry_run:
         raise UserError("--all goes with --dry-run. Add it, or leave --all out")
-    runs, across = run_list(args), [*_grid(args)]
+    (runs, repeats), across = without_repeats(run_list(args)), [*_grid(args)]
     if args.status:
         if not runs.out.exists():
             if args.out:
@@ -199,8 +205,8 @@ def run(args: argparse.Namespace) -> int:
         return 0
     # A model that --skill asks for has the default model's shape and data, so the checks can do without it.
     unmade = args.skill is not None and not _skilled(args).folder().exists()
-    checked = run_list(args, skilled=False) if unmade else runs
-    notes = [*_notes(args, runs)]
+    checked = replace(runs, common=run_list(args, skilled=False).common) if unmade else runs
+    notes = [*_notes(args, runs), *repeats]
     refuse_foreign_results(runs, args.publish)
     if args.publish and any(state(runs, entry).kind != FINISHED for entry in runs.entries):
         publish.refuse_now(args.publish, runs.folder)

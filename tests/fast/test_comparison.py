@@ -238,6 +238,34 @@ def test_a_dry_run_makes_no_model_and_tells_what_the_comparison_sets_by_itself(c
     assert sorted(cpu_task.rglob("*")) == before
 
 
+def test_what_trains_the_same_is_trained_once(cpu_task, capsys):
+    """Names and begun runs stay, so that a comparison of an earlier version goes on."""
+    grid = ["--seeds", "2", "--grid", "algo.real.tau", "0.1", "0.10", "1.0", "--out", "out"]
+    words = ["compare", "--algos", "real", "real --actor.max_norm 100", "grpo", "grpo --actor.adam.lr fast", *grid]
+
+    def names() -> list[str]:
+        assert main([*words, "--status"]) == 0
+        return [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+
+    wrong = [f"grpo-lr-fast-tau-{tau}" for tau in ("0.1", "0.10", "1.0")]  # nobody knows what these would train
+    once = ["real-tau-0.1", "grpo-tau-0.1", *wrong[:2], "real-tau-1.0", wrong[2]]
+    Path("out").mkdir()
+    assert names() == [f"{name}-s{seed}" for seed in (1, 2) for name in once]
+    words.remove("grpo --actor.adam.lr fast")
+    entry = next(entry for entry in of(*words[1:]).entries if entry.name == "grpo-tau-1.0-s2")
+    plan = of(*words[1:]).request(entry).plan()
+    record(Path("out/runs", entry.name), flags=recorded_flags(plan), algo="grpo", seed=2)
+    kept = ["real-tau-0.1-s1", "real-tau-1.0-s1", "grpo-tau-1.0-s1"]
+    assert names() == [*kept, *(name.replace("s1", "s2") for name in kept)]
+    assert main([*words, "--dry-run"]) == 2  # with other data, but with the plan of this comparison
+    assert f"{entry.name} was made with other data" in capsys.readouterr().err
+    (Path("out/runs", entry.name, "run.json")).unlink()
+    assert main([*words, "--dry-run"]) == 0
+    said = rejoined(capsys.readouterr().out)
+    assert "note: 12 runs are left out, which would train the same as others: real-max_norm-100-tau-0.1 as" in said
+    assert said.count("is not read") == 1
+
+
 def test_tiny_models_are_compared_without_clipping_unless_asked(cpu_task):
     def norms(*words: str) -> list[str]:
         runs = of(*words, "--seeds", "1")

@@ -88,12 +88,19 @@ OF_ALL = ("labels", "label_threshold", "truncated", "mismatch_limit", "kl_old_co
 
 def unread(plan: Plan) -> Iterator[str]:
     """Notes on flags of yours that the method does not read."""
+    for flag, what in unread_flags(plan).items():
+        yield Note(f"{flag} {plan.flags[flag].text} is not read: {what} trains without it")
+
+
+def unread_flags(plan: Plan) -> dict[str, str]:
+    """{flag of yours: what trains without it}; `compare` trains plans once that differ in these only."""
     loss, deal = plan.args.actor.policy_loss_type, plan.args.train.deal
     read = {f"--algo.real.{name}" for name in OF_ALL} if deal == "groups" else {"--algo.real.label_threshold"}
-    for flag, setting in plan.flags.items():
-        if loss != "real" and flag.startswith("--algo.real.") and setting.origin == USER and flag not in read:
-            what = f"--actor.policy_loss_type {loss}" + ("" if deal == "groups" else " with --train.deal upstream")
-            yield Note(f"{flag} {setting.text} is not read: {what} trains without it")
+    what = f"--actor.policy_loss_type {loss}" + ("" if deal == "groups" else " with --train.deal upstream")
+    typed = [
+        flag for flag, setting in plan.flags.items() if setting.origin == USER and flag.startswith("--algo.real.")
+    ]
+    return {flag: what for flag in typed if loss != "real" and flag not in read}
 
 
 def size_problems(plan: Plan) -> Iterator[str]:
