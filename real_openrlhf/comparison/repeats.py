@@ -13,22 +13,20 @@ from real_openrlhf.training.checks import flag_checks
 
 def without_repeats(runs: RunList) -> tuple[RunList, list[str]]:
     """(the comparison without repeats, a note on them). Each begun run stays, so an older comparison goes on."""
-    named = {_setting(entry): entry for entry in reversed(runs.entries)}
-    trained = {name: _trained(runs, entry) for name, entry in named.items()}
-    begun = [entry for entry in runs.entries if (runs.path(entry) / "run.json").exists()]
+    first = {_setting(entry): entry for entry in reversed(runs.entries)}
+    trained = {setting: _trained(runs, entry) for setting, entry in first.items()}
+    begun = {entry for entry in runs.entries if (runs.path(entry) / "run.json").exists()}
     count = Counter(map(_setting, begun))
-    chosen: dict[Hashable, str] = {}  # of settings that train the same the one with most begun runs, else the first
-    for name in sorted(dict.fromkeys(map(_setting, runs.entries)), key=lambda name: -count[name]):
-        chosen.setdefault(trained[name], name)
-    has_run = {(trained[_setting(entry)], entry.seed) for entry in begun}
-    kept, left_out = [], []
-    for entry in runs.entries:
-        name = _setting(entry)
-        new = chosen[trained[name]] == name and (trained[name], entry.seed) not in has_run
-        (kept if new or entry in begun else left_out).append(entry)
-    pairs = dict.fromkeys(f"{name} as {chosen[trained[name]]}" for name in map(_setting, left_out))
-    said = f"{len(left_out)} runs are left out, which would train the same as others: {', '.join(pairs)}"
-    return replace(runs, entries=kept), [said] if left_out else []
+    trains: dict[Hashable, Entry] = {}  # of runs that train the same a begun one, else one whose setting has begun
+    for entry in sorted(runs.entries, key=lambda entry: (entry not in begun, -count[_setting(entry)])):
+        trains.setdefault((trained[_setting(entry)], entry.seed), entry)
+    kept = begun | {*trains.values()}
+    if not (left_out := [entry for entry in runs.entries if entry not in kept]):
+        return runs, []
+    pairs = [(entry, trains[trained[_setting(entry)], entry.seed]) for entry in left_out]
+    named = ", ".join(dict.fromkeys(" as ".join(map(_setting, pair)) for pair in pairs))
+    said = f"{len(left_out)} runs are left out, which would train the same as others: {named}"
+    return replace(runs, entries=[entry for entry in runs.entries if entry in kept]), [said]
 
 
 def _setting(entry: Entry) -> str:
