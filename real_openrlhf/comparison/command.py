@@ -226,9 +226,9 @@ def run(args: argparse.Namespace) -> int:
             refuse_other_inputs(path, runs.request(entry))
     if args.dry_run:
         return dry_run.show(runs, notes, args.all)
-    for note in notes:
-        print(f"note: {note}")
     todo = [entry for entry in runs.entries if state(runs, entry).kind != FINISHED]
+    for note in [*notes, *dry_run.cost_of(runs, todo)[1]]:
+        print(f"note: {note}")
     steps = runs.request(runs.entries[0]).plan().text("--train.max_steps")
     done = len(runs.entries) - len(todo)
     print(f"{len(runs.entries)} runs of {steps} steps, {done} already finished: {runs.folder}")

@@ -16,7 +16,7 @@ from invented_runs import write_lines, write_run
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.parsing import rejoined
 from real_openrlhf.cli import main
-from real_openrlhf.comparison import command, recorded
+from real_openrlhf.comparison import command, dry_run, recorded
 from real_openrlhf.comparison import run_list as attempts
 from real_openrlhf.comparison.publish import publish, refuse_now
 from real_openrlhf.comparison.run_list import entries
@@ -27,6 +27,7 @@ from real_openrlhf.report import maps
 from real_openrlhf.report.read_runs import ABOUT, RUNS, campaign_lines, campaign_records
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.training import run_inputs
+from real_openrlhf.training.checks import memory_estimate
 from real_openrlhf.training.command import request_of
 from real_openrlhf.training.tasks import tiny_model
 from real_openrlhf.training.tasks.tasks import default
@@ -264,6 +265,22 @@ def test_what_trains_the_same_is_trained_once(cpu_task, capsys):
     said = rejoined(capsys.readouterr().out)
     assert "note: 12 runs are left out, which would train the same as others: real-max_norm-100-tau-0.1 as" in said
     assert said.count("is not read") == 1
+
+
+@pytest.mark.parametrize("free_gb, said", [(106, True), (108, False)])
+def test_a_disk_too_small_for_what_all_runs_keep_is_told(tmp_path, monkeypatch, free_gb, said):
+    """A run keeps two checkpoints of 25 GB and a model of 3.6 GB; while it runs, it has a third checkpoint."""
+    monkeypatch.setattr(dry_run.shutil, "disk_usage", lambda place: argparse.Namespace(free=free_gb * 1e9))
+    shape = memory_estimate.shape_of(memory_estimate.KNOWN_CONFIGS["deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B"])
+    runs = of(
+        "--recipe", "qwen1.5b", "--algos", "real", "--seeds", "3", "--benchmarks", "none", "--out", str(tmp_path)
+    )
+    record(tmp_path / "runs" / "real-s1")  # finished, so the disk already has it
+    record(tmp_path / "runs" / "real-s2", status="failed")
+    with open(tmp_path / "runs" / "real-s2" / "half", "wb") as file:
+        file.truncate(round(14 * shape.parameters))
+    notes = dry_run.cost_of(runs, runs.entries)[1]
+    assert [note.partition(", and")[0] for note in notes] == ["together the runs need 107 GB"] * said
 
 
 def test_tiny_models_are_compared_without_clipping_unless_asked(cpu_task):
