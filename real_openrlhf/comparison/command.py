@@ -10,7 +10,8 @@ import shutil
 import statistics
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from real_openrlhf.base.parsing import (
     words_of,
 )
 from real_openrlhf.comparison import dry_run, publish, recorded
+from real_openrlhf.comparison.repeats import without_repeats
 from real_openrlhf.comparison.run_list import (
     FINISHED,
     HELD,
@@ -47,6 +49,7 @@ from real_openrlhf.recipes.plan import changed_flags, flags_of
 from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.runs import run_folder
 from real_openrlhf.training import config_file, run_inputs
+from real_openrlhf.training.checks import flag_checks
 from real_openrlhf.training.launch.progress import duration, end_unwatched
 from real_openrlhf.training.run_inputs import OPTIONS, Request
 from real_openrlhf.training.tasks import tiny_model
@@ -55,6 +58,7 @@ from real_openrlhf.training.tasks.tasks import TINY
 DEFAULT_ALGOS = ("real", "real_constant", "grpo", "dapo", "gspo")
 LOOK_SECONDS = 5.0
 UNCLIPPED = ("--actor.max_norm", "100")  # for the tiny models, whose gradient norms differ between methods
+# Words that follow a comparison's own and would win over them
 INSTEAD = {
     "--algo": "Use --algos",
     "--seed": "Use --first-seed and --seeds",
@@ -62,6 +66,14 @@ INSTEAD = {
     "--run-name": "Use --out",
     "--runs-dir": "Use --out",
     "--resume": "The same command again continues it",
+    "--dry-run": "Give it outside the quotes of --algos",
+}
+INSTEAD_OF_EVAL = {
+    "--model": "Leave it out",
+    "--name": "Leave it out",
+    "--out": "Leave it out",
+    "--benchmarks": "Use --benchmarks of `compare`",
+    "--compare": "Type `real-openrlhf eval --compare` afterwards",
 }
 
 # A campaign is a comparison in a TOML file, whose keys are the options of `compare`.
@@ -89,7 +101,11 @@ class WithCampaign(PassThrough):
         only.add_argument("--campaign")
         named, _ = only.parse_known_args(typed)
         try:
-            written = config_file.read(campaign_file(named.campaign), "--campaign", KEYS) if named.campaign else []
+            written = (
+                config_file.read(campaign_file(named.campaign), "--campaign", KEYS)
+                if named.campaign is not None
+                else []
+            )
         except UserError as error:
             self.error(str(error))
         return super().parse_known_args([*written, *typed], namespace)
@@ -179,7 +195,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.all and not args.dry_run:
         raise UserError("--all goes with --dry-run. Add it, or leave --all out")
-    runs, across = run_list(args), [*_grid(args)]
+    (runs, repeats), across = without_repeats(run_list(args)), [*_grid(args)]
     if args.status:
         if not runs.out.exists():
             if args.out:
@@ -189,8 +205,8 @@ def run(args: argparse.Namespace) -> int:
         return 0
     # A model that --skill asks for has the default model's shape and data, so the checks can do without it.
     unmade = args.skill is not None and not _skilled(args).folder().exists()
-    checked = run_list(args, skilled=False) if unmade else runs
-    notes = [*_notes(args, runs)]
+    checked = replace(runs, common=run_list(args, skilled=False).common) if unmade else runs
+    notes = [*_notes(args, runs), *repeats]
     refuse_foreign_results(runs, args.publish)
     if args.publish and any(state(runs, entry).kind != FINISHED for entry in runs.entries):
         publish.refuse_now(args.publish, runs.folder)
@@ -210,9 +226,9 @@ def run(args: argparse.Namespace) -> int:
             refuse_other_inputs(path, runs.request(entry))
     if args.dry_run:
         return dry_run.show(runs, notes, args.all)
-    for note in notes:
-        print(f"note: {note}")
     todo = [entry for entry in runs.entries if state(runs, entry).kind != FINISHED]
+    for note in [*notes, *dry_run.cost_of(runs, todo)[1]]:
+        print(f"note: {note}")
     steps = runs.request(runs.entries[0]).plan().text("--train.max_steps")
     done = len(runs.entries) - len(todo)
     print(f"{len(runs.entries)} runs of {steps} steps, {done} already finished: {runs.folder}")
@@ -264,10 +280,19 @@ def _grid(args: argparse.Namespace) -> dict[str, list[str]]:
     return {flag_name(flag): [flag, *values] for flag, *values in args.grid}
 
 
+def _refuse(words: Iterable[str], instead: Mapping[str, str], why: str) -> None:
+    for flag in (re.sub("^--no-", "--", word.partition("=")[0]) for word in words):
+        if flag in instead:
+            raise UserError(f"{flag} {why}. {instead[flag]}")
+
+
 def run_list(args: argparse.Namespace, skilled: bool = True) -> RunList:
-    for option, instead in INSTEAD.items():
-        if any(word.partition("=")[0] == option for word in args.openrlhf):
-            raise UserError(f"{option} is of `train`: a comparison sets it for each run. {instead}")
+    # The checks of a run see the first seed of each setting only
+    if wrong := flag_checks.out_of_bounds("--train.seed", [args.first_seed + args.seeds - 1]):
+        raise UserError(f"{wrong} Give a smaller --first-seed or --seeds.")
+    every = entries(args.algos, args.seeds, args.first_seed, [*_grid(args).values()])
+    typed = [*args.openrlhf, *(word for entry in every for word in entry.flags)]
+    _refuse(typed, INSTEAD, "is of `train`: a comparison sets it for each run")
     recipe = RECIPES[args.recipe]
     # Never stop hopeless runs early: a collapse is a result, and runs are compared at their last step.
     given = {word.partition("=")[0] for word in args.openrlhf}
@@ -280,14 +305,16 @@ def run_list(args: argparse.Namespace, skilled: bool = True) -> RunList:
         common += [run_inputs.VALIDATION, str(folder / "eval.jsonl")]
     common += ["--max-steps", str(args.steps)] if args.steps else []
     out = args.out or Path(Path(args.campaign).name.removesuffix(".toml") if args.campaign else "comparison")
-    every = entries(args.algos, args.seeds, args.first_seed, [*_grid(args).values()])
     mathematics = recipe.eval_data == "aime24" and "--ds.lora.rank" not in recipe.settings
-    benchmarks = args.benchmarks or ("all" if mathematics else "none")
+    benchmarks = ("all" if mathematics else "none") if args.benchmarks is None else args.benchmarks
     data_dir = Path(dict(zip(args.openrlhf, args.openrlhf[1:], strict=False)).get("--data-dir", "data"))
     if benchmarks == "none":
         return RunList(every, (*common, *args.openrlhf), out, None)
     flags = words_of("--eval-flags", args.eval_flags)
+    _refuse(flags, INSTEAD_OF_EVAL, "in --eval-flags: a comparison evaluates each run's model in the run's folder")
     named, files = chosen(benchmarks)
+    if not (named or files):
+        raise UserError(f"--benchmarks {benchmarks!r} names no benchmark. Give names, all, or none")
     if missing := [name for name in files if not Path(name).is_file()]:
         raise UserError(f"--benchmarks {missing[0]}: there is no such file")
     evaluation = ["--benchmarks", ",".join([*named, *map(os.path.abspath, files)]), *flags]

@@ -1,18 +1,21 @@
 """The dry run of a comparison: list its runs, check those that are left, and estimate their cost."""
 
 import contextlib
+import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.parsing import short_path, wrapped
 from real_openrlhf.base.secrets import hide
+from real_openrlhf.base.whole_folders import size_of
 from real_openrlhf.comparison.run_list import FINISHED, Entry, RunList, state
 from real_openrlhf.comparison.trainer import eval_args
 from real_openrlhf.evaluation.engines import engine_count
 from real_openrlhf.evaluation.tasks import refuse_length
 from real_openrlhf.training import run_inputs
 from real_openrlhf.training.checks import memory_estimate, run_checks
+from real_openrlhf.training.checks.preflight import existing
 from real_openrlhf.training.launch.place import Place
 from real_openrlhf.training.run_inputs import Request
 
@@ -74,8 +77,9 @@ def show(runs: RunList, own_notes: Sequence[str] = (), everything: bool = False)
     print(wrapped(" ".join(hide(runs.common)), "flags of all runs: "))
     print(wrapped(" ".join(runs.evaluation) if runs.evaluation is not None else "none", "evaluation of each: ") + "\n")
     wrong, notes = problems(runs, todo, dry_run=True)
-    notes = [*own_notes, *notes]
-    print("\n".join(map(wrapped, _cost(runs, todo))))
+    cost, room = cost_of(runs, todo)
+    notes = [*own_notes, *room, *notes]
+    print("\n".join(map(wrapped, cost)))
     print("\n".join(wrapped(note, "note: ") for note in notes))
     if todo:
         print(f"the first to start: {todo[0].name}")
@@ -86,19 +90,29 @@ def show(runs: RunList, own_notes: Sequence[str] = (), everything: bool = False)
     return 2 if wrong else 0
 
 
-def _cost(runs: RunList, todo: Sequence[Entry]) -> list[str]:
-    """Lines with disk space and downloads of the runs that are left."""
-    disk, downloads = 0.0, {}
+def cost_of(runs: RunList, todo: Sequence[Entry]) -> tuple[list[str], list[str]]:
+    """Lines with disk space and downloads of the runs that are left, and a note if their disk is too small."""
+    disk, kept, most, downloads = 0.0, 0.0, 0.0, {}
     for entry in todo:
-        with contextlib.suppress(UserError, ValueError, KeyError):  # `problems` reports these
+        with contextlib.suppress(UserError, ValueError, KeyError, OSError):  # `problems` reports these
             plan = runs.request(entry).plan()
             model = plan.text(run_inputs.MODEL)
             config = memory_estimate.KNOWN_CONFIGS.get(model) or run_inputs.config_of(Path(model))
             if (shape := memory_estimate.shape_of(config)) is None:
-                return [f"no estimate: the shape of {model} is not known here"]
-            disk += 0 if runs.trained(entry) else sum(memory_estimate.disk(shape, plan).values())
+                return [f"no estimate: the shape of {model} is not known here"], []
+            if not runs.trained(entry):
+                peak, end = (sum(memory_estimate.disk(shape, plan, ended).values()) for ended in (False, True))
+                disk += peak
+                kept += max(end - size_of([runs.path(entry)]), 0)  # an interrupted run has some of it
+                most = max(most, peak - end)
             if not Path(model).exists():
                 downloads[model] = 2.0 * shape.parameters
     lines = [f"disk: {disk / 1e9:,.0f} GB; a finished run's checkpoints/ may be deleted"]
     lines += [f"download: {name}, {size / 1e9:.1f} GB, once" for name, size in downloads.items()]
-    return lines
+    place = existing(runs.folder)
+    free, needed = shutil.disk_usage(place).free, kept + most  # the last run writes a checkpoint before it deletes one
+    said = (
+        f"together the runs need {needed / 1e9:,.0f} GB, and {short_path(str(place))} has {free / 1e9:,.0f} GB free: "
+        "delete checkpoints/ of finished runs in time, or give another --out or a smaller --ckpt.max_num"
+    )
+    return lines, [said] if needed > free and len(todo) > 1 else []

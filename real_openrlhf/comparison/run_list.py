@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import re
+import shlex
 import signal
 import tempfile
 import threading
@@ -59,7 +60,11 @@ def entries(algos: Iterable[str], seeds: int, first_seed: int = 1, grid: Sequenc
     """All runs, seed by seed: a comparison that ends early has every algorithm in every cell of the grid."""
     methods = [tuple(words_of("--algos", text)) for text in algos]
     methods = [("real", OBJECTIVE, *words) if OWN.fullmatch(words[0]) else words for words in methods if words]
+    if not methods:
+        raise UserError("--algos names no algorithm. Name one, such as real, or leave --algos out.")
     for flag, *values in grid:
+        if flag_name(flag) == "--":
+            raise UserError("--grid names no flag. Give a flag and its values, like --grid actor.adam.lr 1e-4 1e-3.")
         if not values:
             raise UserError(f"--grid {flag}: give its values, like --grid {flag} 1 2.")
     if any(map(has_one, (*methods, *grid))):
@@ -78,8 +83,14 @@ def entries(algos: Iterable[str], seeds: int, first_seed: int = 1, grid: Sequenc
         for cell in cells
         for algo, *flags in methods
     ]
-    if len({entry.name for entry in runs}) < len(runs):
-        raise UserError("--algos or --grid names the same run twice. Remove one.")
+    named: dict[str, Entry] = {}
+    for entry in runs:
+        if (other := named.setdefault(entry.name, entry)) is not entry:
+            both = " and ".join(shlex.join([one.algo, *one.flags]) for one in (other, entry))
+            raise UserError(
+                f"--algos or --grid names the same run twice, {entry.name}: {both}. Remove one, or spell one "
+                "differently: 0.10 for 0.1, or another file name."
+            )
     return runs
 
 

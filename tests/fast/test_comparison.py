@@ -16,7 +16,7 @@ from invented_runs import write_lines, write_run
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.parsing import rejoined
 from real_openrlhf.cli import main
-from real_openrlhf.comparison import command, recorded
+from real_openrlhf.comparison import command, dry_run, recorded
 from real_openrlhf.comparison import run_list as attempts
 from real_openrlhf.comparison.publish import publish, refuse_now
 from real_openrlhf.comparison.run_list import entries
@@ -27,6 +27,7 @@ from real_openrlhf.report import maps
 from real_openrlhf.report.read_runs import ABOUT, RUNS, campaign_lines, campaign_records
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.training import run_inputs
+from real_openrlhf.training.checks import memory_estimate
 from real_openrlhf.training.command import request_of
 from real_openrlhf.training.tasks import tiny_model
 from real_openrlhf.training.tasks.tasks import default
@@ -160,6 +161,60 @@ def test_a_wrong_flag_of_one_method_is_told_before_the_first_run_starts(tmp_path
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (["--algos", "real --seed 7"], "--seed is of `train`"),
+        (["--algos", "real", "real_bce --train.seed=7"], "--train.seed is of `train`"),
+        (["--algos", "real --no-train.seed"], "--train.seed is of `train`"),
+        (["--algos", "real --run-name x"], "--run-name is of `train`"),
+        (["--algos", "real --runs-dir D"], "Use --out"),
+        (["--algos", "real --dry-run"], "outside the quotes"),
+        (["--grid", "train.seed", "1", "2"], "--train.seed is of `train`"),
+        (["--grid", "algo", "real", "grpo"], "Use --algos"),
+        (["--campaign", "it.toml"], "--train.seed is of `train`"),
+        (["--eval-flags", "--k 2 --model X"], "--model in --eval-flags"),
+        (["--eval-flags=--out=/tmp"], "--out in --eval-flags"),
+        (["--eval-flags", "--compare a b"], "`real-openrlhf eval --compare` afterwards"),
+        (["--eval-flags", "--benchmarks aime24"], "Use --benchmarks of `compare`"),
+    ],
+)
+def test_what_a_comparison_sets_itself_is_refused_wherever_it_is_given(tmp_path, monkeypatch, words, said):
+    """It would win over the comparison's own words: all seeds in one folder, or each run scored on one model."""
+    monkeypatch.chdir(tmp_path)
+    Path("it.toml").write_text("[grid]\ntrain.seed = [1, 2]\n")
+    with pytest.raises(UserError, match=re.escape(said)):
+        of("--benchmarks", "aime24", *words)
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (["--algos", ""], "--algos names no algorithm"),
+        (["--grid", "", "1"], "--grid names no flag"),
+        (["--benchmarks", ""], "--benchmarks '' names no benchmark"),
+        (["--benchmarks", ","], "--benchmarks ',' names no benchmark"),
+        (["--first-seed", "2147483647", "--seeds", "2"], "--train.seed 2147483648: give 0 or more, and 2147483647"),
+    ],
+)
+def test_words_with_which_no_run_could_start_are_refused(words, said):
+    with pytest.raises(UserError, match=re.escape(said)):
+        of(*words)
+
+
+def test_an_empty_campaign_is_not_the_default_comparison(capsys):
+    with pytest.raises(SystemExit):
+        of("--campaign", "")
+    assert "no such file" in capsys.readouterr().err
+
+
+def test_two_settings_of_one_name_are_told_with_both_spellings():
+    own = "real --algo.real.objective"
+    both = f"{own} 'a b.py:f' and {own} a_b.py:f"
+    with pytest.raises(UserError, match=re.escape(f"real-objective-a_b.py_f-s1: {both}. Remove one, or spell")):
+        entries(["'a b.py:f'", "a_b.py:f"], 2)
+
+
 @pytest.fixture
 def cpu_task(tmp_path, monkeypatch):
     """An empty folder and a cache with the tiny model, as after a first run."""
@@ -182,6 +237,50 @@ def test_a_dry_run_makes_no_model_and_tells_what_the_comparison_sets_by_itself(c
     assert said.splitlines()[-1].startswith("nothing is wrong, ")
     assert len(printed.splitlines()) <= 60 and max(map(len, printed.splitlines())) <= 80
     assert sorted(cpu_task.rglob("*")) == before
+
+
+def test_what_trains_the_same_is_trained_once(cpu_task, capsys):
+    """Names and begun runs stay, so that a comparison of an earlier version goes on."""
+    grid = ["--seeds", "2", "--grid", "algo.real.tau", "0.1", "0.10", "1.0", "--out", "out"]
+    words = ["compare", "--algos", "real", "real --actor.max_norm 100", "grpo", "grpo --actor.adam.lr fast", *grid]
+
+    def names() -> list[str]:
+        assert main([*words, "--status"]) == 0
+        return [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+
+    wrong = [f"grpo-lr-fast-tau-{tau}" for tau in ("0.1", "0.10", "1.0")]  # nobody knows what these would train
+    once = ["real-tau-0.1", "grpo-tau-0.1", *wrong[:2], "real-tau-1.0", wrong[2]]
+    Path("out").mkdir()
+    assert names() == [f"{name}-s{seed}" for seed in (1, 2) for name in once]
+    words.remove("grpo --actor.adam.lr fast")
+    entry = next(entry for entry in of(*words[1:]).entries if entry.name == "grpo-tau-1.0-s2")
+    plan = of(*words[1:]).request(entry).plan()
+    record(Path("out/runs", entry.name), flags=recorded_flags(plan), algo="grpo", seed=2)
+    kept = ["real-tau-0.1-s1", "real-tau-1.0-s1", "grpo-tau-1.0-s1"]
+    assert names() == [*kept, *(name.replace("s1", "s2") for name in kept)]
+    assert main([*words, "--dry-run"]) == 2  # with other data, but with the plan of this comparison
+    assert f"{entry.name} was made with other data" in capsys.readouterr().err
+    (Path("out/runs", entry.name, "run.json")).unlink()
+    assert main([*words, "--dry-run"]) == 0
+    said = rejoined(capsys.readouterr().out)
+    assert "note: 12 runs are left out, as others train the same: real-max_norm-100-tau-0.1 as" in said
+    assert said.count("is not read") == 1
+
+
+@pytest.mark.parametrize("free_gb, said", [(106, True), (108, False)])
+def test_a_disk_too_small_for_what_all_runs_keep_is_told(tmp_path, monkeypatch, free_gb, said):
+    """A run keeps two checkpoints of 25 GB and a model of 3.6 GB; while it runs, it has a third checkpoint."""
+    monkeypatch.setattr(dry_run.shutil, "disk_usage", lambda place: argparse.Namespace(free=free_gb * 1e9))
+    shape = memory_estimate.shape_of(memory_estimate.KNOWN_CONFIGS["deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B"])
+    runs = of(
+        "--recipe", "qwen1.5b", "--algos", "real", "--seeds", "3", "--benchmarks", "none", "--out", str(tmp_path)
+    )
+    record(tmp_path / "runs" / "real-s1")  # finished, so the disk already has it
+    record(tmp_path / "runs" / "real-s2", status="failed")
+    with open(tmp_path / "runs" / "real-s2" / "half", "wb") as file:
+        file.truncate(round(14 * shape.parameters))
+    notes = dry_run.cost_of(runs, runs.entries)[1]
+    assert [note.partition(", and")[0] for note in notes] == ["together the runs need 107 GB"] * said
 
 
 def test_tiny_models_are_compared_without_clipping_unless_asked(cpu_task):

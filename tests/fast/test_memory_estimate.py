@@ -115,6 +115,7 @@ def test_disk_counts_what_is_kept_and_what_is_never_rotated():
 
     checkpoint, model = 14 * P, 2 * P
     assert total({}) == 3 * checkpoint + model  # the third while it is written
+    assert sum(memory_estimate.disk(*planned("qwen7b"), ended=True).values()) == 2 * checkpoint + model
     assert total({"--ckpt.save_hf": ()}) == 3 * checkpoint + 50 * model + model  # 1,000 steps, every 20
     assert total({"--ckpt.save_steps": ("-1",)}) == model
     assert total({"--train.max_steps": ("20",)}) == checkpoint + model

@@ -104,9 +104,14 @@ def unread(plan: Plan) -> Iterator[str]:
     if CLIP in plan.flags and CLIPS in plan.flags and plan.flags[CLIP].origin == USER:
         both = " ".join([plan.text(CLIP)] * 2)
         yield f"{CLIP} {plan.text(CLIP)} is not read, as {CLIPS} {plan.text(CLIPS)} is set. Give {CLIPS} {both}."
-    for flag, setting in plan.flags.items():
-        if setting.origin == USER and (why := _why_unread(flag, plan)):
-            yield Note(f"{flag} {setting.text} is not read: {why}")
+    for flag, why in unread_flags(plan).items():
+        yield Note(f"{flag} {plan.text(flag)} is not read: {why}")
+
+
+def unread_flags(plan: Plan) -> dict[str, str]:
+    """{flag of yours: why nothing reads it}; `compare` trains plans once that differ in these only."""
+    yours = [flag for flag, setting in plan.flags.items() if setting.origin == USER]
+    return {flag: why for flag in yours if (why := _why_unread(flag, plan))}
 
 
 def _why_unread(flag: str, plan: Plan) -> str | None:

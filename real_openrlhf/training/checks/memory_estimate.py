@@ -209,11 +209,11 @@ def generation_memory(shape: Shape, plan: Plan, gpu_bytes: float) -> dict[str, f
     return memory
 
 
-def disk(shape: Shape, plan: Plan) -> dict[str, float]:
-    """The most bytes under the run folder: an old checkpoint goes when the new one is whole."""
+def disk(shape: Shape, plan: Plan, ended: bool = False) -> dict[str, float]:
+    """The most bytes under the run folder, or those at its end: an old checkpoint goes when the new one is whole."""
     every = plan.args.ckpt.save_steps
     saves = math.ceil(plan.args.train.max_steps / every) if every > 0 else 0  # the last step is saved too
-    kept = min(plan.args.ckpt.max_num + 1, saves)
+    kept = min(plan.args.ckpt.max_num + (not ended), saves)
     adapters = shape.adapter_parameters(plan.args.ds.lora.rank)
     # fp32 weights and moments of trained parameters, and all bf16 weights
     checkpoint = 12.0 * (adapters or shape.parameters) + 2 * (shape.parameters + adapters)
