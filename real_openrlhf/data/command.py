@@ -9,23 +9,16 @@ from tqdm import tqdm
 
 from real_openrlhf import __version__
 from real_openrlhf.base.errors import UserError
+from real_openrlhf.base.manifests import MANIFEST, refuse_foreign_rows, write_rows
 from real_openrlhf.base.parsing import did_you_mean, path_of, positive
 from real_openrlhf.data import cleaning, gym
 from real_openrlhf.data.benchmarks import BENCHMARKS, read_benchmark
 from real_openrlhf.data.problems import LEFT, PLACE, Problem, load_tokenizer, read_problems, token_ids
-from real_openrlhf.data.sources import (
-    HubDataset,
-    Rows,
-    is_hub_id,
-    read_hub,
-    read_local,
-    refuse_foreign_rows,
-    write_rows,
-)
+from real_openrlhf.data.sources import HubDataset, Rows, is_hub_id, read_hub, read_local
 from real_openrlhf.verifier.extract import is_raw
 from real_openrlhf.verifier.verdict import verify
 
-MANIFEST, NONE = ".manifest.json", "none"
+NONE = "none"
 MAX_PROMPT_TOKENS = 1024
 TRAINING_SETS = {
     "deepscaler": HubDataset("agentica-org/DeepScaleR-Preview-Dataset", "train"),
@@ -101,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
 
 def prepare_benchmark(name: str, source: Path | None, out: Path) -> None:
     """Write a benchmark with all its rows: nothing is dropped or changed."""
-    refuse_foreign_rows([out], out.with_suffix(MANIFEST))
+    refuse_foreign_rows("--out", [out], out.with_suffix(MANIFEST))
     problems, origin = read_benchmark(name, source)
     about = {"real_openrlhf": __version__, "datasource": name, "source": origin, "rows": {"written": len(problems)}}
     write_rows({out: [problem.record(name) for problem in problems]}, out.with_suffix(MANIFEST), about)
@@ -124,7 +117,7 @@ def prepare_training(
     if Path(source or what).resolve() in (out.resolve(), out.resolve().parent):
         raise UserError(f"--out {out} lies in what is read: the next run would read it too. Give another place")
     dropped, overlaps = (out.with_suffix(f".{part}.jsonl") for part in ("dropped", "contamination"))
-    refuse_foreign_rows([out, dropped, overlaps], out.with_suffix(MANIFEST))
+    refuse_foreign_rows("--out", [out, dropped, overlaps], out.with_suffix(MANIFEST))
     name, rows = _source(what, source)
     problems = read_problems(rows.rows, problem_column, gold_column)
     selection = cleaning.distinct(tqdm(problems, desc="reading", disable=None), _agree)
