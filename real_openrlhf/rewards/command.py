@@ -10,6 +10,7 @@ from collections import Counter
 from pathlib import Path
 from typing import get_args
 
+from real_openrlhf.base import reward_variables
 from real_openrlhf.base.errors import UserError, first_line, plain
 from real_openrlhf.base.files import parsed
 from real_openrlhf.base.manifests import MANIFEST, refuse_foreign_rows, write_rows
@@ -77,6 +78,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    reward_variables.refuse_unreadable()
     manifest = Path(str(args.output).removesuffix(".jsonl") + MANIFEST)
     if args.output.exists() and args.input.exists() and args.output.samefile(args.input):
         raise UserError(f"--output {args.output} is the input. Name another file.")

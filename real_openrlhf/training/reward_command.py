@@ -12,6 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NoReturn
 
+from real_openrlhf.base import reward_variables
 from real_openrlhf.base.errors import UserError, first_line
 from real_openrlhf.base.parsing import path_of
 from real_openrlhf.base.user_files import reward_function
@@ -49,6 +50,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    reward_variables.refuse_unreadable()
     rows = [*islice(read_local(args.data).rows, ROWS)] if args.data else EXAMPLES
     prompt, label = (
         next((name for name in names if all(name in row for row in rows)), None)

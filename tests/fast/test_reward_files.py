@@ -10,10 +10,12 @@ from types import SimpleNamespace
 import pytest
 
 from real_openrlhf import rewards
+from real_openrlhf.base import reward_variables
 from real_openrlhf.cli import main
 from real_openrlhf.evaluation.grading import find_grader
 from real_openrlhf.evaluation.tasks import Task
 from real_openrlhf.rewards.graders import Asked, judge, reward_function
+from real_openrlhf.verifier.conventions import CONVENTIONS
 
 # `real-openrlhf reward`: shipped files are right, and each fault of a broken one is named.
 
@@ -195,9 +197,27 @@ def test_the_disco_grader_by_environment(load):
     assert reward([PROMPT + "\\boxed{1/2}"], [PROMPT], ["\\frac{1}{2}"])["scores"] == 1.0
 
 
-def test_an_unknown_option_stops_the_run_at_its_start(load):
-    with pytest.raises(ValueError, match="REAL_GRADER=mathd"):
-        load(REAL_GRADER="mathd")
+WRONG = [
+    *("REAL_GRADER=mathd", "REAL_GRADER=", "REAL_THINK=no", "REAL_ALLOW=copied,none", "REAL_REWARD_SECONDS=5m"),
+    *("REAL_VERIFIER_DEADLINE=nan", "REAL_VERIFIER_MEMORY_MB=0", "REAL_VERIFIER_WORKERS=2.5"),
+]
+
+
+@pytest.mark.parametrize("setting", WRONG)
+def test_an_unknown_option_is_told_by_each_who_reads_it(load, capsys, tmp_path, setting):
+    """By a run before its start, with all else that is wrong: tests/slow/test_dry_run.py."""
+    name, _, value = setting.partition("=")
+    assert [*reward_variables.problems({name: value})] and not [*reward_variables.problems({"REAL_ALLOW": ""})]
+    with pytest.raises(ValueError, match=setting):
+        load(**{name: value})
+    (tmp_path / "rows.jsonl").write_text('{"response": "7", "label": "7"}')
+    grade = ["--input", str(tmp_path / "rows.jsonl"), "--output", str(tmp_path / "o.jsonl")]
+    for words in (["reward", str(PATH)], ["grade", *grade], ["eval", "--model", "m", "--out", "e"]):
+        assert main(words) == 2 and f"error: {setting} must be" in capsys.readouterr().err
+
+
+def test_each_convention_of_the_verifier_can_be_allowed_in_a_run():
+    assert reward_variables.CHOICES["REAL_ALLOW"] == CONVENTIONS
 
 
 @pytest.mark.parametrize("share", ["right-to-wrong", "wrong-to-right"])
@@ -249,7 +269,7 @@ def test_training_and_eval_know_the_question(monkeypatch):
     monkeypatch.setenv("REAL_ALLOW", "copied,unevaluated")
     assert reward_function("robust")(*copied)["rewards"] == 1.0
     monkeypatch.setenv("REAL_ALLOW", "copies")
-    with pytest.raises(ValueError, match="REAL_ALLOW names copies"):
+    with pytest.raises(ValueError, match="REAL_ALLOW=copies must be"):
         reward_function("robust")
     pairs = [(Task("math", "1", asked, (), "3x"), SimpleNamespace(response=boxed("2x+x")))]
     assert [*find_grader("robust", "optional")(pairs)] == [(0.0, "copied")]
