@@ -133,6 +133,15 @@ DATA = [
     Case("a table without labels", _parquet({"prompt": "12=", "answer": "21"}, ROWS),
          "row 1 has no column 'label', it has prompt, answer. Is it --data.label_key answer? (63 more like it)",
          "--data rows.parquet"),
+    Case("a CSV file of other columns", _file("rows.csv", "question,answer\n" + "12=,21\n" * ROWS),
+         "row 1 has no column 'label', it has question, answer. Is it --data.label_key answer? (63 more like it)",
+         "--data rows.csv"),
+    Case("a CSV line with more values", _file("rows.csv", "prompt,label\n12=,21\n12=,2,1\n"),
+         "is not CSV that OpenRLHF reads (Error tokenizing data. C error: Expected 2 fields in line 3, saw 3)",
+         "--data rows.csv"),
+    Case("a CSV file of late words", _file("rows.csv", "prompt,label\n" + "12=,21\n" * 10_000 + "12=,x\n"),
+         "is not CSV that OpenRLHF reads (Failed to parse string: 'x' as a scalar of type int64)", "--data rows.csv"),
+    Case("an empty CSV file", _file("rows.csv", ""), "rows.csv is empty. Prepare it again", "--data rows.csv"),
     Case("a list of five", _file("rows.json", json.dumps([GOOD] * 5)), "5 rows of training data", "--data rows.json"),
     Case("a list with a number", _file("rows.json", json.dumps([GOOD] * ROWS + [7])),
          "Column() changed from object to number in row 65", "--data rows.json"),
@@ -332,11 +341,13 @@ def test_all_faults_of_a_file_are_told_at_once_the_first_of_each_kind(world, cap
     assert len(told) == 5
 
 
-@pytest.mark.parametrize("name", ["rows.parquet", "rows.json"])
+@pytest.mark.parametrize("name", ["rows.parquet", "rows.json", "rows.csv"])
 def test_tables_and_lists_are_read_as_lines_are(world, capsys, name):
     rows = [GOOD | {"prompt": f"{number}="} for number in range(300)]
     if name == "rows.json":
         (world / name).write_text(json.dumps(rows))
+    elif name == "rows.csv":
+        (world / name).write_text("prompt,label\n" + "".join(f"{row['prompt']},{row['label']}\n" for row in rows))
     else:
         pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), world / name)
     assert train(f"--data {name} --max-steps 18 --dry-run --all") == 0, capsys.readouterr().err
