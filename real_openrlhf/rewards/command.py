@@ -18,7 +18,7 @@ from real_openrlhf.base.parsing import path_of
 from real_openrlhf.rewards import gym_tasks
 from real_openrlhf.rewards.graders import Asked, Grader, judge_many
 from real_openrlhf.verifier.conventions import CONVENTIONS
-from real_openrlhf.verifier.extract import Think, boxed_answer, golds_of, is_raw
+from real_openrlhf.verifier.extract import Think, boxed_answer, raw_gold
 from real_openrlhf.verifier.verdict import Verdict
 
 KEYS = Asked(*Asked._fields)  # the fields of a row, if no flag names others
@@ -123,7 +123,7 @@ def _text(prompt: object) -> str:
 
 def _tell_raw_golds(asked: list[Asked], keys: Asked) -> None:
     """Golds in the form of a data set's file equal no answer: say it once, instead of a verdict less for each."""
-    raw = [golds[0] for item in asked if (golds := golds_of(item.label)) and is_raw(golds[0])]
+    raw = [gold for item in asked if (gold := raw_gold(item.label))]
     if raw:
         print(
             f"{len(raw)} of {len(asked)} labels look raw, such as {plain(raw[0][-LONGEST_FORM:])!r}. Write the answer "

@@ -115,6 +115,7 @@ def _nothing(folder: Path) -> None:
     pass
 
 
+MATH_REWARD = f"--reward.remote_url '{Path(rewards.__file__).parent / 'math_reward.py'}'"
 DATA = [
     Case("data missing", _gone("rows.jsonl"), "rows.jsonl does not exist. Name an existing file"),
     Case("data empty", _file("rows.jsonl", ""), "rows.jsonl is empty. Prepare it again"),
@@ -145,8 +146,11 @@ DATA = [
     Case("a list of five", _file("rows.json", json.dumps([GOOD] * 5)), "5 rows of training data", "--data rows.json"),
     Case("a list with a number", _file("rows.json", json.dumps([GOOD] * ROWS + [7])),
          "Column() changed from object to number in row 65", "--data rows.json"),
-    Case("labels of another reward", _nothing, "gym_reward.py gives no verdict on the expected answers of 3 of",
+    Case("labels of another reward", _nothing, "gym_reward.py cannot grade by the labels of 3 of the first 3 rows",
          f"--reward.remote_url '{Path(rewards.__file__).parent / 'gym_reward.py'}'"),
+    Case("labels as GSM8K has them", _file("rows.jsonl", (_row(label="9*2 = 18\n#### 18") + "\n") * ROWS),
+         "#### 18' looks raw: write the answer alone, as `real-openrlhf data FILE --out OUT.jsonl` does",
+         MATH_REWARD),
     Case("a line cut off", _rows('{"prompt": "1=", "lab'),
          "is not JSON that OpenRLHF reads (JSON parse error: "),
     Case("a list for a row", _rows('["12=", "21"]'), "Column() changed from object to array in row 65"),

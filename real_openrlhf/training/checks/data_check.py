@@ -125,7 +125,7 @@ def _check_file(path: Path, flag: str, plan: Plan) -> Iterator[str]:
     yield from _try_reward(path, flag, plan, rows.labels)
 
 
-def _try_reward(path: Path, flag: str, plan: Plan, labels: list[str]) -> Iterator[str]:
+def _try_reward(path: Path, flag: str, plan: Plan, labels: list[Any]) -> Iterator[str]:
     """Whether this package's reward functions can grade the user's first labels."""
     setting = plan.flags.get(flag)
     if setting is None or setting.origin != USER or AGENT in plan.flags or not labels:
@@ -133,8 +133,8 @@ def _try_reward(path: Path, flag: str, plan: Plan, labels: list[str]) -> Iterato
     silent = without_verdict(Path(plan.text(REWARD)), labels)
     if silent:
         said = (
-            f"{flag} {path}: {plan.text(REWARD)} gives no verdict on the expected answers of {len(silent)} of the "
-            f"first {len(labels)} rows ({silent[0]}), and rows without a verdict are not trained. Give "
+            f"{flag} {path}: {plan.text(REWARD)} cannot grade by the labels of {len(silent)} of the first "
+            f"{len(labels)} rows ({silent[0]}): no right answer is rewarded there. Mend the labels, or give "
             "--reward.remote_url FILE.py of your own, and try it: `real-openrlhf reward FILE.py --data SET`."
         )
         yield said if len(silent) == len(labels) else Note(said)
@@ -154,7 +154,7 @@ class Rows:
         self.model = Path(plan.args.actor.model_name_or_path or "").expanduser()
         self.count = self.unlabelled = 0
         self.prompts: set[int] = set()
-        self.labels: list[str] = []  # the first ones
+        self.labels: list[Any] = []  # the first ones
 
     def faults(self, row: dict) -> Iterator[str]:
         self.count += 1
@@ -168,7 +168,7 @@ class Rows:
             label = row[column]
             self.unlabelled += label in (None, "", [])
             if len(self.labels) < TRIED and label not in (None, "", []):
-                self.labels.append(str(label))
+                self.labels.append(label)
 
     def lacking(self, row: Mapping) -> Iterator[str]:
         for flag, column in self.columns.items():
