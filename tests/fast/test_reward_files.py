@@ -1,5 +1,6 @@
 """Reward files: tried by `real-openrlhf reward`, called as OpenRLHF calls them, and the graders that they choose."""
 
+import contextlib
 import importlib.util
 import json
 import math
@@ -34,7 +35,10 @@ BROKEN = {
     "it fails (no_reward) on empty": HEAD + "    return [1.0]",
     "it calls these right: empty": HEAD + "    return {'rewards': 1.0}",
     "it does not read the label: 24 of 24": HEAD + "    return {'rewards': float(bool(found))}",
-    "expected answers wrong, in a box": HEAD + "    return {'rewards': float('#### ' + label in query)}",
+    "expected answers wrong, in a box": HEAD + "    return {'rewards': float('@@@@ ' + label in query)}",
+    "its rewards are all 1, and": HEAD + "    return {'rewards': 1, 'scores': float(found[-1:] == [label])}",
+    "its rewards are no higher for right answers": HEAD
+    + "    return {'rewards': -float(found[-1:] == [label]), 'scores': float(found[-1:] == [label])}",
     "differently called again": HEAD + "    return {'rewards': float(found[-1:] == [label] and next(turns) % 7 > 0)}",
     "no verdict on 100% of them": HEAD + "    return {'rewards': 0.0, 'scores': float('nan')}",
 }
@@ -106,6 +110,69 @@ def test_a_function_that_ends_its_process_or_hangs_is_named(capsys, tmp_path, mo
     (tmp_path / "mine.py").write_text(f"def reward_func(queries, prompts, labels):\n    {body}\n")
     code, said = told(capsys, tmp_path / "mine.py")
     assert code == 2 and expected in said, said
+
+
+LABELS = {  # of 12: the row's label, what says so, and how a function reads it
+    "raw": ("3 * 4 = 12\n#### 12", "#### 12' looks raw: write the answer alone", "labels[0].rpartition('#### ')[2]"),
+    "a number": (12, "a run passes labels as the data has them, such as 12, no text: read these", "str(labels[0])"),
+    "a list": (["12"], "such as ['12'], no text: read these", "labels[0][0]"),
+    "in a CSV file": (12, "such as 12, no text", "str(labels[0])"),
+}
+
+
+@pytest.mark.parametrize("kind", LABELS)
+def test_labels_reach_the_function_as_in_a_run_and_answers_are_those_of_a_model(capsys, tmp_path, kind):
+    label, said, read = LABELS[kind]
+    rows = tmp_path / ("rows.csv" if "CSV" in kind else "rows.jsonl")
+    rows.write_text("prompt,label\n3*4,12\n" if "CSV" in kind else json.dumps({"prompt": "3*4", "label": label}))
+    (tmp_path / "text.py").write_text(GOOD)
+    code, told_of_text = told(capsys, tmp_path / "text.py", "--data", rows)
+    assert code == 2 and said in told_of_text, told_of_text
+    (tmp_path / "mine.py").write_text(GOOD.replace("labels[0]", read))
+    code, told_of_mine = told(capsys, tmp_path / "mine.py", "--data", rows)
+    assert code == 0 and "1 of 1 expected answers are right" in told_of_mine, told_of_mine
+
+
+@pytest.mark.parametrize("label", ["3 * 4 = 12\n#### 12", "so it is #### 12", "['12']"])
+def test_labels_that_the_verifier_cannot_read_are_told(capsys, tmp_path, label):
+    """It would take the whole label for an answer to itself."""
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"prompt": "3*4", "label": label}))
+    code, said = told(capsys, PATH, "--data", tmp_path / "rows.jsonl")
+    assert code == 2 and "it calls 1 of 1 expected answers wrong" in said and "looks raw" in said, said
+
+
+@pytest.mark.parametrize(
+    "words, expected",
+    [
+        (["http://user:secret@host/x"], "a URL is no file"),
+        (["nothing.py"], "nothing.py does not exist. Name a Python file with reward_func"),
+        (["mine.py", "--data", "deepscaler"], "`real-openrlhf data deepscaler --out FILE.jsonl` writes one"),
+        (["mine.py", "--data", "rows.txt"], "Name a file with .jsonl, .json, .parquet, .csv"),
+    ],
+)
+def test_what_is_no_file_is_told(capsys, tmp_path, monkeypatch, words, expected):
+    monkeypatch.chdir(tmp_path)
+    for name in ("mine.py", "rows.txt"):
+        (tmp_path / name).write_text(GOOD)
+    with pytest.raises(SystemExit) if "URL" in expected else contextlib.nullcontext():
+        assert main(["reward", *words]) == 2
+    said = capsys.readouterr().err
+    assert expected in said and "secret" not in said, said
+
+
+def test_a_prepared_set_has_its_name_and_the_command_to_paste_is_one_of_a_shell(capsys, tmp_path, monkeypatch):
+    """It names the columns too, without which a run refuses the file."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    row = {"question": [{"role": "user", "content": "1+1="}], "answer": "2"}
+    (tmp_path / "data" / "deepscaler.jsonl").write_text(json.dumps(row))
+    (tmp_path / "sp ace.py").write_text(GOOD)
+    code, said = told(capsys, "sp ace.py", "--data", "deepscaler")
+    more = "--data.input_key question --data.label_key answer --data.apply_chat_template"
+    assert said.splitlines()[-1] == (
+        f"use it: real-openrlhf train --reward.remote_url 'sp ace.py' --data deepscaler {more}"
+    )
+    assert code == 0
 
 
 def test_other_columns_and_no_word_on_a_label_that_no_answer_shows(capsys, tmp_path):
