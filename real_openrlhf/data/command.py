@@ -20,6 +20,15 @@ from real_openrlhf.verifier.verdict import verify
 
 NONE = "none"
 MAX_PROMPT_TOKENS = 1024
+TRAINING_ONLY = {  # options with their defaults
+    "problem_column": None,
+    "gold_column": None,
+    "template": None,
+    "tokenizer": None,
+    "max_prompt_tokens": MAX_PROMPT_TOKENS,
+    "benchmarks": None,
+    "decontaminate": False,
+}
 TRAINING_SETS = {
     "deepscaler": HubDataset("agentica-org/DeepScaleR-Preview-Dataset", "train"),
     "dapo17k": HubDataset("BytedTsinghua-SIA/DAPO-Math-17k", "train"),  # has every row about 100 times
@@ -71,7 +80,12 @@ def _template_of(text: str) -> str:
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.what == "gym":
+    kind = "gym" if args.what == "gym" else "benchmarks" if args.what in ("benchmarks", *BENCHMARKS) else ""
+    given = [name for name, default in TRAINING_ONLY.items() if getattr(args, name) != default]
+    given += ["source"] if kind == "gym" and args.source else []
+    if kind and given:
+        raise UserError(f"--{given[0].replace('_', '-')} is not read by `data {args.what}`. Leave it out")
+    if kind == "gym":
         return gym.run(args)
     if unread := [flag for flag, default in gym.DEFAULTS.items() if getattr(args, flag) != default]:
         raise UserError(f"--{unread[0]} is of `data gym`, and {args.what} is read as a whole. Leave it out")
@@ -84,11 +98,11 @@ def run(args: argparse.Namespace) -> int:
             prepare_benchmark(name, args.source, args.out / f"{name}.jsonl")
     elif args.out.suffix != ".jsonl":
         raise UserError(f"--out {args.out}: the name must end in .jsonl, by which OpenRLHF knows the format")
-    elif args.what in BENCHMARKS:
+    elif kind == "benchmarks":
         prepare_benchmark(args.what, args.source, args.out)
     else:
-        rest = "source problem_column gold_column template tokenizer max_prompt_tokens benchmarks decontaminate"
-        prepare_training(args.what, args.out, **{name: getattr(args, name) for name in rest.split()})
+        own = {name: getattr(args, name) for name in TRAINING_ONLY}
+        prepare_training(args.what, args.out, source=args.source, **own)
     return 0
 
 

@@ -1,11 +1,13 @@
 """Where rows come from: a dataset on the Hugging Face hub, a file or folder."""
 
 import contextlib
+import json
 import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from real_openrlhf.base.errors import UserError, first_line
 from real_openrlhf.base.files import parsed, sha256
@@ -110,13 +112,24 @@ def _read_parquet(file: Path) -> Iterator[dict]:
 def _read_json(file: Path) -> Iterator[dict]:
     """A JSON list of objects, or one object a line; the first character tells which."""
     try:
-        with file.open(encoding="utf-8") as lines:
+        with file.open(encoding="utf-8-sig") as lines:  # some editors mark the beginning, which OpenRLHF skips too
             is_list = lines.read(1) == "["
             lines.seek(0)
-            found = parsed(lines.read()) if is_list else (parsed(line) for line in lines if line.strip())
+            found = parsed(lines.read()) if is_list else _of_lines(lines)
             for number, row in enumerate(found, start=1):
                 if not isinstance(row, dict):
                     raise UserError(f"{file}: row {number} is a {type(row).__name__}, expected an object with columns")
                 yield row
     except ValueError as error:  # broken JSON or broken UTF-8
         raise UserError(f"{file} is not JSON ({first_line(error)}). Write one object a line, in UTF-8") from error
+
+
+def _of_lines(lines: Iterable[str]) -> Iterator[Any]:
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            try:
+                yield parsed(line)
+            except json.JSONDecodeError as error:
+                raise ValueError(f"line {number}, character {error.colno}: {error.msg}") from None
+            except ValueError as error:
+                raise ValueError(f"line {number}: {error}") from None

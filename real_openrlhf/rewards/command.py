@@ -188,7 +188,7 @@ def _rows(path: Path, keys: Asked = KEYS) -> list[dict]:
     if path.exists() and not path.is_file() and not path.is_fifo():
         raise UserError(f"--input {path} is no file. Give a text file in UTF-8.")
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"--input {path} cannot be read ({first_line(error)}). Give a text file in UTF-8.") from None
     rows = [_row(path, number, line, keys) for number, line in enumerate(lines, start=1) if line.strip()]
