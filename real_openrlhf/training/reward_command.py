@@ -165,8 +165,8 @@ class Trial:
         self.first = forms[self.form]
         right, count = sum(score > RIGHT for score in self.first), len(self.rows)
         if right < 0.8 * count:
-            forms = "in a box, in a sentence, alone or behind ####"
-            yield f"it calls {count - right} of {count} expected answers wrong, {forms}{self.hint()}"
+            where = "in a box, in a sentence, alone or behind ####"
+            yield f"it calls {count - right} of {count} expected answers wrong, {where}{self.hint()}"
         if (silent := sum(map(math.isnan, self.first)) / count) > 0.2:
             yield f"no verdict on {silent:.0%} of them: these would not train"
         others = [label for _, label in (*self.rows[1:], self.rows[0])]
