@@ -13,6 +13,7 @@ import importlib.util
 import json
 import os
 import re
+import shlex
 import shutil
 import socket
 import sys
@@ -394,10 +395,11 @@ def assert_applied() -> None:
     states = file_states(package.parent, series)
     wrong = [path for path, state in states.items() if state != AFTER]
     if wrong:
+        apply = [sys.executable, "-m", "real_openrlhf.patching", "apply", "--root", str(package.parent)]
         raise UserError(
             f"{package} on {_node()} does not carry the patches {series.name} "
             f"({len(wrong)} of {len(states)} files differ, such as {wrong[0]}). On that node run "
-            f"`{sys.executable} -m real_openrlhf.patching apply --root {package.parent}` and start Ray again."
+            f"`{shlex.join(apply)}` and start Ray again."
         )
 
 

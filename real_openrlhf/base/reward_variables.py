@@ -1,13 +1,22 @@
 """Environment variables of the reward files here: they change verdicts, so every process that grades needs them."""
 
 import json
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+
+from real_openrlhf.base.errors import UserError
 
 # With their defaults: a run that goes on under another one would be two experiments.
 GRADERS = {"REAL_ALLOW": "", "REAL_GRADER": "robust", "REAL_THINK": "auto"}
 LIMITS = ("REAL_REWARD_SECONDS", "REAL_VERIFIER_DEADLINE", "REAL_VERIFIER_MEMORY_MB", "REAL_VERIFIER_WORKERS")
 NAMES = (*GRADERS, *LIMITS)
+CHOICES = {
+    "REAL_GRADER": ("robust", "disco", "math_verify"),
+    "REAL_THINK": ("auto", "required", "optional"),
+    "REAL_ALLOW": ("copied", "unevaluated"),
+}
+WHOLE = ("REAL_VERIFIER_MEMORY_MB", "REAL_VERIFIER_WORKERS")
 JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # the settings of a Ray job, in the environment of its command
 
 
@@ -19,3 +28,28 @@ def reward_variables(environment: Mapping[str, str] = os.environ) -> dict[str, s
     job = json.loads(environment.get(JOB, "{}"))
     passed_on = (job.get("runtime_env") or {}).get("env_vars") or {}
     return {name: environment[name] for name in NAMES if name in environment and name not in passed_on}
+
+
+def problems(environment: Mapping[str, str] = os.environ) -> Iterator[str]:
+    """Values that no reward function here can read: it would say so when it is loaded, after the model."""
+    for name, value in ((name, environment[name]) for name in NAMES if name in environment):
+        if known := CHOICES.get(name):
+            words = [word for word in value.split(",") if word] if name == "REAL_ALLOW" else [value]
+            if not {*words} <= {*known}:
+                yield f"{name}={value} must be {', '.join(known[:-1])} or {known[-1]}. Set one of these, or unset it."
+        elif not _is_limit(value, int if name in WHOLE else float):
+            kind = "whole number" if name in WHOLE else "number"
+            yield f"{name}={value} must be a {kind} above 0. Set one, or unset it."
+
+
+def refuse_unreadable() -> None:
+    """For commands that grade in this process."""
+    if wrong := [*problems()]:
+        raise UserError(*wrong)
+
+
+def _is_limit(value: str, kind: type[int] | type[float]) -> bool:
+    try:
+        return 0 < kind(value) < math.inf
+    except ValueError:
+        return False

@@ -9,24 +9,26 @@ from tqdm import tqdm
 
 from real_openrlhf import __version__
 from real_openrlhf.base.errors import UserError
+from real_openrlhf.base.manifests import MANIFEST, refuse_foreign_rows, write_rows
 from real_openrlhf.base.parsing import did_you_mean, path_of, positive
 from real_openrlhf.data import cleaning, gym
 from real_openrlhf.data.benchmarks import BENCHMARKS, read_benchmark
 from real_openrlhf.data.problems import LEFT, PLACE, Problem, load_tokenizer, read_problems, token_ids
-from real_openrlhf.data.sources import (
-    HubDataset,
-    Rows,
-    is_hub_id,
-    read_hub,
-    read_local,
-    refuse_foreign_rows,
-    write_rows,
-)
+from real_openrlhf.data.sources import HubDataset, Rows, is_hub_id, read_hub, read_local
 from real_openrlhf.verifier.extract import is_raw
 from real_openrlhf.verifier.verdict import verify
 
-MANIFEST, NONE = ".manifest.json", "none"
+NONE = "none"
 MAX_PROMPT_TOKENS = 1024
+TRAINING_ONLY = {  # options with their defaults
+    "problem_column": None,
+    "gold_column": None,
+    "template": None,
+    "tokenizer": None,
+    "max_prompt_tokens": MAX_PROMPT_TOKENS,
+    "benchmarks": None,
+    "decontaminate": False,
+}
 TRAINING_SETS = {
     "deepscaler": HubDataset("agentica-org/DeepScaleR-Preview-Dataset", "train"),
     "dapo17k": HubDataset("BytedTsinghua-SIA/DAPO-Math-17k", "train"),  # has every row about 100 times
@@ -78,7 +80,12 @@ def _template_of(text: str) -> str:
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.what == "gym":
+    kind = "gym" if args.what == "gym" else "benchmarks" if args.what in ("benchmarks", *BENCHMARKS) else ""
+    given = [name for name, default in TRAINING_ONLY.items() if getattr(args, name) != default]
+    given += ["source"] if kind == "gym" and args.source else []
+    if kind and given:
+        raise UserError(f"--{given[0].replace('_', '-')} is not read by `data {args.what}`. Leave it out")
+    if kind == "gym":
         return gym.run(args)
     if unread := [flag for flag, default in gym.DEFAULTS.items() if getattr(args, flag) != default]:
         raise UserError(f"--{unread[0]} is of `data gym`, and {args.what} is read as a whole. Leave it out")
@@ -91,17 +98,17 @@ def run(args: argparse.Namespace) -> int:
             prepare_benchmark(name, args.source, args.out / f"{name}.jsonl")
     elif args.out.suffix != ".jsonl":
         raise UserError(f"--out {args.out}: the name must end in .jsonl, by which OpenRLHF knows the format")
-    elif args.what in BENCHMARKS:
+    elif kind == "benchmarks":
         prepare_benchmark(args.what, args.source, args.out)
     else:
-        rest = "source problem_column gold_column template tokenizer max_prompt_tokens benchmarks decontaminate"
-        prepare_training(args.what, args.out, **{name: getattr(args, name) for name in rest.split()})
+        own = {name: getattr(args, name) for name in TRAINING_ONLY}
+        prepare_training(args.what, args.out, source=args.source, **own)
     return 0
 
 
 def prepare_benchmark(name: str, source: Path | None, out: Path) -> None:
     """Write a benchmark with all its rows: nothing is dropped or changed."""
-    refuse_foreign_rows([out], out.with_suffix(MANIFEST))
+    refuse_foreign_rows("--out", [out], out.with_suffix(MANIFEST))
     problems, origin = read_benchmark(name, source)
     about = {"real_openrlhf": __version__, "datasource": name, "source": origin, "rows": {"written": len(problems)}}
     write_rows({out: [problem.record(name) for problem in problems]}, out.with_suffix(MANIFEST), about)
@@ -124,7 +131,7 @@ def prepare_training(
     if Path(source or what).resolve() in (out.resolve(), out.resolve().parent):
         raise UserError(f"--out {out} lies in what is read: the next run would read it too. Give another place")
     dropped, overlaps = (out.with_suffix(f".{part}.jsonl") for part in ("dropped", "contamination"))
-    refuse_foreign_rows([out, dropped, overlaps], out.with_suffix(MANIFEST))
+    refuse_foreign_rows("--out", [out, dropped, overlaps], out.with_suffix(MANIFEST))
     name, rows = _source(what, source)
     problems = read_problems(rows.rows, problem_column, gold_column)
     selection = cleaning.distinct(tqdm(problems, desc="reading", disable=None), _agree)

@@ -20,9 +20,9 @@ from tqdm import tqdm
 
 from real_openrlhf.base.errors import UserError, first_line
 from real_openrlhf.base.files import parsed
+from real_openrlhf.base.manifests import refuse_foreign_rows, write_rows
 from real_openrlhf.base.parsing import positive, whole
 from real_openrlhf.data.problems import Problem
-from real_openrlhf.data.sources import refuse_foreign_rows, write_rows
 from real_openrlhf.rewards import gym_tasks
 from real_openrlhf.rewards.graders import Asked, judge
 from real_openrlhf.verifier.process import NoVerdict
@@ -84,7 +84,8 @@ def run(args: argparse.Namespace) -> int:
     parts = _parts(args.task, args.set)
     for part in parts:
         gym_tasks.check(part.task)
-    refuse_foreign_rows([args.out / name for name in ("train.jsonl", "test.jsonl")], args.out / "manifest.json")
+    files = [args.out / name for name in ("train.jsonl", "test.jsonl")]
+    refuse_foreign_rows("--out", files, args.out / "manifest.json")
     seen: set[str] = set()
     train: list[dict] = []
     test: list[dict] = []
@@ -105,8 +106,7 @@ def run(args: argparse.Namespace) -> int:
             random.Random(args.seed).shuffle(rows)
     about = {part.name: {"settings": part.settings, "drawn": part.drawn, "left_out": part.left_out} for part in parts}
     made = {"reasoning_gym": gym_tasks.RELEASE, "seed": args.seed, "tasks": about}
-    files = {args.out / "train.jsonl": train, args.out / "test.jsonl": test}
-    write_rows(files, args.out / "manifest.json", made)
+    write_rows(dict(zip(files, (train, test), strict=True)), args.out / "manifest.json", made)
     print(f"{args.out}: train.jsonl with {len(train)} rows, test.jsonl with {len(test)}, no question in both")
     return 0
 

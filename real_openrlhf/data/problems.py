@@ -1,5 +1,6 @@
 """Read rows of known data sets as problems with gold answers; turn problems into prompts and token ids."""
 
+import contextlib
 import json
 import math
 import unicodedata
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from real_openrlhf.base.errors import UserError, first_line
-from real_openrlhf.verifier.extract import json_texts
+from real_openrlhf.verifier.extract import bare_gold, golds_of, is_raw, json_texts, raw_gold
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -193,7 +194,29 @@ def token_ids(tokenizer: "PreTrainedTokenizerBase", prompt: str | list[dict]) ->
     return tokenizer.apply_chat_template(prompt, add_generation_prompt=True, tokenize=True, return_dict=False)
 
 
-def without_verdict(reward: Path, labels: Sequence[str]) -> list[str]:
+def answer_of(label: object) -> str:
+    """A label may be a question of reasoning-gym, a list of equal answers, or a solution that ends in the answer."""
+    value = label
+    if isinstance(label, str):
+        with contextlib.suppress(ValueError):
+            value = json.loads(label)
+    if isinstance(value, dict):
+        answer = value.get("answer", label)
+    else:
+        answer = value[0] if value and isinstance(value, list) else label
+    return bare_gold(str(answer)) if is_raw(str(answer)) else str(answer)
+
+
+def raw_label(label: object) -> str | None:
+    """What to do about a label in the form of its data set; None for other labels."""
+    raw = raw_gold(label)
+    return raw and (
+        f"the label {raw[-60:]!r} looks raw: write the answer alone, as `real-openrlhf data FILE --out OUT.jsonl` "
+        "does with GSM8K's"
+    )
+
+
+def without_verdict(reward: Path, labels: Sequence[object]) -> list[str]:
     """A line for each label that this reward file of ours cannot grade; nothing for files of others."""
     from real_openrlhf.rewards import gym_tasks
     from real_openrlhf.verifier.verdict import verify
@@ -206,8 +229,10 @@ def without_verdict(reward: Path, labels: Sequence[str]) -> list[str]:
             try:
                 gym_tasks.entry(label)
             except (ValueError, TypeError, LookupError):
-                wrong.append(f"the label {label[:60]!r} is no task of `real-openrlhf data gym`")
+                wrong.append(f"the label {str(label)[:60]!r} is no task of `real-openrlhf data gym`")
+        elif raw := raw_label(label):
+            wrong.append(raw)
         else:
-            verdict = verify(f"\\boxed{{{(json_texts(label) or [label])[0]}}}", label, think="optional")
-            wrong += [f"the label {label[:60]!r}: {verdict.reason}"] if verdict.ignored else []
+            verdict = verify(f"\\boxed{{{next(iter(golds_of(label)), '')}}}", label, think="optional")
+            wrong += [f"the label {str(label)[:60]!r}: {verdict.reason}"] if verdict.ignored else []
     return wrong

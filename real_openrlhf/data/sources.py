@@ -1,17 +1,16 @@
-"""Where rows come from: a dataset on the Hugging Face hub, a file or folder; and how our own files are written."""
+"""Where rows come from: a dataset on the Hugging Face hub, a file or folder."""
 
 import contextlib
-import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from real_openrlhf.base import ownership
 from real_openrlhf.base.errors import UserError, first_line
-from real_openrlhf.base.files import parsed, read_bytes, sha256, write_json, write_text
+from real_openrlhf.base.files import parsed, sha256
 
 ID = re.compile(r"([\w-][\w.-]*/[\w.-]+)(@[\w./-]+)?")  # the second part is OpenRLHF's form for a folder of the set
 SUFFIXES = (".parquet", ".json", ".jsonl")
@@ -113,10 +112,10 @@ def _read_parquet(file: Path) -> Iterator[dict]:
 def _read_json(file: Path) -> Iterator[dict]:
     """A JSON list of objects, or one object a line; the first character tells which."""
     try:
-        with file.open(encoding="utf-8") as lines:
+        with file.open(encoding="utf-8-sig") as lines:  # some editors mark the beginning, which OpenRLHF skips too
             is_list = lines.read(1) == "["
             lines.seek(0)
-            found = parsed(lines.read()) if is_list else (parsed(line) for line in lines if line.strip())
+            found = parsed(lines.read()) if is_list else _of_lines(lines)
             for number, row in enumerate(found, start=1):
                 if not isinstance(row, dict):
                     raise UserError(f"{file}: row {number} is a {type(row).__name__}, expected an object with columns")
@@ -125,36 +124,12 @@ def _read_json(file: Path) -> Iterator[dict]:
         raise UserError(f"{file} is not JSON ({first_line(error)}). Write one object a line, in UTF-8") from error
 
 
-# Data files that this package wrote: a manifest beside them has their hashes
-
-HASHES, UNFINISHED = "sha256", "unfinished"  # keys of a manifest
-
-
-def refuse_foreign_rows(files: Sequence[Path], manifest: Path) -> None:
-    """Raise if one of the files is there and is not as we wrote it, or the manifest is not ours."""
-    known = _known_hashes(manifest)
-    for file in files:
-        ownership.refuse_foreign("--out", [file], file.is_file() and sha256(file) in known.get(file.name, ()))
-    ownership.refuse_foreign("--out", [manifest], bool(known))
-
-
-def write_rows(files: Mapping[Path, Iterable[dict]], manifest: Path, about: dict) -> None:
-    """Write the files and their manifest. After an interrupt the same call knows its files: old, new or missing."""
-    texts = {file: [json.dumps(row, ensure_ascii=False) + "\n" for row in rows] for file, rows in files.items()}
-    hashes = {file.name: hashlib.sha256("".join(lines).encode()).hexdigest() for file, lines in texts.items()}
-    content = {**about, HASHES: hashes}
-    write_json(manifest, {**content, UNFINISHED: _known_hashes(manifest)})
-    for file, lines in texts.items():
-        write_text(file, lines)
-    write_json(manifest, content)
-
-
-def _known_hashes(manifest: Path) -> dict[str, list[str]]:
-    """{file: its hash, and after an interrupt also those of before}"""
-    known: dict[str, list[str]] = {}
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-        content = parsed(read_bytes(manifest))
-        known = {name: [*before] for name, before in content.get(UNFINISHED, {}).items()}
-        for name, one in content[HASHES].items():
-            known.setdefault(name, []).append(one)
-    return known
+def _of_lines(lines: Iterable[str]) -> Iterator[Any]:
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            try:
+                yield parsed(line)
+            except json.JSONDecodeError as error:
+                raise ValueError(f"line {number}, character {error.colno}: {error.msg}") from None
+            except ValueError as error:
+                raise ValueError(f"line {number}: {error}") from None

@@ -8,6 +8,7 @@ from tqdm import tqdm
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import sha256, write_json, write_jsonl, write_text
 from real_openrlhf.base.parsing import name_of, path_of, positive, share
+from real_openrlhf.base.reward_variables import refuse_unreadable
 from real_openrlhf.data.benchmarks import BENCHMARKS
 from real_openrlhf.data.problems import load_tokenizer
 from real_openrlhf.evaluation.engines import EngineSettings, generate, trajectory_length
@@ -119,6 +120,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if not args.model or not args.out:
         raise UserError("--model or --out is missing. Give both, or --compare with two folders that --out filled")
+    refuse_unreadable()
     refuse(args)
     if args.data_dir and not args.data_dir.exists():
         raise UserError(f"no file or folder {args.data_dir}: `real-openrlhf data benchmarks --out DIR` makes it")

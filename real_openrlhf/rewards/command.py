@@ -1,7 +1,6 @@
 """`real-openrlhf grade`: verdicts on the responses in a JSONL file."""
 
 import argparse
-import contextlib
 import importlib.util
 import logging
 import os
@@ -11,14 +10,15 @@ from collections import Counter
 from pathlib import Path
 from typing import get_args
 
-from real_openrlhf.base import ownership
+from real_openrlhf.base import reward_variables
 from real_openrlhf.base.errors import UserError, first_line, plain
-from real_openrlhf.base.files import parsed, read_bytes, write_jsonl
+from real_openrlhf.base.files import parsed
+from real_openrlhf.base.manifests import MANIFEST, refuse_foreign_rows, write_rows
 from real_openrlhf.base.parsing import path_of
 from real_openrlhf.rewards import gym_tasks
 from real_openrlhf.rewards.graders import Asked, Grader, judge_many
 from real_openrlhf.verifier.conventions import CONVENTIONS
-from real_openrlhf.verifier.extract import Think, boxed_answer, golds_of, is_raw
+from real_openrlhf.verifier.extract import Think, boxed_answer, raw_gold
 from real_openrlhf.verifier.verdict import Verdict
 
 KEYS = Asked(*Asked._fields)  # the fields of a row, if no flag names others
@@ -78,7 +78,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    refuse_foreign(args.input, args.output)
+    reward_variables.refuse_unreadable()
+    manifest = Path(str(args.output).removesuffix(".jsonl") + MANIFEST)
+    if args.output.exists() and args.input.exists() and args.output.samefile(args.input):
+        raise UserError(f"--output {args.output} is the input. Name another file.")
+    refuse_foreign_rows("--output", [args.output], manifest)
     graders = [args.grader, args.compare] if args.compare else [args.grader]
     if "disco" in graders and importlib.util.find_spec("openrlhf") is None:
         raise UserError("--grader disco is OpenRLHF's own grader, which is not installed. pip install openrlhf")
@@ -97,26 +101,17 @@ def run(args: argparse.Namespace) -> int:
         log.setLevel(level)
     for grader, graded in verdicts.items():
         _tell_failures(grader, graded)
+    about = {"graders": graders, "think": args.think, "allow": args.allow}
     if args.compare:
-        write_jsonl(args.output, _differences(rows, asked, verdicts))
+        write_rows({args.output: _differences(rows, asked, verdicts)}, manifest, about)
         return 0
     graded = verdicts[args.grader]
-    write_jsonl(args.output, ({**row, **_said(verdict)} for row, verdict in zip(rows, graded, strict=True)))
+    out = ({**row, **_said(verdict)} for row, verdict in zip(rows, graded, strict=True))
+    write_rows({args.output: out}, manifest, about)
     print(f"{len(rows)} responses: {_counts(graded)}")
     reasons = Counter(verdict.reason for verdict in graded)
     print(", ".join(f"{reason} {count}" for reason, count in reasons.most_common()))
     return 0
-
-
-def refuse_foreign(source: Path, out: Path) -> None:
-    """Raise if the output would replace the input, or a file whose first line is no graded row."""
-    if out.exists() and source.exists() and out.samefile(source):
-        raise UserError(f"--output {out} is the input. Name another file.")
-    ours = False
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        first = parsed(read_bytes(out).partition(b"\n")[0] or b"{}")
-        ours = not first or {"score", "reason"} <= first.keys() or {"form", "scores"} <= first.keys()
-    ownership.refuse_foreign("--output", [out], ours)
 
 
 def _text(prompt: object) -> str:
@@ -128,7 +123,7 @@ def _text(prompt: object) -> str:
 
 def _tell_raw_golds(asked: list[Asked], keys: Asked) -> None:
     """Golds in the form of a data set's file equal no answer: say it once, instead of a verdict less for each."""
-    raw = [golds[0] for item in asked if (golds := golds_of(item.label)) and is_raw(golds[0])]
+    raw = [gold for item in asked if (gold := raw_gold(item.label))]
     if raw:
         print(
             f"{len(raw)} of {len(asked)} labels look raw, such as {plain(raw[0][-LONGEST_FORM:])!r}. Write the answer "
@@ -193,7 +188,7 @@ def _rows(path: Path, keys: Asked = KEYS) -> list[dict]:
     if path.exists() and not path.is_file() and not path.is_fifo():
         raise UserError(f"--input {path} is no file. Give a text file in UTF-8.")
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"--input {path} cannot be read ({first_line(error)}). Give a text file in UTF-8.") from None
     rows = [_row(path, number, line, keys) for number, line in enumerate(lines, start=1) if line.strip()]

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Literal, NamedTuple, cast
 
+from real_openrlhf.base import reward_variables
 from real_openrlhf.rewards import gym_tasks
 from real_openrlhf.verifier import extract, verdict
-from real_openrlhf.verifier.conventions import CONVENTIONS
 from real_openrlhf.verifier.extract import Think, golds_of
 from real_openrlhf.verifier.pool import ALGEBRA
 from real_openrlhf.verifier.process import NoVerdict
@@ -108,12 +108,10 @@ def _ask(grader: Grader, golds: tuple[str, ...], answer: str) -> Verdict:
 
 def reward_function(grader: Grader) -> Callable[[list[str], list[str], list[str]], dict]:
     """Make a `reward_func`; OpenRLHF calls it per response, in a thread of a rollout actor. Starts its workers."""
+    if wrong := next(reward_variables.problems(), None):
+        raise ValueError(wrong)
     think = os.environ.get("REAL_THINK", "auto")
-    if think not in ("auto", "required", "optional"):
-        raise ValueError(f"REAL_THINK={think} must be auto, required or optional")
     allowed = tuple(filter(None, os.environ.get("REAL_ALLOW", "").split(",")))
-    if unknown := {*allowed} - {*CONVENTIONS}:
-        raise ValueError(f"REAL_ALLOW names {', '.join(unknown)}; there are {', '.join(CONVENTIONS)}")
     verdict.pool(_PROGRAMS[grader])  # its workers begin to start: the first hard answer does not wait for them
 
     def reward_func(queries: list[str], prompts: list[str], labels: list[str]) -> dict:

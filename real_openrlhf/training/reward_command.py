@@ -3,22 +3,28 @@
 import argparse
 import asyncio
 import contextlib
-import json
 import logging
 import math
 import os
+import shlex
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NoReturn
 
+from real_openrlhf.base import reward_variables
 from real_openrlhf.base.errors import UserError, first_line
 from real_openrlhf.base.parsing import path_of
 from real_openrlhf.base.user_files import reward_function
-from real_openrlhf.data.problems import GOLD_COLUMNS, PROBLEM_COLUMNS
-from real_openrlhf.data.sources import read_local
+from real_openrlhf.data.problems import GOLD_COLUMNS, PROBLEM_COLUMNS, answer_of, raw_label
+from real_openrlhf.data.sources import is_hub_id
 from real_openrlhf.hooks.rollout.reward_calls import Fault, RewardCalls
+from real_openrlhf.recipes.recipes import TRAINING_ROWS
+from real_openrlhf.training.checks.data_check import COLUMNS
 from real_openrlhf.training.checks.reward_check import reward_file_problem
+from real_openrlhf.training.checks.run_rows import CHECKED, rows_of
+from real_openrlhf.training.run_inputs import training_set
 
 SECONDS = 20.0  # a call that takes longer counts as hanging
 ROWS, AT_ONCE = 24, 16
@@ -26,7 +32,7 @@ RIGHT = 0.5  # a score above it is a right answer
 EXAMPLES = [
     {"prompt": f"What is {n} + {n * n}? Put the answer in a box.", "label": str(n + n * n)} for n in range(2, 26)
 ]
-FORMS = (r"\boxed{%s}", "The answer is %s.", "%s")
+FORMS = (r"\boxed{%s}", "The answer is %s.", "%s", "#### %s")
 JUNK = {
     "empty": "",
     "no box": "I do not know.",
@@ -39,17 +45,28 @@ JUNK = {
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", type=path_of, metavar="FILE", help="the Python file of --reward.remote_url")
+    parser.add_argument("file", type=_file, metavar="FILE", help="the Python file of --reward.remote_url")
     parser.add_argument(
         "--data",
-        type=path_of,
         metavar="SET",
-        help="JSONL with `prompt` and `label`, such as --data of the run (default: sums of whole numbers)",
+        help="--data of the run: a file, or a prepared set by its name (default: sums of whole numbers)",
     )
 
 
+def _file(text: str) -> Path:
+    if "://" in text:
+        raise argparse.ArgumentTypeError(
+            "a URL is no file, and this command tries a file. `real-openrlhf train --dry-run --reward.remote_url URL` "
+            "asks whether the server answers"
+        )
+    return path_of(text)
+
+
 def run(args: argparse.Namespace) -> int:
-    rows = [*islice(read_local(args.data).rows, ROWS)] if args.data else EXAMPLES
+    reward_variables.refuse_unreadable()
+    if not args.file.is_file():
+        raise UserError(f"{args.file} does not exist. Name a Python file with reward_func")
+    rows = _rows(args.data) if args.data else EXAMPLES
     prompt, label = (
         next((name for name in names if all(name in row for row in rows)), None)
         for names in (("prompt", *PROBLEM_COLUMNS), ("label", *GOLD_COLUMNS))
@@ -59,19 +76,39 @@ def run(args: argparse.Namespace) -> int:
             f"{args.data}: rows need `prompt` and `label`, or columns with usual names. Make the file with "
             "`real-openrlhf data`."
         )
-    trial = Trial(args.file, [(_text(row[prompt]), str(row[label])) for row in rows])
+    trial = Trial(args.file, [(_text(row[prompt]), row[label]) for row in rows])
     count = 0
     with exits_told():
         for problem in trial.problems():
             print(f"WRONG  {problem}", flush=True)
             count += 1
     if count:
-        print(f"{count} wrong: change {args.file} before a run trains on it")
+        what = f"{args.file} or {args.data}" if args.data else args.file
+        print(f"{count} wrong: change {what} before a run trains on it")
         return 2
     print(f"ok     {sum(score > RIGHT for score in trial.first)} of {len(rows)} expected answers are right")
     print(f"ok     {trial.scale()}")
-    print(" ".join(["use it: real-openrlhf train --reward.remote_url", str(args.file), *trial.threshold()]))
+    words = ["--data", args.data] if args.data else []
+    for flag, column in zip(COLUMNS, (prompt, label), strict=True):
+        words += [flag, column] if column != COLUMNS[flag] else []
+    words += ["--data.apply_chat_template"] if isinstance(rows[0][prompt], list) else []
+    words = ["--reward.remote_url", str(args.file), *words, *trial.threshold()]
+    print(f"use it: real-openrlhf train {shlex.join(words)}")
     return 0
+
+
+def _rows(name: str) -> list[dict]:
+    """The first rows of the set that a run would read under this name, with the run's own values."""
+    path = training_set(name, Path("data"))
+    if not path.is_file():
+        known = name in TRAINING_ROWS or is_hub_id(name)
+        write = f"`real-openrlhf data {name} --out FILE.jsonl` writes one." if known else "Check its name."
+        raise UserError(f"--data {name}: there is no file {path}. {write}")
+    if path.suffix not in CHECKED:
+        raise UserError(
+            f"--data {name}: OpenRLHF knows a format by its ending. Name a file with {', '.join(CHECKED)}."
+        )
+    return [*islice(rows_of(path, set()), ROWS)]
 
 
 @contextlib.contextmanager
@@ -96,9 +133,10 @@ def exits_told() -> Iterator[None]:
 class Trial:
     """Tries one reward file on (prompt, label) rows."""
 
-    def __init__(self, file: Path, rows: Sequence[tuple[str, str]]) -> None:
+    def __init__(self, file: Path, rows: Sequence[tuple[str, Any]]) -> None:
         self.file, self.rows = file, rows
         self.seen: set[float] = set()  # scores
+        self.rewards: dict[bool, list[float]] = {True: [], False: []}  # of right answers, of wrong ones
         self.first: list[float] = []  # of the expected answers in their best form
 
     def problems(self) -> Iterator[str]:
@@ -109,7 +147,7 @@ class Trial:
         try:
             self.calls = RewardCalls(reward_function(self.file))
             self.calls.seconds = min(SECONDS, self.calls.limit)
-            for check in (self.junk, self.expected, self.repeated):
+            for check in (self.junk, self.expected, self.repeated, self.rewarded):
                 yield from check()
         except (UserError, ValueError) as error:
             yield str(error)
@@ -127,7 +165,8 @@ class Trial:
         self.first = forms[self.form]
         right, count = sum(score > RIGHT for score in self.first), len(self.rows)
         if right < 0.8 * count:
-            yield f"it calls {count - right} of {count} expected answers wrong, in a box, in a sentence or alone"
+            where = "in a box, in a sentence, alone or behind ####"
+            yield f"it calls {count - right} of {count} expected answers wrong, {where}{self.hint()}"
         if (silent := sum(map(math.isnan, self.first)) / count) > 0.2:
             yield f"no verdict on {silent:.0%} of them: these would not train"
         others = [label for _, label in (*self.rows[1:], self.rows[0])]
@@ -137,6 +176,15 @@ class Trial:
         if fooled > len(swapped) / 2:
             yield f"it does not read the label: {fooled} of {len(swapped)} answers are right for another question too"
 
+    def hint(self) -> str:
+        """What is unusual about the labels."""
+        for _, label in self.rows:
+            if raw := raw_label(label):
+                return f" ({raw})"
+            if not isinstance(label, str):
+                return f" (a run passes labels as the data has them, such as {label!r}, no text: read these)"
+        return ""
+
     def repeated(self) -> Iterator[str]:
         for how, at_once in (("called again", 1), (f"in {AT_ONCE} threads at once", AT_ONCE)):
             after = self.scores(self.answered(self.form), how, at_once)
@@ -145,6 +193,16 @@ class Trial:
                 yield f"it scores {count} of {len(after)} answers differently {how}: no run could be repeated"
         if not self.seen <= {0.0, 1.0} and not self.threshold():
             yield f"{self.scale()}: no threshold divides those of right and wrong answers. Return other `scores`"
+
+    def rewarded(self) -> Iterator[str]:
+        """Labels come from `scores`, and advantages from `rewards`."""
+        right, wrong = self.rewards[True], self.rewards[False]
+        if right and wrong and fmean(right) <= fmean(wrong):
+            same = {*right, *wrong}
+            they = (
+                f"are all {same.pop():g}" if len(same) == 1 else "are no higher for right answers than for wrong ones"
+            )
+            yield f"its rewards {they}, and methods such as grpo train on these. Return the scores there too"
 
     def scale(self) -> str:
         """REAL's labels are 0 and 1: a run with other scores stops after its first rollouts, without a flag."""
@@ -162,18 +220,21 @@ class Trial:
         wrong = max((score for score in self.seen if score <= RIGHT), default=0.0)
         return ["--algo.real.label_threshold", f"{(wrong + min(right)) / 2:g}"]
 
-    def answered(self, form: str) -> list[tuple[str, str, str]]:
-        return [(prompt, form % _answer(label), label) for prompt, label in self.rows]
+    def answered(self, form: str) -> list[tuple[str, str, Any]]:
+        return [(prompt, form % answer_of(label), label) for prompt, label in self.rows]
 
-    def scores(self, asked: Sequence[tuple[str, str, str]], what: str, at_once: int = 1) -> list[float]:
+    def scores(self, asked: Sequence[tuple[str, str, Any]], what: str, at_once: int = 1) -> list[float]:
         """Scores of (prompt, response, label) triples; each call is made as in a run."""
 
         async def all_of_them() -> list[float]:
             limit = asyncio.Semaphore(at_once)
 
-            async def one(prompt: str, response: str, label: str) -> float:
+            async def one(prompt: str, response: str, label: Any) -> float:
                 async with limit:
-                    return (await self.calls.asked(prompt + response, prompt, label))["scores"]
+                    found = await self.calls.asked(prompt + response, prompt, label)
+                if not math.isnan(found["scores"]):
+                    self.rewards[found["scores"] > RIGHT].append(found["rewards"])
+                return found["scores"]
 
             async with asyncio.TaskGroup() as group:  # after a fault it cancels the other calls
                 tasks = [group.create_task(one(*words)) for words in asked]
@@ -187,15 +248,6 @@ class Trial:
             raise UserError(f"it fails ({fault.kind}) on {what}: {first_line(fault)}") from fault
         self.seen.update(score for score in found if not math.isnan(score))
         return found
-
-
-def _answer(label: str) -> str:
-    """A label may be a question of reasoning-gym, or a list of equal answers."""
-    try:
-        value = json.loads(label)
-        return str(value["answer"] if isinstance(value, dict) else value[0] if isinstance(value, list) else label)
-    except (LookupError, ValueError):
-        return label
 
 
 def _text(prompt: Any) -> str:

@@ -5,6 +5,7 @@ Files are prepared sets, files of a task, or the user's own. This package makes 
 
 import argparse
 import contextlib
+import csv
 import hashlib
 import os
 from collections.abc import Callable, Container, Iterator, Mapping
@@ -221,7 +222,7 @@ def training_rows(names: str) -> int | None:
         count = published.get(path) or (TRAINING_ROWS.get(path.stem) if path.suffix == ".jsonl" else None)
         if os.path.isfile(path):
             count = None
-            with contextlib.suppress(OSError, ValueError, TypeError):  # a broken file, which its own check reports
+            with contextlib.suppress(OSError, ValueError, TypeError, csv.Error):  # broken: its own check reports it
                 if path.suffix == ".parquet":
                     import pyarrow.parquet
 
@@ -230,6 +231,10 @@ def training_rows(names: str) -> int | None:
                     content = path.read_bytes()
                     listed = path.suffix == ".json" and content[:1] == b"["
                     count = len(parsed(content) if listed else content.splitlines())
+                elif path.suffix == ".csv":
+                    with path.open(newline="", encoding="utf-8") as file:
+                        lines = sum(map(bool, csv.reader(file)))  # without blank ones
+                    count = max(lines - 1, 0)
         if count is None:
             return None
         total += count

@@ -35,6 +35,16 @@ def is_raw(gold: str) -> bool:
     return "####" in gold or re.fullmatch(r"\[\s*'.*'\s*\]", gold, re.DOTALL) is not None
 
 
+def raw_gold(label: object) -> str | None:
+    """The first gold in a label that is raw. No answer equals it."""
+    return next(filter(is_raw, golds_of(label)), None)
+
+
+def bare_gold(raw: str) -> str:
+    """The answer in a raw gold, as a model would give it."""
+    return raw.rpartition("####")[2].strip(" \n[]'")
+
+
 def _is_answer(item: object) -> bool:
     return isinstance(item, str | int | float) and not isinstance(item, bool)
 

@@ -97,7 +97,21 @@ def test_grades_every_row_in_order_and_keeps_its_columns(tmp_path, capsys):
     assert [row["score"] for row in graded] == [1, 1, 0, 0, None, 1]
     assert [row["reason"] for row in graded] == ["exact", "exact", "different", "no_answer", "no_gold", "algebra"]
     assert "6 responses: 3 right, 2 wrong, 1 without a verdict" in capsys.readouterr().out
-    assert {path.name for path in tmp_path.iterdir()} == {"in.jsonl", "out.jsonl"}
+    assert {path.name for path in tmp_path.iterdir()} == {"in.jsonl", "out.jsonl", "out.manifest.json"}
+
+
+@pytest.mark.parametrize("mine", ['{"id": 1, "score": 5, "reason": "good"}', "\n{}", '{"form": "A", "scores": [1]}'])
+def test_rows_that_only_look_graded_are_not_overwritten(tmp_path, refused, mine):
+    """Its own earlier output is, and an empty file, but not an output that somebody has edited."""
+    source, target = write(tmp_path / "in.jsonl", ROWS), tmp_path / "out.jsonl"
+    words = ["grade", "--input", str(source), "--output", str(target)]
+    target.write_text(mine)
+    assert "out.jsonl exists, and real-openrlhf did not write it" in refused(*words)
+    assert target.read_text() == mine
+    target.write_text("")
+    assert main(words) == main([*words, "--compare", "disco"]) == main(words) == 0
+    target.write_text(target.read_text().replace('"score": 0', '"score": 1'))
+    assert "another --output" in refused(*words)
 
 
 def test_thinking_and_grader_options(tmp_path):

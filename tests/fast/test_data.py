@@ -306,6 +306,17 @@ def test_json_jsonl_and_a_folder_give_the_same(tmp_path):
     assert len(set(written)) == 1
 
 
+@pytest.mark.parametrize("name", ["x.json", "x.jsonl"])
+def test_a_file_with_a_byte_order_mark_is_read(tmp_path, name):
+    """OpenRLHF reads it, and some editors write one."""
+    source = write_rows(tmp_path / name, ROWS)
+    source.write_bytes(b"\xef\xbb\xbf" + source.read_bytes())
+    assert main(["data", str(source), "--out", str(tmp_path / "o.jsonl")]) == 0
+    assert len(lines(tmp_path / "o.jsonl")) == 3
+    source.write_bytes(b'\xef\xbb\xbf{"response": "7", "label": "7"}')
+    assert main(["grade", "--input", str(source), "--output", str(tmp_path / "graded.jsonl")]) == 0
+
+
 def test_prompts_as_token_ids_have_one_bos():
     tokenizer, prompt = letters(), [{"role": "user", "content": "ab"}]
     a_and_b = tokenizer.convert_tokens_to_ids(["a", "b"])

@@ -316,11 +316,11 @@ def test_a_worker_checks_the_package_that_it_imports(site, make_site):
     """A job's working_dir with a stock openrlhf wins over the patched one that is installed."""
     patching.apply(site)
     assert check_in_worker(site).returncode == 0
-    stock = make_site("working_dir")
+    stock = make_site("working dir")
     shadowed = check_in_worker(stock, site)
     assert shadowed.returncode == 1
     assert f"{stock}/openrlhf on node {os.uname().nodename}" in shadowed.stderr
-    assert f"-m real_openrlhf.patching apply --root {stock}`" in shadowed.stderr
+    assert f"-m real_openrlhf.patching apply --root '{stock}'`" in shadowed.stderr
     assert "cannot be imported" in check_in_worker().stderr
 
 

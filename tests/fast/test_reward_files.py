@@ -1,5 +1,6 @@
 """Reward files: tried by `real-openrlhf reward`, called as OpenRLHF calls them, and the graders that they choose."""
 
+import contextlib
 import importlib.util
 import json
 import math
@@ -10,10 +11,12 @@ from types import SimpleNamespace
 import pytest
 
 from real_openrlhf import rewards
+from real_openrlhf.base import reward_variables
 from real_openrlhf.cli import main
 from real_openrlhf.evaluation.grading import find_grader
 from real_openrlhf.evaluation.tasks import Task
 from real_openrlhf.rewards.graders import Asked, judge, reward_function
+from real_openrlhf.verifier.conventions import CONVENTIONS
 
 # `real-openrlhf reward`: shipped files are right, and each fault of a broken one is named.
 
@@ -32,7 +35,10 @@ BROKEN = {
     "it fails (no_reward) on empty": HEAD + "    return [1.0]",
     "it calls these right: empty": HEAD + "    return {'rewards': 1.0}",
     "it does not read the label: 24 of 24": HEAD + "    return {'rewards': float(bool(found))}",
-    "expected answers wrong, in a box": HEAD + "    return {'rewards': float('#### ' + label in query)}",
+    "expected answers wrong, in a box": HEAD + "    return {'rewards': float('@@@@ ' + label in query)}",
+    "its rewards are all 1, and": HEAD + "    return {'rewards': 1, 'scores': float(found[-1:] == [label])}",
+    "its rewards are no higher for right answers": HEAD
+    + "    return {'rewards': -float(found[-1:] == [label]), 'scores': float(found[-1:] == [label])}",
     "differently called again": HEAD + "    return {'rewards': float(found[-1:] == [label] and next(turns) % 7 > 0)}",
     "no verdict on 100% of them": HEAD + "    return {'rewards': 0.0, 'scores': float('nan')}",
 }
@@ -104,6 +110,69 @@ def test_a_function_that_ends_its_process_or_hangs_is_named(capsys, tmp_path, mo
     (tmp_path / "mine.py").write_text(f"def reward_func(queries, prompts, labels):\n    {body}\n")
     code, said = told(capsys, tmp_path / "mine.py")
     assert code == 2 and expected in said, said
+
+
+LABELS = {  # of 12: the row's label, what says so, and how a function reads it
+    "raw": ("3 * 4 = 12\n#### 12", "#### 12' looks raw: write the answer alone", "labels[0].rpartition('#### ')[2]"),
+    "a number": (12, "a run passes labels as the data has them, such as 12, no text: read these", "str(labels[0])"),
+    "a list": (["12"], "such as ['12'], no text: read these", "labels[0][0]"),
+    "in a CSV file": (12, "such as 12, no text", "str(labels[0])"),
+}
+
+
+@pytest.mark.parametrize("kind", LABELS)
+def test_labels_reach_the_function_as_in_a_run_and_answers_are_those_of_a_model(capsys, tmp_path, kind):
+    label, said, read = LABELS[kind]
+    rows = tmp_path / ("rows.csv" if "CSV" in kind else "rows.jsonl")
+    rows.write_text("prompt,label\n3*4,12\n" if "CSV" in kind else json.dumps({"prompt": "3*4", "label": label}))
+    (tmp_path / "text.py").write_text(GOOD)
+    code, told_of_text = told(capsys, tmp_path / "text.py", "--data", rows)
+    assert code == 2 and said in told_of_text, told_of_text
+    (tmp_path / "mine.py").write_text(GOOD.replace("labels[0]", read))
+    code, told_of_mine = told(capsys, tmp_path / "mine.py", "--data", rows)
+    assert code == 0 and "1 of 1 expected answers are right" in told_of_mine, told_of_mine
+
+
+@pytest.mark.parametrize("label", ["3 * 4 = 12\n#### 12", "so it is #### 12", "['12']"])
+def test_labels_that_the_verifier_cannot_read_are_told(capsys, tmp_path, label):
+    """It would take the whole label for an answer to itself."""
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"prompt": "3*4", "label": label}))
+    code, said = told(capsys, PATH, "--data", tmp_path / "rows.jsonl")
+    assert code == 2 and "it calls 1 of 1 expected answers wrong" in said and "looks raw" in said, said
+
+
+@pytest.mark.parametrize(
+    "words, expected",
+    [
+        (["http://user:secret@host/x"], "a URL is no file"),
+        (["nothing.py"], "nothing.py does not exist. Name a Python file with reward_func"),
+        (["mine.py", "--data", "deepscaler"], "`real-openrlhf data deepscaler --out FILE.jsonl` writes one"),
+        (["mine.py", "--data", "rows.txt"], "Name a file with .jsonl, .json, .parquet, .csv"),
+    ],
+)
+def test_what_is_no_file_is_told(capsys, tmp_path, monkeypatch, words, expected):
+    monkeypatch.chdir(tmp_path)
+    for name in ("mine.py", "rows.txt"):
+        (tmp_path / name).write_text(GOOD)
+    with pytest.raises(SystemExit) if "URL" in expected else contextlib.nullcontext():
+        assert main(["reward", *words]) == 2
+    said = capsys.readouterr().err
+    assert expected in said and "secret" not in said, said
+
+
+def test_a_prepared_set_has_its_name_and_the_command_to_paste_is_one_of_a_shell(capsys, tmp_path, monkeypatch):
+    """It names the columns too, without which a run refuses the file."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    row = {"question": [{"role": "user", "content": "1+1="}], "answer": "2"}
+    (tmp_path / "data" / "deepscaler.jsonl").write_text(json.dumps(row))
+    (tmp_path / "sp ace.py").write_text(GOOD)
+    code, said = told(capsys, "sp ace.py", "--data", "deepscaler")
+    more = "--data.input_key question --data.label_key answer --data.apply_chat_template"
+    assert said.splitlines()[-1] == (
+        f"use it: real-openrlhf train --reward.remote_url 'sp ace.py' --data deepscaler {more}"
+    )
+    assert code == 0
 
 
 def test_other_columns_and_no_word_on_a_label_that_no_answer_shows(capsys, tmp_path):
@@ -195,9 +264,27 @@ def test_the_disco_grader_by_environment(load):
     assert reward([PROMPT + "\\boxed{1/2}"], [PROMPT], ["\\frac{1}{2}"])["scores"] == 1.0
 
 
-def test_an_unknown_option_stops_the_run_at_its_start(load):
-    with pytest.raises(ValueError, match="REAL_GRADER=mathd"):
-        load(REAL_GRADER="mathd")
+WRONG = [
+    *("REAL_GRADER=mathd", "REAL_GRADER=", "REAL_THINK=no", "REAL_ALLOW=copied,none", "REAL_REWARD_SECONDS=5m"),
+    *("REAL_VERIFIER_DEADLINE=nan", "REAL_VERIFIER_MEMORY_MB=0", "REAL_VERIFIER_WORKERS=2.5"),
+]
+
+
+@pytest.mark.parametrize("setting", WRONG)
+def test_an_unknown_option_is_told_by_each_who_reads_it(load, capsys, tmp_path, setting):
+    """By a run before its start, with all else that is wrong: tests/slow/test_dry_run.py."""
+    name, _, value = setting.partition("=")
+    assert [*reward_variables.problems({name: value})] and not [*reward_variables.problems({"REAL_ALLOW": ""})]
+    with pytest.raises(ValueError, match=setting):
+        load(**{name: value})
+    (tmp_path / "rows.jsonl").write_text('{"response": "7", "label": "7"}')
+    grade = ["--input", str(tmp_path / "rows.jsonl"), "--output", str(tmp_path / "o.jsonl")]
+    for words in (["reward", str(PATH)], ["grade", *grade], ["eval", "--model", "m", "--out", "e"]):
+        assert main(words) == 2 and f"error: {setting} must be" in capsys.readouterr().err
+
+
+def test_each_convention_of_the_verifier_can_be_allowed_in_a_run():
+    assert reward_variables.CHOICES["REAL_ALLOW"] == CONVENTIONS
 
 
 @pytest.mark.parametrize("share", ["right-to-wrong", "wrong-to-right"])
@@ -249,7 +336,7 @@ def test_training_and_eval_know_the_question(monkeypatch):
     monkeypatch.setenv("REAL_ALLOW", "copied,unevaluated")
     assert reward_function("robust")(*copied)["rewards"] == 1.0
     monkeypatch.setenv("REAL_ALLOW", "copies")
-    with pytest.raises(ValueError, match="REAL_ALLOW names copies"):
+    with pytest.raises(ValueError, match="REAL_ALLOW=copies must be"):
         reward_function("robust")
     pairs = [(Task("math", "1", asked, (), "3x"), SimpleNamespace(response=boxed("2x+x")))]
     assert [*find_grader("robust", "optional")(pairs)] == [(0.0, "copied")]

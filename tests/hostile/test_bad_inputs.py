@@ -115,6 +115,7 @@ def _nothing(folder: Path) -> None:
     pass
 
 
+MATH_REWARD = f"--reward.remote_url '{Path(rewards.__file__).parent / 'math_reward.py'}'"
 DATA = [
     Case("data missing", _gone("rows.jsonl"), "rows.jsonl does not exist. Name an existing file"),
     Case("data empty", _file("rows.jsonl", ""), "rows.jsonl is empty. Prepare it again"),
@@ -133,11 +134,23 @@ DATA = [
     Case("a table without labels", _parquet({"prompt": "12=", "answer": "21"}, ROWS),
          "row 1 has no column 'label', it has prompt, answer. Is it --data.label_key answer? (63 more like it)",
          "--data rows.parquet"),
+    Case("a CSV file of other columns", _file("rows.csv", "question,answer\n" + "12=,21\n" * ROWS),
+         "row 1 has no column 'label', it has question, answer. Is it --data.label_key answer? (63 more like it)",
+         "--data rows.csv"),
+    Case("a CSV line with more values", _file("rows.csv", "prompt,label\n12=,21\n12=,2,1\n"),
+         "is not CSV that OpenRLHF reads (Error tokenizing data. C error: Expected 2 fields in line 3, saw 3)",
+         "--data rows.csv"),
+    Case("a CSV file of late words", _file("rows.csv", "prompt,label\n" + "12=,21\n" * 10_000 + "12=,x\n"),
+         "is not CSV that OpenRLHF reads (Failed to parse string: 'x' as a scalar of type int64)", "--data rows.csv"),
+    Case("an empty CSV file", _file("rows.csv", ""), "rows.csv is empty. Prepare it again", "--data rows.csv"),
     Case("a list of five", _file("rows.json", json.dumps([GOOD] * 5)), "5 rows of training data", "--data rows.json"),
     Case("a list with a number", _file("rows.json", json.dumps([GOOD] * ROWS + [7])),
          "Column() changed from object to number in row 65", "--data rows.json"),
-    Case("labels of another reward", _nothing, "gym_reward.py gives no verdict on the expected answers of 3 of",
+    Case("labels of another reward", _nothing, "gym_reward.py cannot grade by the labels of 3 of the first 3 rows",
          f"--reward.remote_url '{Path(rewards.__file__).parent / 'gym_reward.py'}'"),
+    Case("labels as GSM8K has them", _file("rows.jsonl", (_row(label="9*2 = 18\n#### 18") + "\n") * ROWS),
+         "#### 18' looks raw: write the answer alone, as `real-openrlhf data FILE --out OUT.jsonl` does",
+         MATH_REWARD),
     Case("a line cut off", _rows('{"prompt": "1=", "lab'),
          "is not JSON that OpenRLHF reads (JSON parse error: "),
     Case("a list for a row", _rows('["12=", "21"]'), "Column() changed from object to array in row 65"),
@@ -332,11 +345,13 @@ def test_all_faults_of_a_file_are_told_at_once_the_first_of_each_kind(world, cap
     assert len(told) == 5
 
 
-@pytest.mark.parametrize("name", ["rows.parquet", "rows.json"])
+@pytest.mark.parametrize("name", ["rows.parquet", "rows.json", "rows.csv"])
 def test_tables_and_lists_are_read_as_lines_are(world, capsys, name):
     rows = [GOOD | {"prompt": f"{number}="} for number in range(300)]
     if name == "rows.json":
         (world / name).write_text(json.dumps(rows))
+    elif name == "rows.csv":
+        (world / name).write_text("prompt,label\n" + "".join(f"{row['prompt']},{row['label']}\n" for row in rows))
     else:
         pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), world / name)
     assert train(f"--data {name} --max-steps 18 --dry-run --all") == 0, capsys.readouterr().err

@@ -172,6 +172,8 @@ REFUSED = [
     ("data deepscaler --out o.jsonl", "cannot load agentica-org/DeepScaleR-Preview-Dataset from the hub"),
     ("data it.jsonl --out o.jsonl", "is empty", ""),
     ("data it.jsonl --out o.jsonl", "is not JSON", '{"problem": "p", "answer"'),
+    ("data it.jsonl --out o.jsonl", "is not JSON (line 3, character 13: ",
+     '{"problem": "p", "answer": "1"}\n\n{"problem": "'),
     ("data it.json --out o.jsonl", "row 1 is a int", "[1, 2]"),
     ("data it.parquet --out o.jsonl", "is not a parquet file", "not parquet"),
     ("data it.csv --out o.jsonl", "expected .parquet, .json, .jsonl", "a,b"),
@@ -185,6 +187,9 @@ REFUSED = [
     # reasoning-gym
     ("data gym chain_sums --out o", "Did you mean chain_sum? `real-openrlhf data gym --out DIR` lists all"),
     ("data gym xyzzy --out o", "no task xyzzy. There are: ab, acre"),
+    ("data gym chain_sum --template none --out o", "--template is not read by `data gym`"),
+    ("data gym chain_sum --source rows.jsonl --out o", "--source is not read by `data gym`"),
+    ("data aime24 --max-prompt-tokens 9 --out o.jsonl", "--max-prompt-tokens is not read by `data aime24`"),
     ("data gym --out o", "needs a task…word_sorting"),
     ("data gym zebra_puzzles --out o", "zebra_puzzles is not offered: one of its packages"),
     ("data gym game_of_life_halting --out o", "is not offered: one of its packages"),

@@ -136,7 +136,9 @@ def test_each_value_is_printed_with_its_origin(capsys):
     assert "memory per GPU, training" in printed and "generated tokens" in printed and "disk" in printed
 
 
-def test_all_that_is_wrong_is_told_at_once_each_with_its_fix(capsys):
+def test_all_that_is_wrong_is_told_at_once_each_with_its_fix(capsys, monkeypatch):
+    monkeypatch.setenv("REAL_GRADER", "robst")
+    monkeypatch.setenv("REAL_REWARD_SECONDS", "5m")
     code, _, problems = dry_run(
         capsys,
         *("--recipe", "qwen7b", "--model", "/not/there", "--data", "/not/there.jsonl"),
@@ -156,9 +158,11 @@ def test_all_that_is_wrong_is_told_at_once_each_with_its_fix(capsys):
         "--rollout.max_tokens_per_gpu 100 cannot hold one sample of --data.max_len 9216",
         "model /not/there does not exist. Give an existing folder, or a hub id",
         "--data.prompt_dataset /not/there.jsonl does not exist. Name an existing file",
+        "REAL_GRADER=robst must be robust, disco or math_verify. Set one of these, or unset it.",
+        "REAL_REWARD_SECONDS=5m must be a number above 0",
     ):
         assert any(expected in problem for problem in problems), expected
-    assert len(problems) == 10
+    assert len(problems) == 12
 
 
 def test_a_run_goes_on_under_the_grader_that_it_began_with(capsys, tmp_path, monkeypatch):

@@ -1,7 +1,5 @@
 """Checks each row of a run's data files for faults that would crash it after minutes, or spoil it silently."""
 
-import io
-import json
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -10,21 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from real_openrlhf.base.errors import UserError, last_line
-from real_openrlhf.base.files import parsed
 from real_openrlhf.base.parsing import did_you_mean
 from real_openrlhf.data.problems import GOLD_COLUMNS, PROBLEM_COLUMNS, without_verdict
 from real_openrlhf.data.sources import is_hub_id
 from real_openrlhf.recipes.plan import AGENT, REWARD, USER, Plan, used_rows
 from real_openrlhf.recipes.recipes import TRAINING_ROWS
 from real_openrlhf.training.checks.findings import Note
+from real_openrlhf.training.checks.run_rows import CHECKED, rows_of
 from real_openrlhf.training.run_inputs import VALIDATION
 from real_openrlhf.training.tasks.tasks import TASKS
 
-LINES, TABLES = (".jsonl", ".json"), (".csv", ".arrow")  # OpenRLHF reads all; the rows of TABLES are not checked here
+UNCHECKED = ".arrow"  # OpenRLHF reads it too
 KINDS = {bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "an object"}
 HUGE = 500  # bytes; no token is longer. A prompt of more than HUGE bytes per allowed token is refused uncounted
 DETAILS = re.compile(r"\d+|'[^']*'|\([^)]*\)")  # in which two faults of one kind differ
-COUNTED = re.compile(r"in row (\d+)")  # by pyarrow, from 0
 TRIED = 3  # labels that this package's own reward functions are tried on
 MOST = 6  # kinds of faults of a file that are printed
 
@@ -33,7 +30,7 @@ def check(plan: Plan, flag: str, elsewhere: bool) -> Iterator[str]:
     """Find the defects of the files that a flag names: the first row with each kind of fault, and how many follow."""
     for name in plan.text(flag).split(","):
         path = Path(name)
-        checked = path.suffix in (*LINES, ".parquet")
+        checked = path.suffix in CHECKED
         try:
             if path.is_dir():
                 yield _folder(path, flag, checked)
@@ -43,8 +40,8 @@ def check(plan: Plan, flag: str, elsewhere: bool) -> Iterator[str]:
                 yield f"{flag} {name} does not exist. {did_you_mean(path.stem, [*TASKS, *TRAINING_ROWS])}{EXISTING}"
             elif checked:
                 yield from _check_file(path, flag, plan)
-            elif path.suffix in TABLES:
-                yield Note(f"{flag} {name} is neither JSONL nor parquet: its rows were not checked")
+            elif path.suffix == UNCHECKED:
+                yield Note(f"{flag} {name} is neither JSONL, parquet nor CSV: its rows were not checked")
             else:
                 wrong = f"has the ending {path.suffix!r}" if path.suffix else "has no ending"
                 known = "by which OpenRLHF knows the format. Rename it to .jsonl, .json, .parquet or .csv."
@@ -62,7 +59,7 @@ def _folder(path: Path, flag: str, checked: bool) -> str:
     """OpenRLHF reads a folder that `datasets` saved, or one of data files."""
     inside = [*path.iterdir()]
     saved = any(one.name in ("state.json", "dataset_dict.json") for one in inside)
-    if checked or not (saved or any(one.suffix in (*LINES, *TABLES, ".parquet") for one in inside)):
+    if checked or not (saved or any(one.suffix in (*CHECKED, UNCHECKED) for one in inside)):
         return f"{flag} {path} is a folder. Name a file in it."
     return Note(f"{flag} {path} is a folder: its rows were not checked")
 
@@ -104,11 +101,11 @@ OTHER_FILE = (
 def _check_file(path: Path, flag: str, plan: Plan) -> Iterator[str]:
     rows, faults = Rows(plan, flag), dict[str, list[str]]()
     try:
-        for row in _rows_of(path, {*rows.columns.values()}):
+        for row in rows_of(path, {*rows.columns.values()}):
             for fault in rows.faults(row):
                 faults.setdefault(DETAILS.sub("", fault), []).append(f"{flag} {path}, row {rows.count} {fault}")
     except UserError as wrong:
-        yield from (f"{flag} {path} {line}" for line in wrong.problems)
+        yield from (f"{flag} {line}" for line in wrong.problems)
         return
     for first, *others in [*faults.values()][:MOST]:
         yield first + f" ({len(others)} more like it)" * bool(others)
@@ -128,7 +125,7 @@ def _check_file(path: Path, flag: str, plan: Plan) -> Iterator[str]:
     yield from _try_reward(path, flag, plan, rows.labels)
 
 
-def _try_reward(path: Path, flag: str, plan: Plan, labels: list[str]) -> Iterator[str]:
+def _try_reward(path: Path, flag: str, plan: Plan, labels: list[Any]) -> Iterator[str]:
     """Whether this package's reward functions can grade the user's first labels."""
     setting = plan.flags.get(flag)
     if setting is None or setting.origin != USER or AGENT in plan.flags or not labels:
@@ -136,43 +133,11 @@ def _try_reward(path: Path, flag: str, plan: Plan, labels: list[str]) -> Iterato
     silent = without_verdict(Path(plan.text(REWARD)), labels)
     if silent:
         said = (
-            f"{flag} {path}: {plan.text(REWARD)} gives no verdict on the expected answers of {len(silent)} of the "
-            f"first {len(labels)} rows ({silent[0]}), and rows without a verdict are not trained. Give "
+            f"{flag} {path}: {plan.text(REWARD)} cannot grade by the labels of {len(silent)} of the first "
+            f"{len(labels)} rows ({silent[0]}): no right answer is rewarded there. Mend the labels, or give "
             "--reward.remote_url FILE.py of your own, and try it: `real-openrlhf reward FILE.py --data SET`."
         )
         yield said if len(silent) == len(labels) else Note(said)
-
-
-def _rows_of(path: Path, columns: set[str]) -> Iterator[dict]:
-    """The rows as OpenRLHF's reader makes them; a UserError if it cannot read the file."""
-    import pyarrow
-    import pyarrow.json
-    import pyarrow.parquet
-
-    kind, again = "JSON", "Write one object a line, with one kind of value in each column."
-    try:
-        if path.suffix == ".parquet":
-            kind, again = "a parquet file", "Download it again."
-            file = pyarrow.parquet.ParquetFile(path)
-            names = [*file.schema_arrow.names]
-            batches = file.iter_batches(columns=[name for name in names if name in columns] or names)
-        else:
-            content = path.read_bytes()
-            content.decode()
-            if path.suffix == ".json" and content[:1] == b"[":
-                content = b"\n".join(json.dumps(one).encode() for one in parsed(content))
-            whole = pyarrow.json.ReadOptions(block_size=len(content) + 1)  # else rows are counted anew in each block
-            table = pyarrow.json.read_json(io.BytesIO(content), whole) if content.strip() else pyarrow.table({})
-            names, batches = table.column_names, iter(table.to_batches(max_chunksize=1000))
-        for batch in batches:
-            yield from ({**dict.fromkeys(names), **row} for row in batch.to_pylist())
-    except UnicodeDecodeError as error:
-        before = content[: error.start]
-        where = f"line {before.count(10) + 1}, byte {error.start - before.rfind(10)}"
-        raise UserError(f"is not UTF-8 ({where}). Save the file as UTF-8.") from None
-    except (pyarrow.ArrowException, ValueError, OverflowError) as error:
-        said = COUNTED.sub(lambda found: f"in row {int(found[1]) + 1}", last_line(error))
-        raise UserError(f"is not {kind} that OpenRLHF reads ({said}). {again}") from None
 
 
 class Rows:
@@ -189,7 +154,7 @@ class Rows:
         self.model = Path(plan.args.actor.model_name_or_path or "").expanduser()
         self.count = self.unlabelled = 0
         self.prompts: set[int] = set()
-        self.labels: list[str] = []  # the first ones
+        self.labels: list[Any] = []  # the first ones
 
     def faults(self, row: dict) -> Iterator[str]:
         self.count += 1
@@ -203,7 +168,7 @@ class Rows:
             label = row[column]
             self.unlabelled += label in (None, "", [])
             if len(self.labels) < TRIED and label not in (None, "", []):
-                self.labels.append(str(label))
+                self.labels.append(label)
 
     def lacking(self, row: Mapping) -> Iterator[str]:
         for flag, column in self.columns.items():

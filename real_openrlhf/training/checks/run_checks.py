@@ -5,10 +5,9 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from real_openrlhf.base import ownership, whole_folders
+from real_openrlhf.base import ownership, reward_variables, whole_folders
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.parsing import short_path
-from real_openrlhf.base.reward_variables import GRADERS
 from real_openrlhf.patching import assert_applied
 from real_openrlhf.recipes import openrlhf_parser
 from real_openrlhf.recipes.plan import USER, changed_flags
@@ -46,6 +45,7 @@ def found(request: Request, place: Place) -> Findings:
         reward_check.reward_problems,
     ):
         findings.add(check(plan))
+    findings.add(reward_variables.problems())
     machine = [*place.problems(plan), *(preflight.kernel_problems(plan) if local else ())]
     findings.elsewhere = bool(args.dry_run and local and machine)  # a dry run may be for another machine
     findings.add(machine, of_machine=True)
@@ -187,7 +187,7 @@ def _resumed(request: Request, place: Place) -> Iterator[str]:
             yield Note(f"{checkpoint.parent} was written by the run {by}")
     plan = request.plan()
     for what, was, is_now in provenance.changed_place(record, run_inputs.provenance_of(plan, place.environment(plan))):
-        if what in GRADERS:
+        if what in reward_variables.GRADERS:
             yield (
                 f"{folder} began with {what}={was}, and now it is {is_now}: its verdicts would change midway. Set "
                 f"{what}={was}, or start a new run with another --run-name."
