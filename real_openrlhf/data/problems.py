@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from real_openrlhf.base.errors import UserError, first_line
-from real_openrlhf.verifier.extract import bare_gold, golds_of, is_raw, json_texts, raw_gold
+from real_openrlhf.verifier.extract import bare_gold, golds_of, json_texts, raw_gold
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -201,10 +201,9 @@ def answer_of(label: object) -> str:
         with contextlib.suppress(ValueError):
             value = json.loads(label)
     if isinstance(value, dict):
-        answer = value.get("answer", label)
-    else:
-        answer = value[0] if value and isinstance(value, list) else label
-    return bare_gold(str(answer)) if is_raw(str(answer)) else str(answer)
+        return str(value.get("answer", label))
+    first = next(iter(golds_of(label)), str(label))
+    return bare_gold(first) if raw_gold(label) == first else first
 
 
 def raw_label(label: object) -> str | None:

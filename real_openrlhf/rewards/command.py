@@ -79,7 +79,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     reward_variables.refuse_unreadable()
-    manifest = Path(str(args.output).removesuffix(".jsonl") + MANIFEST)
+    manifest = Path(f"{args.output}{MANIFEST}")
     if args.output.exists() and args.input.exists() and args.output.samefile(args.input):
         raise UserError(f"--output {args.output} is the input. Name another file.")
     refuse_foreign_rows("--output", [args.output], manifest)
@@ -91,7 +91,8 @@ def run(args: argparse.Namespace) -> int:
     keys = Asked(args.response_key, args.label_key, args.prompt_key)
     rows = _rows(args.input, keys)
     asked = [Asked(row[keys.response], row[keys.label], _text(row.get(keys.prompt))) for row in rows]
-    _tell_raw_golds(asked, keys)
+    if graders != ["gym"]:
+        _tell_raw_golds(asked, keys)
     log = logging.getLogger("real_openrlhf.verifier")
     level = log.level
     log.setLevel(logging.ERROR)  # the rows and one line below say it

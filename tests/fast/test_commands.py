@@ -97,7 +97,7 @@ def test_grades_every_row_in_order_and_keeps_its_columns(tmp_path, capsys):
     assert [row["score"] for row in graded] == [1, 1, 0, 0, None, 1]
     assert [row["reason"] for row in graded] == ["exact", "exact", "different", "no_answer", "no_gold", "algebra"]
     assert "6 responses: 3 right, 2 wrong, 1 without a verdict" in capsys.readouterr().out
-    assert {path.name for path in tmp_path.iterdir()} == {"in.jsonl", "out.jsonl", "out.manifest.json"}
+    assert {path.name for path in tmp_path.iterdir()} == {"in.jsonl", "out.jsonl", "out.jsonl.manifest.json"}
 
 
 @pytest.mark.parametrize("mine", ['{"id": 1, "score": 5, "reason": "good"}', "\n{}", '{"form": "A", "scores": [1]}'])
@@ -177,7 +177,7 @@ def test_other_names_of_fields_and_the_conventions_of_a_prompt(tmp_path, capsys)
 
 
 def test_raw_golds_and_failures_are_told_in_one_line_each(tmp_path, capsys):
-    rows = [{"response": "\\boxed{18}", "label": label} for label in ("9 * 2 = 18 #### 18", "['18', '3']", "18", "")]
+    rows = [{"response": "\\boxed{18}", "label": label} for label in ("9 * 2 = 18 #### 18", "['18']", "18", "")]
     source, target = write(tmp_path / "in.jsonl", rows * 3), tmp_path / "out.jsonl"
     assert main(["grade", "--input", str(source), "--output", str(target)]) == 0
     raw, failures = capsys.readouterr().err.splitlines()

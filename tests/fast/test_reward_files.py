@@ -13,6 +13,7 @@ import pytest
 from real_openrlhf import rewards
 from real_openrlhf.base import reward_variables
 from real_openrlhf.cli import main
+from real_openrlhf.data.problems import without_verdict
 from real_openrlhf.evaluation.grading import find_grader
 from real_openrlhf.evaluation.tasks import Task
 from real_openrlhf.rewards.graders import Asked, judge, reward_function
@@ -139,6 +140,14 @@ def test_labels_that_the_verifier_cannot_read_are_told(capsys, tmp_path, label):
     (tmp_path / "rows.jsonl").write_text(json.dumps({"prompt": "3*4", "label": label}))
     code, said = told(capsys, PATH, "--data", tmp_path / "rows.jsonl")
     assert code == 2 and "it calls 1 of 1 expected answers wrong" in said and "looks raw" in said, said
+
+
+@pytest.mark.parametrize("label", ["['0', '1']", "[0, 2]", '["7", "7.0"]', "C#"])
+def test_labels_that_answers_equal_are_not_called_raw(capsys, tmp_path, label):
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"prompt": "3*4", "label": label}))
+    _, said = told(capsys, PATH, "--data", tmp_path / "rows.jsonl")
+    assert "looks raw" not in said and "1 of 1 expected answers are right" in said, said
+    assert without_verdict(PATH, [label]) == []
 
 
 @pytest.mark.parametrize(

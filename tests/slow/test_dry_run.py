@@ -201,6 +201,13 @@ def test_a_flag_of_another_method_is_told_and_one_that_another_flag_decides_is_r
     for algo, clip in (("grpo", "0.2 0.2"), ("dapo", "0.2 0.28"), ("gspo", "3e-4 4e-4"), ("cispo", "1.0 4.0")):
         _, _, (problem,) = dry_run(capsys, "--algo", algo, *words[:2])
         assert f"--actor.eps_clip_low_high {clip} is set" in problem and problem.endswith("low_high 0.5 0.5.")
+    assert dry_run(capsys, "--algo", "grpo", "--actor.eps_clip", "0.20")[2] == []
+    both = (*words[:2], "--actor.eps_clip_low_high", "0.3", "0.3")
+    assert dry_run(capsys, "--algo", "real", *both)[2] == []  # nothing reads either
+    dealt = ("--train.deal", "upstream", "--algo.real.kl_old_coef", "0.01")  # there is no cispo but of groups
+    assert "is not read" not in dry_run(capsys, "--algo", "cispo", *dealt)[1]
+    critic = ("--train.deal", "upstream", "--no-algo.advantage.estimator", "--critic.adam.lr", "1e-5")
+    assert "is not read" not in dry_run(capsys, "--algo", "grpo", *critic)[1]
     _, printed, _ = dry_run(capsys, "--algo", "dapo", "--algo.advantage.gamma", "0.9")
     assert "--algo.advantage.gamma 0.9 is not read: --algo.advantage.estimator group_norm" in printed
 

@@ -15,6 +15,7 @@ from real_openrlhf.base.reward_variables import reward_variables
 from real_openrlhf.base.secrets import put_back
 from real_openrlhf.base.user_files import absolute
 from real_openrlhf.hooks.flags.refusals import problems, run_problems
+from real_openrlhf.hooks.messages.settings import dealt, estimator_of
 from real_openrlhf.machine.signs_of_life import offer_stacks
 
 __all__ = ["add", "resolve", "reward_variables", "to_the_end"]  # the patches call these
@@ -272,9 +273,7 @@ def resolve(args: SimpleNamespace) -> SimpleNamespace:
     """Defaults that depend on the algorithm (upstream's own for ppo and gspo), then all checks."""
     args.reward.remote_url = put_back(args.reward.remote_url, os.environ)
     real, kl = args.actor.policy_loss_type == "real", args.algo.kl
-    ours = real or args.actor.policy_loss_type in TOKEN_WEIGHTS  # OpenRLHF has none of these losses
-    if ours:
-        args.train.deal = "groups"
+    args.train.deal = dealt(args)
     rollout = args.rollout
     rollout.seeded_order = rollout.seeded_order or rollout.seeded
     if not args.eval.dataset:  # as --no-eval.dataset leaves it
@@ -288,8 +287,7 @@ def resolve(args: SimpleNamespace) -> SimpleNamespace:
     rollout.logprobs_mode = "processed_logprobs" if asked else None
     if kl.init_coef is None:
         kl.init_coef = 0.0 if real else 0.01
-    if args.algo.advantage.estimator is None:
-        args.algo.advantage.estimator = "group_norm" if ours else "gae"
+    args.algo.advantage.estimator = estimator_of(args)
     args.algo.real.objective = absolute(args.algo.real.objective)
     args.algo.real.labels = args.algo.real.labels and absolute(args.algo.real.labels)
     wrong = [*run_problems(args), *(problems(args) if args.train.deal == "groups" else ())]

@@ -44,6 +44,19 @@ def reads_old(args: SimpleNamespace, settings: ObjectiveSettings | None) -> bool
     return bool(asked or (kl.use_loss and kl.init_coef > 0) or not against_sampler(settings.score))
 
 
+def dealt(args: SimpleNamespace) -> str:
+    """`--train.deal`; OpenRLHF has no loss of ours to deal to."""
+    return "groups" if _is_ours(args) else args.train.deal
+
+
+def estimator_of(args: SimpleNamespace) -> str:
+    return args.algo.advantage.estimator or ("group_norm" if _is_ours(args) else "gae")
+
+
+def _is_ours(args: SimpleNamespace) -> bool:
+    return args.actor.policy_loss_type in ("real", *TOKEN_WEIGHTS)
+
+
 def threshold_of(args) -> float:
     """The score above which a rollout is right: the flag's, else 0.5, since scores are then 0 or 1."""
     threshold = args.algo.real.label_threshold

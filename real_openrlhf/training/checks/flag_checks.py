@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.parsing import whole
 from real_openrlhf.hooks.flags.refusals import BOUNDS, batch_problems, out_of_bounds
+from real_openrlhf.hooks.messages.settings import dealt, estimator_of
 from real_openrlhf.recipes import openrlhf_parser
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.plan import DERIVED, USER, Plan
@@ -101,10 +102,12 @@ LOSS, CLIP, CLIPS = "--actor.policy_loss_type", "--actor.eps_clip", "--actor.eps
 
 def unread(plan: Plan) -> Iterator[str]:
     """Notes on flags of yours that the run does not read; of two flags for one thing, a refusal of the other one."""
-    if CLIP in plan.flags and CLIPS in plan.flags and plan.flags[CLIP].origin == USER:
-        both = " ".join([plan.text(CLIP)] * 2)
-        yield f"{CLIP} {plan.text(CLIP)} is not read, as {CLIPS} {plan.text(CLIPS)} is set. Give {CLIPS} {both}."
-    for flag, why in unread_flags(plan).items():
+    not_read = unread_flags(plan)
+    if CLIPS in plan.flags and CLIP in plan.flags and CLIP not in not_read and plan.flags[CLIP].origin == USER:
+        actor, both = plan.args.actor, " ".join([plan.text(CLIP)] * 2)
+        if {*actor.eps_clip_low_high} != {actor.eps_clip}:
+            yield f"{CLIP} {plan.text(CLIP)} is not read, as {CLIPS} {plan.text(CLIPS)} is set. Give {CLIPS} {both}."
+    for flag, why in not_read.items():
         yield Note(f"{flag} {plan.text(flag)} is not read: {why}")
 
 
@@ -116,8 +119,7 @@ def unread_flags(plan: Plan) -> dict[str, str]:
 
 def _why_unread(flag: str, plan: Plan) -> str | None:
     args = plan.args
-    loss, optim, deal = args.actor.policy_loss_type, args.actor.optim, args.train.deal
-    estimator = args.algo.advantage.estimator
+    loss, optim, deal, estimator = args.actor.policy_loss_type, args.actor.optim, dealt(args), estimator_of(args)
     without = f"{LOSS} {loss}" + ("" if deal == "groups" else " with --train.deal upstream") + " trains without it"
     if flag.startswith("--algo.real."):
         read = {f"--algo.real.{name}" for name in OF_ALL} if deal == "groups" else {"--algo.real.label_threshold"}
