@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 CHECKED = (".jsonl", ".json", ".parquet", ".csv")
 CHUNK = 10_000  # rows of a CSV file whose first ones decide the kinds of all, as in `datasets`
+DEEP = 500  # brackets in a line; Python's own reader gives up near a thousand levels
 COUNTED = re.compile(r"in row (\d+)")  # by pyarrow, from 0
 
 
@@ -40,6 +41,7 @@ def rows_of(path: Path, columns: set[str]) -> Iterator[dict]:
             else:
                 if path.suffix == ".json" and content[:1] == b"[":
                     content = b"\n".join(json.dumps(one).encode() for one in parsed(content))
+                _refuse_deep(path, content)
                 whole = pyarrow.json.ReadOptions(block_size=len(content) + 1)  # else rows are counted anew in each
                 table = pyarrow.json.read_json(io.BytesIO(content), whole) if content.strip() else pyarrow.table({})
                 names, batches = table.column_names, iter(table.to_batches(max_chunksize=1000))
@@ -52,6 +54,18 @@ def rows_of(path: Path, columns: set[str]) -> Iterator[dict]:
     except (pyarrow.ArrowException, ValueError, OverflowError) as error:
         said = COUNTED.sub(lambda found: f"in row {int(found[1]) + 1}", last_line(error))
         raise UserError(f"{path} is not {kind} that OpenRLHF reads ({said}). {again}") from None
+
+
+def _refuse_deep(path: Path, content: bytes) -> None:
+    """pyarrow ends the whole process on a value of some ten thousand lists in lists."""
+    for number, line in enumerate(content.split(b"\n"), 1):
+        if line.count(b"[") + line.count(b"{") > DEEP:
+            try:
+                json.loads(line)
+            except RecursionError:
+                raise UserError(f"{path}, line {number} is nested too deeply. Write it flatter.") from None
+            except ValueError:
+                pass  # pyarrow says it better
 
 
 def _of_csv(content: bytes) -> Iterator["pyarrow.Table"]:
