@@ -166,18 +166,15 @@ def pairs(a: np.ndarray, b: np.ndarray, rows: int) -> tuple[str, str]:
 # The arms of each place. Order and number of all arms matter: Holm's correction is over a place's arms beside REAL.
 
 CONSTANT, BALANCED, SAMPLER = "REAL, constant weights", "REAL, balanced", "sampler"
-TUNE = {
-    "REAL": "real-lr-0.0003",
-    CONSTANT: "real_constant-lr-0.0001",
-    BALANCED: "real_balanced-lr-0.0003",
-    "GRPO": "grpo-lr-0.0003",
-    "DAPO": "dapo-lr-0.0003",
-    "GSPO": "gspo-lr-0.0003",
-    "CISPO": "cispo-lr-0.0003",
-    "REINFORCE": "reinforce-lr-0.0003",
-    "Listwise target": "listwise-lr-0.0001",
-    "ConSPO": "conspo-lr-0.0001",
-    "MaxRL": "maxrl-lr-0.0003",
+TABLE = {
+    "REAL": "real",
+    CONSTANT: "real_constant",
+    BALANCED: "real_balanced",
+    "GRPO": "grpo",
+    "DAPO": "dapo",
+    "GSPO": "gspo",
+    "CISPO": "cispo",
+    "REINFORCE": "reinforce",
 }
 CLEAN = "-data-comparison_noisy_right-to-wrong-0.jsonl"
 ON, TAU = "-set-score=log_ratio_rollout", "-tau-0.1"
@@ -195,12 +192,7 @@ OLD = {  # the arms of `next/old-*`, each at its own rate
 }
 LABELS, ONLY = "-labels-.*random_labels", "-labels-.*positives_only.*"
 PLACES: dict[str, dict[str, tuple[str, ...]]] = {
-    "Tuned, 4 updates": {label: (f"tune:{name}",) for label, name in TUNE.items()},
-    "The same on another machine": {
-        "REAL": (f"noise:real{CLEAN}",),
-        CONSTANT: (f"noise:real_constant-lr-1e-4{CLEAN}",),
-        "GRPO": (f"noise:grpo{CLEAN}",),
-    },
+    "Tuned, 4 updates": {label: (f"next/table-7a0258d5:{name}-lr-.*",) for label, name in TABLE.items()},
     "Hard task, one rate": {
         label: (f"tune-hard-rate:{name}",)
         for label, name in (("REAL", "real"), (BALANCED, "real_balanced"), ("GRPO", "grpo"))
@@ -232,15 +224,6 @@ PLACES: dict[str, dict[str, tuple[str, ...]]] = {
         CONSTANT: ("smollm2-controls:real_constant-lr-3e-5",),
         "GRPO": ("smollm2:grpo-lr-3e-05",),
         "Listwise target": ("smollm2-controls:listwise-lr-3e-5",),
-    },
-    "Old answers, tuned": {
-        "REAL": ("demo:real-tau-0.5-lr-0.0001",),
-        SAMPLER: (f"demo:real{ON}{TAU}-lr-0.0002",),
-        CONSTANT: ("demo:real_constant-lr-5e-05",),
-        "GRPO": ("demo:grpo-lr-0.0001",),
-        "GRPO corrected": (f"demo:grpo{FIX}-lr-0.0001",),
-        "DAPO": ("demo:dapo-lr-0.0001",),
-        "GSPO": ("demo:gspo-lr-0.0002",),
     },
     "Old answers, one rate": {
         "REAL": ("weights:weights-age/real",),
@@ -284,14 +267,20 @@ PLACES: dict[str, dict[str, tuple[str, ...]]] = {
     },
     **{
         place: {label: (f"next/old-{age}-7a0258d5:{name}-lr-{rate}",) for label, (name, rate) in OLD.items()}
-        for place, age in (("Old answers, tuned, fresh seeds", 4), ("Fresh answers at the same rates", 0))
+        for place, age in (("Old answers, tuned", 4), ("Fresh answers at the same rates", 0))
     },
+}
+
+
+STALE = {  # rates of another starting model, on two machines
+    "Tuned, at stale rates": {"REAL": ("tune:real-lr-0.0003",), "GRPO": ("tune:grpo-lr-0.0003",)},
+    "The same on another machine": {"REAL": (f"noise:real{CLEAN}",), "GRPO": (f"noise:grpo{CLEAN}",)},
 }
 
 
 @functools.cache
 def arm(place: str, label: str) -> Arm:
-    return Arm(*PLACES[place][label])
+    return Arm(*{**PLACES, **STALE}[place][label])
 
 
 @functools.cache
@@ -378,12 +367,12 @@ def rank(values: Sequence[float]) -> np.ndarray:
 
 
 def tuned() -> Iterator[list[str]]:
-    for label in TUNE:
+    for label in TABLE:
         found = arm("Tuned, 4 updates", label)
         yield [label, pm(found.means()), pm(found.ends()), pm(found.last("rollout/entropy"))]
 
 
-TABLES = {"places everywhere": everywhere, "places by_z": by_z, "tune results": tuned}
+TABLES = {"places everywhere": everywhere, "places by_z": by_z, "next/table-7a0258d5 results": tuned}
 
 
 def said() -> dict[Path, list[str]]:
@@ -396,7 +385,7 @@ def said() -> dict[Path, list[str]]:
 def problems() -> Iterator[str]:
     for page, sentences in said().items():
         text = page.read_text()
-        for name, title in re.findall(r"<!-- table: ((\w+) \w+)[^>]*-->", text):
+        for name, title in re.findall(r"<!-- table: ((\S+) \w+)[^>]*-->", text):
             if name not in TABLES:
                 yield f"{page.name}: nothing here computes the table {title}: {name}"
         for name, rows in TABLES.items():

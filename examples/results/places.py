@@ -118,19 +118,17 @@ def by_z() -> Table:
 
 # Places: title, campaign, what its runs' names begin with or have
 PLACES = (
-    ("Tuned, 4 updates", "tune", ""),
-    ("The same on another machine", "noise", "right-to-wrong-0.jsonl"),
+    ("Tuned, 4 updates", "next/table-7a0258d5", ""),
     ("Hard task, one rate", "tune-hard-rate", ""),
     ("Hard task, tuned †", "tune-hard", ""),
     ("Longer answers, tuned †", "tune-sums", ""),
     ("Pretrained, tuned", "smollm2-mixed", ""),
     ("Pretrained, longer warm-up", "smollm2-controls", ""),
-    ("Old answers, tuned", "demo", ""),
     ("Old answers, one rate", "weights-age", ""),
     ("16 updates, one rate", "weights", ""),
     ("16 updates, fresh seeds", "next/ratio-7a0258d5", ""),
     ("1 update, hard task, tuned", "next/group-weights-7a0258d5", ""),
-    ("Old answers, tuned, fresh seeds", "next/old-4-7a0258d5", "^(?!grpo-lr)"),  # GRPO without correction: by mistake
+    ("Old answers, tuned", "next/old-4-7a0258d5", "^(?!grpo-lr)"),  # GRPO without correction: by mistake
     ("Fresh answers at the same rates", "next/old-0-7a0258d5", ""),
 )
 FILES = {  # of examples/objectives/
@@ -192,10 +190,11 @@ NEW, OLD = "#0072B2", "#7F7F7F"
 
 def save_picture(path: Path) -> None:
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(10, 8.4), layout="constrained")
+        lines = list(_lines())
+        figure = Figure(figsize=(10, 0.8 + 0.1 * len(lines)), layout="constrained")
         left, right = figure.subplots(1, 2, width_ratios=[1, 1.25])
         _draw_cells(left)
-        draw_forest(right, list(_lines()), size=7)
+        draw_forest(right, lines, size=7)
         right.set_xlim(-0.6, 0.6)
         right.set_title("Methods less REAL, 95 % intervals; band: ± 0.03")
         save_png(figure, path)
