@@ -84,7 +84,7 @@ def test_a_disk_that_fills_up_leaves_no_half_file(shell, elsewhere):
     (elsewhere / "graded.jsonl").write_text('{"response": "\\\\boxed{1}", "label": "1"}\n' * 2000)
     (elsewhere / "on_it.sh").write_text(
         "mkdir full && mount -t tmpfs -o size=16k tmpfs full || exit 9\n"
-        "real grade --input graded.jsonl --output full/out.jsonl; echo $?; ls full | grep jsonl"
+        "real grade --input graded.jsonl --output full/out.jsonl; echo $?; ls full | grep 'jsonl$'"
     )
     done = shell("unshare -m bash on_it.sh")
     assert done.stdout.split()[-1:] == [b"1"], said(done)
