@@ -69,7 +69,7 @@ def results() -> Iterator[str]:
     anchor, colder = gained(A, SAMPLER, "REAL"), gained(A, "sampler, tau 0.1", "tau 0.1")
     cost = {name: size(aged(name)) for name in ("REAL", SAMPLER, "GRPO corrected", "VESPO")}
     yield f"four waiting batches cost REAL {cost['REAL']}, with the sampler as anchor {cost[SAMPLER]},"
-    yield f"corrected GRPO {cost['GRPO corrected']}, VESPO {cost['VESPO']}."
+    yield f"corrected GRPO {cost['GRPO corrected']}, VESPO {cost['VESPO']} (not announced)."
     yield f"There the sampler adds {size(anchor)} at tau 0.5 and {size(colder)} at tau 0.1; on fresh answers nothing."
     fresh = [gained(F, one, other) for one, other in ((SAMPLER, "REAL"), ("sampler, tau 0.1", "tau 0.1"))]
     assert {gap.verdict(gap.p) for gap in fresh} == {"level"}
