@@ -2,6 +2,7 @@
 
 import math
 import os
+import socket
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -144,17 +145,35 @@ def test_an_engines_children_preload_nothing_from_a_path_with_a_space(monkeypatc
     assert os.environ.pop("LD_PRELOAD", None) == expected
 
 
-def test_a_single_rank_takes_another_port_where_its_own_is_taken():
-    """OpenRLHF finds a free port, and binds it seconds later."""
+@pytest.mark.parametrize("address", ["127.0.0.1", "own"])
+def test_the_port_that_ranks_are_told_stays_theirs_until_they_meet(address):
+    """OpenRLHF finds a free port and closes it, and torch binds it seconds later."""
     program = """
-import os, socket
+import os, socket, sys
 import torch.distributed as ranks
-from real_openrlhf.hooks.fixes.process_starts import keep_stores_here
+from real_openrlhf.hooks.fixes.process_starts import held, keep_stores_here
+rank, address, port = sys.argv[1:]
+if rank == "0":
+    from openrlhf.trainer.ray.launcher import BaseDistributedActor
+    BaseDistributedActor(2, 0, address, None)
+    port = int(os.environ["MASTER_PORT"])
+    try:
+        socket.socket().bind(("127.0.0.1", port))
+        sys.exit("somebody else could have the port")
+    except OSError:
+        print(port, flush=True)
+else:
+    os.environ.update(MASTER_ADDR=address, MASTER_PORT=port, RANK=rank, WORLD_SIZE="2")
 keep_stores_here()
-taken = socket.create_server(("127.0.0.1", 0))
-os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(taken.getsockname()[1]), RANK="0", WORLD_SIZE="1")
 ranks.init_process_group("gloo")
 ranks.barrier()
+assert not held
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    if address == "own":
+        address = socket.gethostbyname(socket.gethostname())
+    run = [sys.executable, "-c", program]
+    with subprocess.Popen([*run, "0", address, ""], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as first:
+        port = first.stdout.readline().strip()
+        second = subprocess.run([*run, "1", address, port or "1"], capture_output=True, text=True, timeout=120)
+        _, errors = first.communicate(timeout=120)
+    assert (first.returncode, second.returncode) == (0, 0), errors + second.stderr

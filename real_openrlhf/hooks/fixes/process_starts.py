@@ -45,23 +45,34 @@ def wait_longer() -> None:
     services.get_node = get_node
 
 
+held: dict[int, socket.socket] = {}  # ports that other ranks were told, until torch's store takes them over
+
+
+def hold_port(host_name: str) -> int:
+    """A free port of this process, which nobody else gets before `keep_stores_here` binds torch's store to it."""
+    if host_name in LOOPBACK:
+        listener = socket.create_server(("127.0.0.1", 0))
+    elif socket.has_dualstack_ipv6():  # as torch listens
+        listener = socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True)
+    else:
+        listener = socket.create_server(("", 0))
+    port = listener.getsockname()[1]
+    held[port] = listener
+    return port
+
+
 def keep_stores_here() -> None:
-    """Bind torch's TCPStore, by which ranks find each other, to the loopback if its host name is the loopback. By
-    default torch listens on all addresses of the machine."""
+    """Give torch's TCPStore, by which ranks find each other, the socket that holds its port. Bind others to the
+    loopback if their host name is the loopback: by default torch listens on all addresses of the machine."""
     from torch.distributed import TCPStore
 
     def bound(host_name: str, port: int, world_size: int | None = None, is_master: bool = False, **named: Any) -> Any:
-        if not is_master or host_name not in LOOPBACK:
+        if is_master and port in held:
+            listener = held.pop(port)
+        elif is_master and host_name in LOOPBACK:
+            listener = socket.create_server(("127.0.0.1", port))
+        else:
             return TCPStore(host_name, port, world_size, is_master, **named)
-        listener = socket.socket()
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind(("127.0.0.1", port))
-        except OSError:  # OpenRLHF found it free seconds ago; since then it may be some connection's
-            if world_size != 1:
-                raise  # the other ranks know this port
-            listener.bind(("127.0.0.1", 0))
-            port = listener.getsockname()[1]
         # the store owns the listener's descriptor from here on
         return TCPStore(host_name, port, world_size, True, master_listen_fd=listener.detach(), **named)
 
