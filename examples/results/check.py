@@ -294,6 +294,8 @@ def gaps(place: str) -> dict[str, tuple[Gap, str, int]]:
 
 def everywhere() -> Iterator[list[str]]:
     for place, arms in PLACES.items():
+        if not {CONSTANT, "GRPO", "GSPO"} & set(arms):
+            continue
         real = arm(place, "REAL")
         row = [place, pm(real.zs, 2), pm(real.means())]
         for label in (CONSTANT, "GRPO", "GSPO"):
