@@ -278,6 +278,9 @@ STALE = {  # rates of another starting model, on two machines
 }
 
 
+AGAIN = "next/table-skill-7a0258d5"
+
+
 @functools.cache
 def arm(place: str, label: str) -> Arm:
     return Arm(*{**PLACES, **STALE}[place][label])
@@ -322,10 +325,11 @@ class Cell:
 
 @functools.cache
 def cells() -> tuple[Cell, ...]:
-    """Of all campaigns but `map`, whose optimizer is gone; a cell in which neither arm learned compares nothing."""
+    """Of all campaigns but `map`, whose optimizer is gone, and the runs that repeat others; a cell in which neither
+    arm learned compares nothing."""
     arms: dict[tuple[str, str, str], dict[int, Run]] = defaultdict(dict)
     for folder in sorted(str(path.parent.relative_to(HERE)) for path in HERE.rglob("metrics.parquet")):
-        for name, run in campaign(folder).items() if folder != "map" else ():
+        for name, run in campaign(folder).items() if folder not in ("map", AGAIN) else ():
             part, _, word = name.rpartition("/")
             part = {"weights-small": "16", "weights-seeds": "16", "smollm2-controls": "smollm2"}.get(
                 part or folder, part or folder

@@ -38,6 +38,7 @@ from real_openrlhf.report.table_forms import NONE, Table
 
 # Records without a tree: the code that ran cannot be had again. `map` used DeepSpeed's Adam.
 OLDER = ("archive", "map", "stale", "tune-hard", "tune-sums", "tune-rates", "tune-hard-rates", "tune-sums-rates")
+AGAIN = "table-skill-7a0258d5"  # the runs of `table` a second time, equal in every number: they count once
 ONE_CELL = {"weights-small": "16 updates", "weights-seeds": "16 updates", "smollm2-controls": "smollm2"}
 LEARNED = 0.1  # mean over training; below it neither arm learned, and the cell compares nothing
 BINS = {"at most 0.03": (0.0, 0.03), "0.03 to 0.1": (0.03, 0.1), "above 0.1": (0.1, np.inf)}
@@ -64,7 +65,7 @@ class Matched:
 def cells() -> tuple[Matched, ...]:
     arms: dict[tuple[str, str, str], dict[int, Run]] = defaultdict(dict)
     for folder in sorted(path.parent for path in (*HERE.glob("*/campaign.json"), *HERE.glob("next/*/campaign.json"))):
-        for run in read_runs([folder])[0]:
+        for run in read_runs([folder])[0] if folder.name != AGAIN else ():
             part, _, name = run.name.rpartition("/")
             part = ONE_CELL.get(part or folder.name, part or folder.name)
             arm = re.sub(r"-s\d+$", "", name).removeprefix(run.algo)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 from check import (
+    AGAIN,
     BALANCED,
     CONSTANT,
     README,
@@ -87,6 +88,7 @@ def results() -> Iterator[str]:
     assert deaths(R, BALANCED) == deaths(R, "GSPO") == 0
     yield from claims()
     yield f"from {pm(arm(STALE, 'REAL').ends())} to {pm(arm(M, 'REAL').ends())} with equal flags and seeds"
+    yield f"The {made_again()} runs of the last table were made twice there: all numbers but the times are equal,"
     gap = gaps(P)["GSPO"][0]
     seeds = (t_quantile(1 - 0.025 / 3, 100) + t_quantile(0.8, 100)) ** 2 * gap.se**2 * 5 / LEAD**2
     yield f"A difference of {LEAD}, the paper's lead over GSPO at 7B, would need {math.ceil(seeds)} seeds"
@@ -140,6 +142,15 @@ def claims() -> Iterator[str]:
 
 def saved() -> str:
     return f"{sum(cell.deaths[0] for cell in cells())} to {sum(cell.deaths[1] for cell in cells())}"
+
+
+def made_again() -> int:
+    """How many runs of `table` have equals, in each number but the times; all must."""
+    first, again = campaign(AGAIN.replace("-skill", "")), campaign(AGAIN)
+    for name in {*first, *again}:
+        one, other = ({**run.train, "timing/step_total": {}} for run in (first[name], again[name]))
+        assert (one, first[name].evals) == (other, again[name].evals), name
+    return len(first)
 
 
 def z(place: str) -> str:

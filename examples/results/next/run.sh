@@ -90,7 +90,7 @@ table) # today's table: eight methods tuned on today's code, then ten seeds on e
     arms=(real real_constant real_balanced grpo dapo gspo cispo reinforce)
     tuned table-rates 3 --algos "${arms[@]}" --grid actor.adam.lr 3e-5 1e-4 2e-4 3e-4 6e-4 "$@"
     seed_by_seed table 61 70 --algos "${best[@]}" "$@"
-    seed_by_seed table-skill 61 70 --skill 0.15 --algos "${best[@]}" "$@"
+    seed_by_seed table-hard 61 70 --skill 0.05 --algos "${best[@]}" "$@"
     ;;
 pretrained) # SmolLM2 on questions that it solves now and then: level with REAL, or not
     questions="$PWD/comparison/mixed.jsonl"
