@@ -73,11 +73,12 @@ class Constant:
             return value
         try:
             number = float(value)
-        except ValueError:
+        except (ValueError, TypeError):
             number = math.nan
         if not self.above < number < math.inf:
             bound = "" if self.above == -math.inf else f" above {self.above:g}"
-            raise ValueError(f"{name} is {value}: use a number{bound}, for example {self.default}")
+            rather = "or list its words as `choices`" if value == self.default else f"for example {self.default}"
+            raise ValueError(f"{name} is {value}: use a number{bound}, {rather}")
         return number
 
 
@@ -106,6 +107,9 @@ class Objective:
     of_tokens = False
 
     def __post_init__(self) -> None:
+        for name, one in self.settings.items():
+            if not isinstance(one, Constant):
+                raise ValueError(f"the setting {name} is {one!r}. Use Constant({one!r}, 'what it is')")
         for score in (self.score, *(self.settings["score"].choices if "score" in self.settings else ())):
             if score not in SCORES or score.endswith("log_ratio_ref") != self.needs_reference:
                 raise ValueError(f"score is {score!r}: choose one of {', '.join(SCORES)}")
@@ -152,6 +156,8 @@ class TokenLoss(Objective):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.score != Objective.score:
+            raise ValueError(f"a loss of tokens has no score, and score is {self.score!r}. Leave it out")
         if self.mean not in MEANS:
             raise ValueError(f"mean is {self.mean!r}: choose {' or '.join(MEANS)}")
 
@@ -439,8 +445,9 @@ def find(name: str | Objective) -> Objective:
     if not callable(found):
         raise ValueError(f"{path} defines no {own!r}. Give the name of a function (scores, groups, settings) in it")
     first, *_ = (found.__doc__ or "").strip().splitlines() or [""]
-    # a token loss has (log_ratio, advantage, mask, group)
-    kind = TokenLoss if len(inspect.signature(found).parameters) == 4 else Objective
+    # a token loss has (log_ratio, advantage, mask, group); a default may be a constant of the user's own
+    needed = [one for one in inspect.signature(found).parameters.values() if one.default is one.empty]
+    kind = TokenLoss if len(needed) == 4 else Objective
     return kind(found, label=own, about=first, source=str(path))
 
 

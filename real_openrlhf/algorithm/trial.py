@@ -38,8 +38,11 @@ def problem(settings: ObjectiveSettings, steps: int = 10, sampled: bool = True) 
     `sampled`: the run has vLLM's log-probabilities.
     """
     of_moment = partial(_problem_of_tokens, sampled=sampled) if settings.objective.of_tokens else _problem_of_groups
-    moments = (Moment(step, steps) for step in sorted({1, max(steps, 1)}))
-    return next(filter(None, (of_moment(settings, moment) for moment in moments)), None)
+    found = {step: of_moment(settings, Moment(step, steps)) for step in (1, max(steps, 1))}
+    if len({*found.values()}) < 2:
+        return found[1]
+    # what is wrong at one end only, as a factor `progress`, which is 0 in the first step
+    return next(f"in step {step} of {steps} {said}" for step, said in found.items() if said)
 
 
 def learns_alone(settings: ObjectiveSettings) -> bool:
@@ -92,6 +95,8 @@ def _problem(settings: ObjectiveSettings, scores: Tensor, groups: Groups) -> str
     if not loss.isfinite().all():
         kinds = ", ".join(kind for kind, one in zip(KINDS, loss.tolist(), strict=True) if not math.isfinite(one))
         return f"it is not finite for {kinds}. {REMEDY}"
+    if not torch.equal(loss, settings.objective.loss(scores, groups, settings)):
+        return "it gives another loss when called again, so ranks would disagree. Leave chance out"
     if not loss.requires_grad:
         return "it has no gradient. Use torch's differentiable functions of the scores, without detach or no_grad"
     slopes = _slopes(loss, scores)

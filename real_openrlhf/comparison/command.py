@@ -385,6 +385,8 @@ def _report(runs: RunList, args: argparse.Namespace, across: Sequence[str]) -> N
     with open(runs.out / ".report.lock", "a") as lock:
         files.wait_for_lock(lock)
         found, skipped = read_runs(sorted(runs.folder.glob("*")))  # also runs of earlier comparisons in this folder
+        for path, reason in skipped:
+            print(f"skipped {path}: {reason}")
         if not found:
             return
         ours, found = found, recorded.with_rivals(found, args.beside)

@@ -78,9 +78,11 @@ def read_problems(
             f"{system}{raw}{problem.label}".encode()
             yield problem
         except UnicodeEncodeError:
-            raise UserError(f"row {number}: half a character (a surrogate alone). Write whole characters") from None
+            raise UserError(
+                f"row {number + 1}: half a character (a surrogate alone). Write whole characters"
+            ) from None
         except TypeError as error:
-            raise UserError(f"row {number}: {error}") from error
+            raise UserError(f"row {number + 1}: {error}") from error
 
 
 def _choose(row: dict, candidates: Iterable[str], what: str) -> str:

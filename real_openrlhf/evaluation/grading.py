@@ -35,6 +35,12 @@ def refuse(args: argparse.Namespace) -> None:
     """Raise for what is wrong before anything is loaded: numbers, names, files. `compare` asks before it trains."""
     if not (args.temperature >= 0 and 0 < args.top_p <= 1):
         raise UserError("--temperature must be 0 or more, --top-p above 0 and at most 1. Change the one that is not")
+    if args.agent and (args.grader, args.allow) != (VERIFIERS[0], []):
+        raise UserError(
+            "--grader and --allow are not read with --agent, which scores its trajectories. Leave them out"
+        )
+    if args.max_len and not args.agent:
+        raise UserError("--max-len is of --agent. Use --max-new-tokens, or leave it out")
     if args.grader == "gym":
         require_gym()
     elif args.grader.endswith(".py") and (wrong := reward_file_problem(Path(args.grader))):

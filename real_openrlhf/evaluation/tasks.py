@@ -60,10 +60,10 @@ def file_records(file: Path) -> list[dict]:
     for number, row in enumerate(read_local(file).rows):
         for column in ("prompt", "label"):
             if column not in row:
-                raise UserError(f"{file}: row {number} has no column {column}. Prepare it with real-openrlhf data")
+                raise UserError(f"{file}: row {number + 1} has no column {column}. Prepare it with real-openrlhf data")
         if not isinstance(row["prompt"], str | list) or not isinstance(row["label"], str):
             raise UserError(
-                f"{file}: row {number}: the prompt must be text or a chat, the label text. Change that row"
+                f"{file}: row {number + 1}: the prompt must be text or a chat, the label text. Change that row"
             )
         records.append({"id": f"{file.stem}-{number}", **row})
     return records

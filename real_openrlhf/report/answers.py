@@ -168,7 +168,7 @@ def _why_none(folder: Path) -> str:
     if record.get("status") == "running":
         return f"{folder} has no answers yet: the run has not ended its first step. Wait for it."
     return (
-        f"{folder} has no answers: {ROLLOUTS} is missing or empty. Name a run's folder, like runs/NAME. Runs "
+        f"{folder} has no answers: {ROLLOUTS} is missing, empty or damaged. Name a run's folder, like runs/NAME. Runs "
         "write it with --train.keep_groups 1 or more (default: 2); campaigns of compare --publish leave it out."
     )
 

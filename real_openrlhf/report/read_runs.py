@@ -129,9 +129,18 @@ def read_run(folder: str | Path) -> Run:
             reason = f" ({word(meta['reason'])})" if isinstance(meta.get("reason"), str) else ""
             raise UnreadableRun(f"{meta['status']}{reason}, and no step is logged")
         logged = _read_metrics(metrics, unfinished) if metrics.exists() else _read_events(folder)
-        return _run(folder, meta, table_of(logged), _read_json(folder, "eval/results.json"))
+        run = _run(folder, meta, table_of(logged), _read_json(folder, "eval/results.json"))
     except (OSError, UnicodeDecodeError) as problem:
         raise UnreadableRun(f"cannot be read: {problem}") from problem
+    flags = flags_of(meta)
+    steps, every = (flags.get(flag) for flag in ("--train.max_steps", "--logger.logging_steps"))
+    whole = run.status != "finished" or meta.get("reason") or run.planned_steps is not None
+    if not whole and type(steps) is type(every) is int and run.last_step <= steps - every:
+        raise UnreadableRun(
+            f"the run finished, and metrics.jsonl ends at step {run.last_step} of {steps}: its data ended, or the "
+            "copy is not whole. Copy the folder again"
+        )
+    return run
 
 
 def _run(path: Path, meta: dict[str, Any], rows: "pandas.DataFrame | None", evaluation: Any = None) -> Run:
@@ -278,7 +287,7 @@ def _read_metrics(path: Path, unfinished: bool) -> list[Row]:
         except ValueError as problem:
             if number == len(lines) and unfinished:
                 break  # the run is writing this line, or a kill cut it off
-            last = f"half-written: line {number} is cut off; remove that line to report the rest"
+            last = f"half-written: line {number} is cut off. Copy the folder again"
             fault = last if number == len(lines) else f"broken: line {number} is not JSON"
             raise UnreadableRun(f"metrics.jsonl is {fault}") from problem
         if not isinstance(row, dict) or row.get("phase") not in PHASES or not _is_step(row.get("step")):

@@ -151,10 +151,13 @@ def last_step(log: Path) -> int:
     return steps[-1]
 
 
-def early_end(path: Path, steps: int) -> str | None:
-    """Why a finished run has fewer steps than were asked for; None if it has all of them, or ended itself."""
+def early_end(path: Path, steps: int, every: int = 1) -> str | None:
+    """Why a finished run has fewer steps than were asked for; None if it has all of them, or ended itself.
+
+    `every` is the number of steps between two logged ones.
+    """
     last, notes = last_step(path / "metrics.jsonl"), path / "notes.jsonl"
-    if last >= steps or (notes.exists() and ENDED in notes.read_text(errors="replace")):
+    if last > steps - every or (notes.exists() and ENDED in notes.read_text(errors="replace")):
         return None
     return (
         f"the data ended after step {last} of {steps}: give more rows, or a larger --train.num_episodes "

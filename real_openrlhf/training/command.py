@@ -196,7 +196,8 @@ def _train(request: Request, place: Place, session: Path | None = None) -> int:
                 if reason and shutil.disk_usage(path).free < FULL_BYTES:
                     reason = f"the disk of {path} is full: free some space, or move the run to another --runs-dir"
                 status = "failed" if reason else "finished"
-                reason = reason or run_folder.early_end(path, plan.args.train.max_steps)
+                steps = plan.args.train.max_steps, plan.args.logger.logging_steps
+                reason = reason or run_folder.early_end(path, *steps)
                 run_folder.write(path, record | {"status": status, "reason": reason, "finished": run_folder.now()})
     print(f"\n{status}{f' ({reason})' if reason else ''}: {path}")
     if status == "finished":

@@ -49,7 +49,7 @@ def bare_gold(raw: str) -> str:
 
 
 def _is_answer(item: object) -> bool:
-    return isinstance(item, str | int | float) and not isinstance(item, bool)
+    return isinstance(item, str | int | float) and not isinstance(item, bool) and item == item  # nan: none was given
 
 
 def json_texts(label: str) -> list[str] | None:

@@ -241,7 +241,8 @@ def test_show_prints_held_out_answers_of_start_middle_and_end(run, capsys):
 def test_show_says_what_there_is(run, tmp_path, refused):
     assert "no groups of that step. Kept: groups of steps 1 to 3, 7;" in refused("show", run, "--step", 4)
     assert "of steps 0, 3, 4, 7." in refused("show", run, "--step", 1, "--eval")
-    assert f"{tmp_path} has no answers: {ROLLOUTS} is missing" in refused("show", tmp_path)
+    (tmp_path / ROLLOUTS).write_text('{"phase": "tra')
+    assert f"{tmp_path} has no answers: {ROLLOUTS} is missing, empty or damaged" in refused("show", tmp_path)
     assert f"{tmp_path}/none has no answers: there is no such folder" in refused("show", tmp_path / "none")
 
 

@@ -344,6 +344,18 @@ def test_runs_that_broke_off_are_shown_but_not_averaged(tmp_path):
     assert tables.results(task).rows[0]["Mean over training"].n == 2
 
 
+def test_a_finished_run_that_was_copied_in_part_is_left_out(tmp_path):
+    every = {"--train.max_steps": 20, "--logger.logging_steps": 1}
+    for name, flags in {"whole": {}, "hopeless": {"--train.hopeless": "end"}, "cut": {}}.items():
+        folder = invented.write_run(tmp_path, name=name, flags=every | flags)
+        if name != "whole":
+            log = (folder / "metrics.jsonl").read_text()
+            (folder / "metrics.jsonl").write_text("".join(log.splitlines(keepends=True)[:9]))
+    found, ((skipped, reason),) = read_runs([tmp_path])
+    assert {run.name for run in found} == {"whole", "hopeless"} and skipped.name == "cut"
+    assert "ends at step 8 of 20" in reason and "Copy the folder again" in reason
+
+
 def test_nothing_is_drawn_across_missing_steps(tmp_path):
     from matplotlib.figure import Figure
 

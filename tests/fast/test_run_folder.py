@@ -389,6 +389,7 @@ def test_a_finished_run_with_fewer_steps_says_why(tmp_path):
     (tmp_path / "metrics.jsonl").write_text('{"phase": "train", "step": 6}\n')
     assert run_folder.early_end(tmp_path, 6) is None and run_folder.early_end(tmp_path, 0) is None
     assert "the data ended after step 6 of 8" in run_folder.early_end(tmp_path, 8)
+    assert run_folder.early_end(tmp_path, 8, every=3) is None and run_folder.early_end(tmp_path, 9, every=3)
     (tmp_path / "notes.jsonl").write_text(json.dumps({"step": 6, "say": ENDED}))
     assert run_folder.early_end(tmp_path, 8) is None
 

@@ -11,7 +11,7 @@ from invented_runs import write_run
 
 from real_openrlhf import real_policy_loss
 from real_openrlhf.algorithm import trial
-from real_openrlhf.algorithm.formulas import OBJECTIVES, Objective, TokenLoss, find
+from real_openrlhf.algorithm.formulas import OBJECTIVES, Constant, Objective, TokenLoss, find
 from real_openrlhf.algorithm.groups import Moment, Table
 from real_openrlhf.algorithm.objective import ObjectiveSettings, score_weights
 from real_openrlhf.base.user_files import absolute
@@ -81,6 +81,14 @@ def test_the_remedy_for_a_group_without_answers_is_one():
         ),
         (lambda scores, groups, settings: groups.sum(scores, ~groups.positive), "gives weight to ignored rollouts"),
         (against_the_mean_of_all, "reads other groups' scores"),
+        (
+            lambda scores, groups, settings: groups.sum(scores, groups.valid) * torch.rand(()),
+            "gives another loss when called again",
+        ),
+        (
+            lambda scores, groups, settings: groups.sum(scores, groups.valid) * groups.progress,
+            "^in step 1 of 10 its gradient is 0 everywhere",
+        ),
     ],
 )
 def test_what_cannot_be_trained_with_is_told_why(function, reason):
@@ -125,6 +133,28 @@ def test_a_function_of_four_arguments_is_a_loss_of_tokens_and_has_no_scores(tmp_
     assert find(f"{path}:push") == TokenLoss(find(f"{path}:push").loss, label="push", source=str(path))
     with pytest.raises(ValueError, match="push is a loss of tokens and has no scores"):
         real_policy_loss(*torch.zeros(3, 1, 1), [1.0], ["a"], objective=f"{path}:push")
+
+
+def test_a_fourth_argument_with_a_default_is_a_constant_of_the_users_own(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "def push(scores, groups, settings, half=0.5):\n    return -half * groups.mean(scores, groups.valid)"
+    )
+    assert not find(f"{path}:push").of_tokens and trial.problem(ObjectiveSettings(f"{path}:push")) is None
+
+
+@pytest.mark.parametrize(
+    ("default", "told"),
+    [
+        ("low", "b is low: use a number, or list its words as `choices`"),
+        (None, "b is None: use a number"),
+        (-1, "b is -1: use a number above 0, or"),
+    ],
+)
+def test_a_default_that_is_no_value_is_told(default, told):
+    bound = {"above": 0} if default == -1 else {}
+    with pytest.raises(ValueError, match=told):
+        ObjectiveSettings(Objective(print, settings={"b": Constant(default, "", **bound)}))
 
 
 def test_one_answer_of_a_prompt_has_a_gradient_where_the_page_says_so():
@@ -180,6 +210,16 @@ def test_a_score_of_another_kind_is_tried_where_such_scores_are():
             "from real_openrlhf.algorithm.objective import Objective\n\nf = Objective(print, score='length')",
             "f",
             "line 3, ValueError: score is 'length': choose one of log_ratio_old",
+        ),
+        (
+            "from real_openrlhf.algorithm.formulas import Objective\n\nf = Objective(print, settings={'long': 5})",
+            "f",
+            "line 3, ValueError: the setting long is 5. Use Constant",
+        ),
+        (
+            "from real_openrlhf.algorithm.formulas import TokenLoss\n\nf = TokenLoss(print, score='log_ratio_ref')",
+            "f",
+            "line 3, ValueError: a loss of tokens has no score, and score is 'log_ratio_ref'. Leave it out",
         ),
     ],
 )
@@ -290,6 +330,7 @@ def test_a_rule_of_one_side_needs_groups_of_one_side():
         ("return [r.reward for r in rollouts]", "it returns 0.25. Use 1 (positive), 0 (negative) or None (ignored)"),
         ("return rollouts[0].score", "it raises AttributeError: 'Rollout' object has no attribute 'score'. Change"),
         ("return [None for _ in rollouts]", "it ignores all rollouts of 5 groups. Let some count"),
+        ("rollouts.sort(key=str); return [1, *[0] * len(rollouts[1:])]", "'tuple' object has no attribute 'sort'"),
         ("import random; return [random.random() for _ in rollouts]", "Use 1 (positive)"),
         (
             "c.append(1); return [int(len(c) > 5)] * len(rollouts)",

@@ -167,6 +167,9 @@ DATA = [
          "row 1 has a chat in column 'prompt'. Add --data.apply_chat_template"),
     Case("labels of two kinds", _rows(_row(label=21)), "to number in row 65"),
     Case("no label at all", _file("rows.jsonl", (_row(label="") + "\n") * ROWS), "no row has a label in 'label'"),
+    Case("nan for labels", _file("rows.jsonl", (_row(label=float("nan")) + "\n") * ROWS), "no row has a label in"),
+    Case("a packed file", _file("rows.jsonl.gz", "12="), "'.gz', by which OpenRLHF knows the format. Unpack or rename",
+         "--data rows.jsonl.gz"),
     Case("more than the context", _rows(_row(prompt="1" * 40)), "row 65 has a prompt of 40 tokens, and"),
     Case("a line of 10 MB", _rows(_row(prompt="1" * 10_000_000)), "row 65 has a prompt of 10000000 bytes"),
 ]  # fmt: skip

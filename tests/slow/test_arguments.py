@@ -146,6 +146,7 @@ REFUSED = [
     (f"{SAMPLES} 1", "one answer is one side. Use 8", f"{SAMPLES} 1 {KEEP}"),
     (f"{SAMPLES} 1 {KEEP} --algo.real.objective no_anchor", "so one alone has no gradient. Use 8, or an objective",
      f"{SAMPLES} 1 {KEEP} --algo.real.objective bce"),
+    (f"{SAMPLES} 1 --algo.real.objective listwise", "so one alone has no gradient", f"{SAMPLES} 1 {KEEP}"),
     (f"{SAMPLES} 1 {CISPO}", f"{ESTIMATOR} group_norm compares a prompt's answers. Use reinforce or flash_reinforce",
      f"{SAMPLES} 1 {CISPO} {ESTIMATOR} flash_reinforce"),
     (f"{SAMPLES} 1 {SAPO}", f"{ESTIMATOR} group_norm compares", f"{SAMPLES} 1 {SAPO} {ESTIMATOR} reinforce"),

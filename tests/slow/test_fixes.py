@@ -172,7 +172,9 @@ assert not held
     if address == "own":
         address = socket.gethostbyname(socket.gethostname())
     run = [sys.executable, "-c", program]
-    with subprocess.Popen([*run, "0", address, ""], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as first:
+    with subprocess.Popen(
+        [*run, "0", address, ""], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as first:
         port = first.stdout.readline().strip()
         second = subprocess.run([*run, "1", address, port or "1"], capture_output=True, text=True, timeout=120)
         _, errors = first.communicate(timeout=120)

@@ -202,7 +202,7 @@ def test_an_engine_that_dies_is_no_fault_of_the_agent():
 @pytest.mark.parametrize(
     "text, told",
     [
-        ("AgentExecutor = 1", "it defines no AgentExecutor. Derive one from"),
+        ("AgentExecutor = 1", "it defines no executor AgentExecutor. Say"),
         ("import no_such_module", "line 1, ModuleNotFoundError"),
         (None, "cannot be read (No such file or directory)"),
     ],
@@ -391,6 +391,7 @@ def test_turns_and_room_end_a_trajectory():
     [
         ("tools = (undescribed,)\n    def score(self, said): return 1.0", "line 7, DocstringParsingException"),
         ("turns = 2", "line 6, NotImplementedError: Agent has no method `score`"),
+        ("pass\nAgent = Agent()", "line 7, TypeError: .* Give the class itself"),
     ],
 )
 def test_an_agent_without_a_score_or_a_description_of_a_tool_is_refused_before_the_run(tmp_path, body, told):
@@ -402,6 +403,17 @@ def test_an_agent_without_a_score_or_a_description_of_a_tool_is_refused_before_t
     )
     with pytest.raises(ValueError, match=told):
         find_agent(str(tmp_path / "agent.py"))
+
+
+@pytest.mark.parametrize("body", ["start(self, prompt, label): return prompt", "reply(self, said): return 'go on'"])
+def test_a_text_in_place_of_messages_is_told(tmp_path, body):
+    (tmp_path / "agent.py").write_text(
+        "from real_openrlhf.hooks.rollout.chat_agents import ChatAgent, executor_of\n"
+        f"class Agent(ChatAgent):\n    def {body}\n    def score(self, said): return 1.0\n"
+        "AgentExecutor = executor_of(Agent)\n"
+    )
+    with pytest.raises(AgentError, match="messages are a list of .* Return such a list"):
+        play(tmp_path / "agent.py", Engine(TINY, f"1{EOS}"))
 
 
 def test_methods_may_be_coroutines_and_a_game_has_no_verdict(tmp_path):

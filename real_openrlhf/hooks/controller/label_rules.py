@@ -39,7 +39,7 @@ def find_rule(name: str) -> Rule:
 def apply(rule: Rule, rollouts: Sequence[Rollout]) -> list[Label]:
     """The rule's labels of a group; a ValueError if they are no labels."""
     try:
-        labels = list(rule(rollouts))
+        labels = list(rule(tuple(rollouts)))  # a rule that sorts them in place would mix up the labels
     except Exception as error:
         raise ValueError(f"it raises {raised(error)}. Change it so that it takes any group") from error
     if len(labels) != len(rollouts):

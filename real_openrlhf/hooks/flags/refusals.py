@@ -208,20 +208,20 @@ def _alone(args: SimpleNamespace) -> Iterator[str]:
                 f"{where}--algo.advantage.estimator {args.algo.advantage.estimator} compares a prompt's answers. Use "
                 f"{' or '.join(OF_THE_BATCH)}, or 8 answers"
             )
-    elif _two_sides(args):
-        yield (
-            f"{where}--algo.real.uniform_groups drop leaves out a group of one side, and one answer is one side. Use "
-            "8, as the paper does, or --algo.real.uniform_groups keep"
-        )
     else:
         from real_openrlhf.algorithm import trial
         from real_openrlhf.algorithm.objective import ObjectiveSettings
 
-        with contextlib.suppress(ValueError):  # `_objective` reports it
-            if not trial.learns_alone(ObjectiveSettings(real.objective, real.uniform_groups, given_settings(real))):
+        with contextlib.suppress(Exception):  # of the settings or of the user's function: `_objective` reports it
+            if not trial.learns_alone(ObjectiveSettings(real.objective, "keep", given_settings(real))):
                 yield (
                     f"{where}--algo.real.objective {real.objective} compares a prompt's answers, so one alone has no "
                     "gradient. Use 8, or an objective of one side such as real or bce"
+                )
+            elif _two_sides(args):
+                yield (
+                    f"{where}--algo.real.uniform_groups drop leaves out a group of one side, and one answer is one "
+                    "side. Use 8, as the paper does, or --algo.real.uniform_groups keep"
                 )
 
 
@@ -300,7 +300,7 @@ def _objective(args: SimpleNamespace) -> Iterator[str]:
         if name in objective.settings or getattr(real, name) is None:
             continue
         reads = " and ".join(f"--algo.real.{one}" for one in FLAGGED if one in objective.settings)
-        reads = reads or f"--algo.real.set {' '.join(objective.settings)}".strip()
+        reads = reads or " ".join(("--algo.real.set", *objective.settings) if objective.settings else ("no setting",))
         yield (
             f"--algo.real.{name} {getattr(real, name)} is not read by --algo.real.objective {real.objective}, "
             f"which reads {reads}. Leave it out, or use an objective that reads it: {', '.join(readers(name))}"

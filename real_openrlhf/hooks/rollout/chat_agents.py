@@ -72,6 +72,9 @@ class Template:
         return tokens[1:] if drawn and tokens[:1] == [*drawn][-1:] else tokens
 
     def _text(self, messages: Sequence[Message]) -> str:
+        # a template would read a text letter by letter, and find neither role nor content
+        if not (messages and all(isinstance(one, dict) and "role" in one for one in messages)):
+            raise ValueError("messages are a list of {'role': ..., 'content': ...}. Return such a list")
         return self.tokenizer.apply_chat_template(
             messages, tools=self.tools, tokenize=False, add_generation_prompt=True
         )
@@ -118,6 +121,8 @@ def executor_of(agent: type[ChatAgent]) -> type[AgentExecutorBase]:
     """The `AgentExecutor` of an agent's file. Raises at its loading if it has no score or a tool no description."""
     from transformers.utils import get_json_schema
 
+    if not (isinstance(agent, type) and issubclass(agent, ChatAgent)):
+        raise TypeError(f"executor_of({agent!r}) is not of a class that derives ChatAgent. Give the class itself")
     if agent.score is ChatAgent.score:
         raise NotImplementedError(f"{agent.__name__} has no method `score`, which says how right the answer is")
     for tool in agent.tools:
@@ -156,7 +161,7 @@ class Trajectory:
             params.max_tokens = self.max_length - len(self.tokens)
             said = self._draw(await engine.generate(self.tokens, params, multi_modal_data=None))
             messages = None if self.is_cut else await self._answer(said)
-            if messages is None or len(self.ranges) == self.agent.turns:
+            if messages is None or len(self.ranges) >= self.agent.turns:
                 self.is_finished = not self.is_cut
                 break
             self._read(template.between(messages, self.tokens))

@@ -44,7 +44,7 @@ def check(plan: Plan, flag: str, elsewhere: bool) -> Iterator[str]:
                 yield Note(f"{flag} {name} is neither JSONL, parquet nor CSV: its rows were not checked")
             else:
                 wrong = f"has the ending {path.suffix!r}" if path.suffix else "has no ending"
-                known = "by which OpenRLHF knows the format. Rename it to .jsonl, .json, .parquet or .csv."
+                known = "by which OpenRLHF knows the format. Unpack or rename it to .jsonl, .json, .parquet or .csv."
                 yield f"{flag} {name} {wrong}, {known}"
         except OSError as error:
             yield f"{flag} {name} cannot be read ({error.strerror}). Name a readable file."
@@ -166,8 +166,9 @@ class Rows:
             yield from self._of_prompt(row[column], column)
         if (column := self.columns.get("--data.label_key", "")) in row:
             label = row[column]
-            self.unlabelled += label in (None, "", [])
-            if len(self.labels) < TRIED and label not in (None, "", []):
+            missing = label in (None, "", []) or label != label  # JSON and pandas have nan for nothing
+            self.unlabelled += missing
+            if len(self.labels) < TRIED and not missing:
                 self.labels.append(label)
 
     def lacking(self, row: Mapping) -> Iterator[str]:

@@ -103,7 +103,7 @@ def test_any_gold_of_a_label_counts(label, answer, score):
     assert verify(boxed(answer), label).score == score
 
 
-@pytest.mark.parametrize("label", ["", None, [], True, {"gold": 1}, '[""]'])
+@pytest.mark.parametrize("label", ["", None, float("nan"), [], True, {"gold": 1}, '[""]'])
 def test_a_label_without_a_gold_is_no_verdict(label):
     verdict = verify(boxed("7"), label)
     assert verdict.ignored and verdict.reason == "no_gold"
