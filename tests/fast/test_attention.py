@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_runs import plan
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 from varlen_on_cpu import dense, stand_in
 
 from real_openrlhf.base.errors import UserError
@@ -30,6 +30,7 @@ HYBRIDS = {
     "qwen3_next": {"full_attention_interval": 4, **EXPERTS},
 }
 PLAIN = {"qwen3": {}, "gemma3_text": {"sliding_window": 8}, "olmo3": {"sliding_window": 8}}
+MROPE = {"rope_type": "default", "mrope_section": [8, 4, 4]}
 PADDED = ("--ds.packing_samples", "--train.dynamic_batch_enable")
 
 
@@ -111,6 +112,8 @@ def test_the_dry_run_refuses_what_leaks_and_names_what_works(name):
         *((name, {}, ("mamba_",)) for name in ("falcon_h1", "bamba")),
         ("recurrent_gemma", {}, ("recurrent carry state",)),
         ("a_model_of_its_own", {"linear_attn_config": {}}, ("linear_attn_config",)),
+        ("qwen2_5_vl_text", {"rope_scaling": MROPE}, ("mrope_section",)),
+        ("qwen3_vl_text", {"rope_scaling": MROPE}, ()),
         *((name, PLAIN.get(name, {}), ()) for name in ("qwen2", "qwen3", "llama", "mistral", "olmo2", "phi3", *PLAIN)),
         *((name, {}, ()) for name in ("smollm3", "a_model_of_its_own", "qwen3_moe", "deepseek_v3")),
     ],
@@ -118,6 +121,25 @@ def test_the_dry_run_refuses_what_leaks_and_names_what_works(name):
 def test_other_models_are_refused_in_the_dry_run_for_what_they_are(name, more, said):
     found = unfit_problems(plan(), raw(name, **more))
     assert all(any(one in problem for problem in found) for one in said) and bool(found) == bool(said), found
+
+
+@pytest.mark.parametrize("name, way", [("qwen2_5_vl", "refused"), ("qwen3_vl", "exact")])
+def test_a_vision_models_packed_texts_are_refused_or_exact(name, way):
+    """Qwen2.5-VL hands its layers no positions. flash_attention_2 would then take all answers for one."""
+    text = {**SIZES, "num_attention_heads": 2, "rope_parameters": {**MROPE, "rope_theta": 1e4}}
+    vision = dict(depth=1, hidden_size=32, intermediate_size=64, num_heads=2, out_hidden_size=64)
+    config = AutoConfig.for_model(name, text_config=text, vision_config=vision)
+    model = AutoModelForImageTextToText.from_config(config, attn_implementation=ours.NAME, dtype=torch.float32).eval()
+    tokens, positions = torch.arange(3, 23)[None], torch.arange(10).repeat(2)[None]
+    with torch.no_grad():
+        alone = torch.cat([model(part, torch.ones_like(part)).logits for part in tokens.split(10, 1)], 1)
+        if way == "refused":
+            with pytest.raises(UserError, match="neither positions nor a mask. Leave --ds.packing_samples"):
+                model(tokens, position_ids=positions)
+        else:
+            assert (model(tokens, position_ids=positions).logits - alone).abs().max() < 1e-5
+        padded = model(tokens.expand(2, -1), torch.arange(20).ge(10).long()[None].repeat(2, 1)).logits
+    assert (padded[0, 10:] - alone[0, 10:]).abs().max() < 1e-5
 
 
 @pytest.mark.parametrize("name", unfit_models.PLAIN)

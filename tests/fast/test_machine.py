@@ -96,6 +96,17 @@ def test_gpus_that_do_not_answer_are_told(monkeypatch):
         preflight.local_gpus()
 
 
+def test_cores_of_a_head_without_gpus_serve_no_gpu():
+    """Ray places a GPU and its core on one node, and waits for ever where a node has fewer cores."""
+    head, *workers = {"CPU": 64.0}, *[{"CPU": 4.0, "GPU": 8.0}] * 2
+    (problem,) = preflight.core_problems([head, *workers], 16)
+    assert "a core with each of 16 GPUs and one more, the cluster offers 9" in problem
+    assert [*preflight.core_problems([head, *workers], 8)] == []
+    assert [*preflight.core_problems([head, *workers], 24)] == []  # too few GPUs is another problem
+    (problem,) = preflight.core_problems(workers, 8)  # none for the controllers
+    assert "the cluster offers 8" in problem
+
+
 # How many threads a CPU run takes: by the model's size, and by what computes at once
 
 REAL = {"hidden_size": 768, "intermediate_size": 2048, "num_hidden_layers": 12, "num_attention_heads": 12}

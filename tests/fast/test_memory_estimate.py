@@ -141,6 +141,23 @@ def test_a_run_that_does_not_fit_is_told_what_to_do():
     assert any(warning.startswith("training may need") and "--ds.adam_offload" in warning for warning in warnings)
 
 
+def test_an_engine_whose_weights_exceed_its_share_is_told_before_it_fails():
+    """A 32B model on eight GPUs of 80 GB: the policy is sharded, and each engine has all weights."""
+    sizes = dict(zip(memory_estimate._SIZES, (5120, 27648, 40, 8, 152064), strict=True))
+    shape = memory_estimate.shape_of({**sizes, "num_hidden_layers": 64, "model_type": "qwen2"})
+
+    def said(**vllm: str) -> list[str]:
+        user = {"--ds.adam_offload": (), **{f"--vllm.{name}": (value,) for name, value in vllm.items()}}
+        notes = Findings()
+        notes.add(memory_estimate.check(shape, plan(user=user), 80, measured=True))
+        return notes.notes
+
+    (note,) = said()
+    # by hand: 2 bytes of each parameter, and 9,216 tokens x 64 layers x keys and values of 8 x 128 numbers
+    assert f"{(2 * shape.parameters + 9216 * 64 * 2 * 1024 * 2) / 1e9:.0f} GB a GPU, and it gets 56 GB" in note
+    assert said(tensor_parallel_size="2") == []
+
+
 # Graphs of waves, and budgets that fill a GPU
 
 KEPT = "graphs of further micro-batches, at most"

@@ -189,6 +189,15 @@ def test_a_dead_cluster_is_noticed_at_once():
             assert f"nothing answers at RAY_ADDRESS {address}" in problem
 
 
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="no IPv6 here")
+def test_a_cluster_at_an_ipv6_address_is_asked(monkeypatch):
+    """Ray writes such an address in brackets, which are no part of the host's name."""
+    done = subprocess.CompletedProcess([], 0, stdout="", stderr="")
+    monkeypatch.setattr(subprocess, "run", lambda *words, **named: done)
+    with socket.create_server(("::1", 0), family=socket.AF_INET6) as listener:
+        assert [*place(f"[::1]:{listener.getsockname()[1]}").problems(plan())] == []
+
+
 def test_the_users_environment_wins_and_a_private_ray_gets_logical_gpus(monkeypatch, tmp_path):
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     monkeypatch.delenv("TORCHDYNAMO_DISABLE", raising=False)

@@ -259,6 +259,8 @@ def test_what_would_spoil_any_method_is_refused_for_all(loss):
             resolve(f"{dealt} {flags}")
     with pytest.raises(UserError, match="saved model would be the untrained one"):
         resolve("--train.enable_ema --ds.zero_stage 3")
+    with pytest.raises(UserError, match="starts vLLM in bf16.*Use bf16"):
+        resolve("--vllm.num_engines 1 --ds.param_dtype fp16")
     with pytest.raises(UserError, match="measured by the trainer of --train.deal groups"):
         resolve("--rollout.mismatch log")
 

@@ -165,6 +165,22 @@ def test_all_that_is_wrong_is_told_at_once_each_with_its_fix(capsys, monkeypatch
     assert len(problems) == 12
 
 
+def test_a_run_goes_on_with_as_many_gpus_as_its_checkpoints_have(capsys, tmp_path):
+    """DeepSpeed would say so after every rank has loaded the model."""
+    for step in (20, 40):
+        checkpoint = tmp_path / f"runs/begun/checkpoints/_actor/global_step{step}"
+        checkpoint.mkdir(parents=True)
+        about = {"global_step": step, "ranks": 8, "run": "begun", "files": {}}
+        (checkpoint / "manifest.json").write_text(json.dumps(about))
+    record = {"recipe": "qwen7b", "algo": "real", "seed": 42, "status": "failed", "objective": {}}
+    (tmp_path / "runs/begun/run.json").write_text(json.dumps(record))
+    words = ("--recipe", "qwen7b", "--resume", "--run-name", "begun", "--runs-dir", str(tmp_path / "runs"))
+    (problem,) = dry_run(capsys, *words, "--gpus", "4")[2]
+    assert "has checkpoints of 8 GPUs, and this run has 4" in problem and "Give 8 in all" in problem
+    for as_many in (("--gpus", "8"), ("--gpus", "4", "--nodes", "2"), ("--gpus", "4", "--ds.use_universal_ckpt")):
+        assert not [one for one in dry_run(capsys, *words, *as_many)[2] if "checkpoints" in one]
+
+
 def test_a_run_goes_on_under_the_grader_that_it_began_with(capsys, tmp_path, monkeypatch):
     """Another CPU is told, and goes on."""
     (tmp_path / "runs/begun").mkdir(parents=True)

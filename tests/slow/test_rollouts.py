@@ -23,7 +23,7 @@ from real_openrlhf.base.errors import UserError
 from real_openrlhf.hooks.controller.labels import label_rollouts
 from real_openrlhf.hooks.engine.requests import AGENT, executor
 from real_openrlhf.hooks.rollout.agents import TURNS, UNFINISHED, AgentError, find_agent
-from real_openrlhf.hooks.rollout.chat_agents import Template, tool_calls
+from real_openrlhf.hooks.rollout.chat_agents import ChatAgent, Template, Trajectory, tool_calls
 from real_openrlhf.training.tasks.reverse_task import ReverseTask
 from real_openrlhf.training.tasks.tiny_model import make_tokenizer
 
@@ -63,7 +63,8 @@ class Engine:
         text = self.tokenizer.decode(ids, skip_special_tokens=True)
         logprobs = None if params.logprobs is None else [{token: SimpleNamespace(logprob=-0.5)} for token in ids]
         reason = "length" if len(ids) == params.max_tokens else "stop"
-        answer = SimpleNamespace(token_ids=ids, text=text, logprobs=logprobs, finish_reason=reason)
+        stop = next((id for id in ids[-1:] if id in getattr(self.tokenizer, "further_ends", ())), None)
+        answer = SimpleNamespace(token_ids=ids, text=text, logprobs=logprobs, finish_reason=reason, stop_reason=stop)
         return SimpleNamespace(outputs=[answer])
 
 
@@ -292,6 +293,23 @@ def test_the_model_reads_exactly_what_it_drew():
         assert after[: len(before) + len(QWEN(word)["input_ids"])] == [*before, *QWEN(word)["input_ids"]]
     assert won["scores"] == 1 and won["extra_logs"]["agent/failed_calls"] == 1
     assert QWEN.decode(won["observation_tokens"]).count("error: SyntaxError") == 1
+
+
+def test_an_end_of_turn_that_is_not_the_tokenizers_is_no_part_of_what_was_said():
+    """The ends of Gemma's generation_config are <end_of_turn> and <eos>; its tokenizer names the second only."""
+    gemma = Bytes(CHATML, "<eos>")
+    gemma.further_ends = gemma("<|im_end|>")["input_ids"]
+    for end in ("<|im_end|>", "<eos>"):
+        heard: list[str] = []
+
+        class Listener(ChatAgent):
+            def score(self, said, heard=heard):
+                heard.append(said)
+                return said == "95"
+
+        played = Trajectory(Listener(), gemma, 4000)
+        asyncio.run(played.play("37+58", "95", SamplingParams(max_tokens=500), Engine(gemma, f"95{end}")))
+        assert heard == ["95"] and gemma.decode(played.tokens).endswith(f"95{end}")
 
 
 def conversation(*turns: str) -> list[dict]:

@@ -175,4 +175,21 @@ def test_a_bucket_has_one_number_format_and_at_most_its_bytes(monkeypatch):
     assert len(buckets) == 4 and found[0][0] == "a and 1 more"
     for (name, one), (expected, weight) in zip((pair for _, part in found for pair in part), weights, strict=True):
         assert name == expected and one.equal(weight) and one.dtype == weight.dtype
-    assert all(one is weight for one, (_, weight) in zip(entered, weights, strict=True))
+    assert {id(one) for one in entered} == {id(weight) for _, weight in weights}
+
+
+def test_a_bucket_has_whole_weights_where_tensor_parallelism_keeps_parts():
+    """DeepSpeed's layers of a tensor-parallel policy have no `ds_shape`, and the whole shape only while gathered."""
+    whole, weight = torch.randn(6, 2), torch.nn.Parameter(torch.zeros(0))
+
+    @contextlib.contextmanager
+    def gathered(one):
+        one.data = whole
+        yield
+        one.data = whole[:3]
+
+    with gathered(weight):
+        pass
+    ((parts, flat),) = weight_buckets.Buckets([("a", weight)], gathered)
+    ((name, found),) = parts.split(flat)
+    assert name == "a" and found.equal(whole)

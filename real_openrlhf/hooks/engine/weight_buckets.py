@@ -37,26 +37,32 @@ class Buckets:
 
     def __init__(self, weights: Any, gathered: Callable[[Any], AbstractContextManager]) -> None:
         self.weights, self.gathered = weights, gathered
-        self.sizes: list[int] = []  # how many tensors each bucket has
+        self.shapes: list[list[tuple[int, ...]]] = []  # of each bucket's tensors
         room, kind = 0, None
-        for _, one in getattr(weights, "parameters", weights):  # sizes only: lora_weights.py merges when sent
-            size = getattr(one, "ds_numel", one.numel()) * one.element_size()
+        for _, one in getattr(weights, "parameters", weights):  # shapes only: lora_weights.py merges when sent
+            shape = self._shape(one)
+            size = prod(shape) * one.element_size()
             if size > room or one.dtype != kind:
-                self.sizes.append(0)
+                self.shapes.append([])
                 room, kind = BUCKET_BYTES, one.dtype
-            self.sizes[-1] += 1
+            self.shapes[-1].append(shape)
             room -= size
 
+    def _shape(self, one: Any) -> tuple[int, ...]:
+        if hasattr(one, "ds_shape"):
+            return tuple(one.ds_shape)
+        with self.gathered(one):  # a tensor-parallel parameter has its whole shape only while it is gathered
+            return tuple(one.shape)
+
     def __len__(self) -> int:
-        return len(self.sizes)
+        return len(self.shapes)
 
     def __iter__(self) -> Iterator[tuple[Parts, Tensor]]:
         weights = iter(self.weights)
-        for size in self.sizes:
-            yield self._bucket([next(weights) for _ in range(size)])
+        for shapes in self.shapes:
+            yield self._bucket([next(weights) for _ in shapes], shapes)
 
-    def _bucket(self, weights: Sequence[tuple[str, Any]]) -> tuple[Parts, Tensor]:
-        shapes = [tuple(getattr(one, "ds_shape", one.shape)) for _, one in weights]
+    def _bucket(self, weights: Sequence[tuple[str, Any]], shapes: Sequence[Sequence[int]]) -> tuple[Parts, Tensor]:
         flat = torch.empty(sum(map(prod, shapes)), dtype=weights[0][1].dtype, device=weights[0][1].device)
         parts = Parts([name for name, _ in weights], shapes)
         for (_, place), (_, one) in zip(parts.split(flat), weights, strict=True):

@@ -88,6 +88,11 @@ def run_problems(args: SimpleNamespace) -> Iterator[str]:
             f"--ds.ring_attn_size {ds.ring_attn_size} x --ds.tensor_parallel_size {ds.tensor_parallel_size} need as "
             "many GPUs of the policy, and it has fewer. Use 1 and 1, or more GPUs (--actor.num_gpus_per_node)"
         )
+    if ds.param_dtype != "bf16" and args.vllm.num_engines:
+        yield (
+            f"--ds.param_dtype {ds.param_dtype}: OpenRLHF starts vLLM in bf16, which takes no other weights after the "
+            "first step. Use bf16"
+        )
     if ds.logit_free and ds.tensor_parallel_size > 1:
         yield "--ds.logit_free needs the head in one piece. Use --ds.tensor_parallel_size 1, or leave it out"
     if ds.share_prompts and (ds.packing_samples or not ds.logit_free):

@@ -5,7 +5,7 @@ transformers calls `attention` in every layer. Sequences are packed one behind a
 """
 
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 import torch.nn.functional as F
@@ -59,8 +59,8 @@ def refuse_unknown(model: PreTrainedModel) -> None:
         refuse(f"{type(model).__name__} {found}")
 
 
-def refuse(what: str) -> None:
-    raise UserError(f"{NAME}: {what}. {unfit_models.ATTENTION_REMEDY}")
+def refuse(what: str, remedy: str = unfit_models.ATTENTION_REMEDY) -> NoReturn:
+    raise UserError(f"{NAME}: {what}. {remedy}")
 
 
 def keep_mask(batch_size: int, *, attention_mask: Tensor | None = None, use_vmap: bool = False, **_) -> Tensor | None:
@@ -104,7 +104,9 @@ def attention(
 def sequences(mask: Tensor | None, positions: Tensor | None, batch: int) -> Sequences:
     """Computed in the first layer of a forward, then kept on the mask or positions tensor that all layers receive."""
     given: Any = positions if mask is None else mask
-    if given is None or given.ndim != 2:
+    if given is None:  # no other attention could separate packed answers either
+        refuse("this model hands attention neither positions nor a mask", unfit_models.PACKING_REMEDY)
+    if given.ndim != 2:
         refuse("this model hands attention neither positions nor a mask of padding, of (batch, tokens)")
     if not hasattr(given, "_sequences"):
         by_mask = mask is not None

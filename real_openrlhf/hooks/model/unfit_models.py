@@ -43,6 +43,11 @@ def problems(way: Way, config: Mapping, model_class: Any = None) -> Iterator[str
     state = keeps_state(config)
     if state and way.packs:
         yield (f"{state}, and in packed answers it would go on from one answer into the next. {PACKING_REMEDY}")
+    if way.packs and loses_positions(config):
+        yield (
+            "this model's layers get no positions (mrope_section), which separate packed answers: each would attend "
+            f"to those before it. {PACKING_REMEDY}"
+        )
     if state and way.shares_prompts:
         yield f"--ds.share_prompts: {state}, which no mask of attention separates. {SHARING_REMEDY}"
     if way.attention == ATTENTION and (found := attention_problem(config, model_class)):
@@ -58,6 +63,12 @@ def keeps_state(config: Mapping) -> str | None:
         return f"this model's layers of {' and '.join(others)} carry state from token to token"
     keys = sorted(key for key, value in config.items() if key.startswith(OF_STATE) and value is not None)
     return f"this model's layers carry state from token to token ({keys[0]})" if keys else None
+
+
+def loses_positions(config: Mapping) -> bool:
+    """Whether its class takes positions of text, height and width, and hands its layers none of a text alone."""
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    return "mrope_section" in rope and not str(config.get("model_type")).startswith("qwen3_vl")
 
 
 def attention_problem(config: Mapping, model_class: Any) -> str | None:

@@ -178,6 +178,8 @@ class Trajectory:
         self.tokens = [*self.tokens, *drawn]
         self.log_probs += [by_token[token].logprob for token, by_token in zip(drawn, one.logprobs or (), strict=False)]
         self.is_cut = one.finish_reason == "length"
+        if isinstance(one.stop_reason, int):  # an end of turn that is not the tokenizer's, as Gemma's
+            drawn.pop()
         text = self.tokenizer.decode(drawn, skip_special_tokens=False)
         return text.removesuffix(self.tokenizer.eos_token or "")
 

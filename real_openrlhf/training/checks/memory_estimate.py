@@ -209,6 +209,12 @@ def generation_memory(shape: Shape, plan: Plan, gpu_bytes: float) -> dict[str, f
     return memory
 
 
+def engine_needs(shape: Shape, plan: Plan) -> float:
+    """Bytes on one of an engine's GPUs without which vLLM does not start: weights, keys and values of one answer."""
+    cache = 2 * 2 * shape.layers * shape.kv_width * plan.args.data.max_len
+    return (2 * shape.parameters + cache) / plan.args.vllm.tensor_parallel_size
+
+
 def disk(shape: Shape, plan: Plan, ended: bool = False) -> dict[str, float]:
     """The most bytes under the run folder, or those at its end: an old checkpoint goes when the new one is whole."""
     every = plan.args.ckpt.save_steps
@@ -243,6 +249,12 @@ def check(shape: Shape, plan: Plan, gpu_gb: float, measured: bool, on_cpu: bool 
                 "--ds.adam_offload, --ref.offload, a smaller --train.max_tokens_per_gpu or "
                 "--vllm.gpu_memory_utilization"
             )
+    share, needed = plan.args.vllm.gpu_memory_utilization, engine_needs(shape, plan) / GB
+    if needed > share * gpu_gb and not on_cpu:
+        yield Note(
+            f"vLLM's weights and one answer take {needed:.0f} GB a GPU, and it gets {share * gpu_gb:.0f} GB: a larger "
+            "--vllm.tensor_parallel_size or --vllm.gpu_memory_utilization"
+        )
     most = rollouts(plan) * (plan.args.rollout.max_new_tokens or plan.args.data.max_len)
     updates = max(rollouts(plan) // plan.args.train.batch_size, 1) * plan.args.train.max_epochs
     yield Line(f"per step: {rollouts(plan):,} rollouts, at most {most:,} generated tokens, {updates} updates")

@@ -11,7 +11,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from real_openrlhf.base.errors import UserError, last_line
@@ -123,12 +123,7 @@ def cluster_problems(needed: int, nodes: int, shared: bool) -> Iterator[str]:
                 f"({', '.join(f'{address}: {count}' for address, count in gpus)}). Add nodes with "
                 "`ray start --address=HEAD:6379`, or ask for less with --gpus and --nodes."
             )
-        cores = int(sum(node["Resources"].get("CPU", 0) for node in alive))
-        if cores <= needed:
-            yield (
-                f"OpenRLHF asks Ray for a core with each of {needed} GPUs and one more, the cluster offers {cores}: "
-                "it would wait for ever. Start the nodes with `ray start --num-cpus N`; the cores need not be real."
-            )
+        yield from core_problems([node["Resources"] for node in alive], needed)
         check = ray.remote(num_cpus=0, max_retries=0)(lambda: [*node_problems(shared)])
         places = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in alive]
         asked = [check.options(scheduling_strategy=place).remote() for place in places]
@@ -139,6 +134,19 @@ def cluster_problems(needed: int, nodes: int, shared: bool) -> Iterator[str]:
                 yield f"node {node['NodeManagerAddress']} cannot run real_openrlhf: {last_line(error)}"
     finally:
         ray.shutdown()
+
+
+def core_problems(nodes: Iterable[Mapping[str, float]], needed: int) -> Iterator[str]:
+    """A core serves a GPU of its own node only; the controllers take one anywhere."""
+    cores = [(int(node.get("CPU", 0)), int(node.get("GPU", 0))) for node in nodes]
+    offered = sum(count for count, _ in cores)
+    if sum(gpus for _, gpus in cores) >= needed:
+        offered = min(offered, sum(map(min, cores)) + 1)
+    if offered <= needed:
+        yield (
+            f"OpenRLHF asks Ray for a core with each of {needed} GPUs and one more, the cluster offers {offered}: it "
+            "would wait for ever. Start the nodes with `ray start --num-cpus N`; the cores need not be real."
+        )
 
 
 def node_problems(shared: bool) -> Iterator[str]:

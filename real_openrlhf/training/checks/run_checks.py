@@ -181,11 +181,17 @@ def _resumed(request: Request, place: Place) -> Iterator[str]:
         said = f"{folder} began with {changed}"
         put_back = "Put the file back as it was, or start a new run with another --run-name."
         yield Note(f"{said}: it goes on with these") if key == "data" else f"{said}. {put_back}"
-    for checkpoint in Path(request.plan().text("--ckpt.path")).glob("_actor/*/manifest.json"):
-        by = (whole_folders.manifest(checkpoint.parent) or {}).get("run", folder.name)
-        if by != folder.name:
+    plan, ranks = request.plan(), set()
+    for checkpoint in Path(plan.text("--ckpt.path")).glob("_actor/*/manifest.json"):
+        about = whole_folders.manifest(checkpoint.parent) or {}
+        ranks.add(about.get("ranks", plan.ranks))
+        if (by := about.get("run", folder.name)) != folder.name:
             yield Note(f"{checkpoint.parent} was written by the run {by}")
-    plan = request.plan()
+    for others in () if plan.args.ds.use_universal_ckpt else ranks - {plan.ranks}:
+        yield (
+            f"{folder} has checkpoints of {others} GPUs, and this run has {plan.ranks}: DeepSpeed cannot divide the "
+            f"optimizer anew. Give {others} in all (--gpus times --nodes)."
+        )
     for what, was, is_now in provenance.changed_place(record, run_inputs.provenance_of(plan, place.environment(plan))):
         if what in reward_variables.GRADERS:
             yield (

@@ -165,7 +165,7 @@ class Place:
         host, _, port = address.rpartition("//")[2].rstrip("/").rpartition(":")
         try:  # Ray itself would try for minutes; it looks for `auto`, which has no host
             if host:
-                socket.create_connection((host, int(port)), timeout=10).close()
+                socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()  # [::1] is IPv6
         except (OSError, ValueError):
             yield f"nothing answers at RAY_ADDRESS {address}. Start the cluster there, or unset RAY_ADDRESS."
             return
