@@ -267,7 +267,11 @@ PLACES: dict[str, dict[str, tuple[str, ...]]] = {
     },
     **{
         place: {label: (f"next/old-{age}-7a0258d5:{name}-lr-{rate}",) for label, (name, rate) in OLD.items()}
-        for place, age in (("Old answers, tuned", 4), ("Fresh answers at the same rates", 0))
+        for place, age in (
+            ("Old answers, tuned", 4),
+            ("Fresh answers at the same rates", 0),
+            ("One waiting batch, same rates", 1),
+        )
     },
 }
 
