@@ -193,37 +193,12 @@ OLD = {  # the arms of `next/old-*`, each at its own rate
 LABELS, ONLY = "-labels-.*random_labels", "-labels-.*positives_only.*"
 PLACES: dict[str, dict[str, tuple[str, ...]]] = {
     "Tuned, 4 updates": {label: (f"next/table-7a0258d5:{name}-lr-.*",) for label, name in TABLE.items()},
-    "Hard task, one rate": {
-        label: (f"tune-hard-rate:{name}",)
-        for label, name in (("REAL", "real"), (BALANCED, "real_balanced"), ("GRPO", "grpo"))
-    },
-    "Hard task, tuned †": {
-        "REAL": ("tune-hard:real-lr-0.0001",),
-        CONSTANT: ("tune-hard:real_constant-lr-0.0002",),
-        BALANCED: ("tune-hard:real_balanced-lr-0.0001",),
-        "GRPO": ("tune-hard:grpo-lr-0.0002",),
-        "REINFORCE": ("tune-hard:reinforce-lr-0.0002",),
-    },
-    "Longer answers, tuned †": {
-        "REAL": ("tune-sums:real-lr-0.0001",),
-        CONSTANT: ("tune-sums:real_constant-lr-0.0001",),
-        f"{BALANCED}, 1e-4": ("tune-sums:real_balanced-lr-(0.0001|1e-4)",),
-        f"{BALANCED}, 5e-5": ("tune-sums:real_balanced-lr-5e-05",),
-        "GRPO": ("tune-sums:grpo-lr-0.0001",),
-    },
+    "Hard task, same rates": {label: (f"next/table-hard-7a0258d5:{name}-lr-.*",) for label, name in TABLE.items()},
     "Pretrained, tuned": {
         "REAL": ("smollm2-mixed:real-lr-3e-05",),
         CONSTANT: ("smollm2-mixed:real_constant-lr-3e-05",),
         "GRPO": ("smollm2-mixed:grpo-lr-3e-05",),
         "GSPO": ("smollm2-mixed:gspo-lr-3e-05",),
-    },
-    "Pretrained, longer warm-up": {
-        "REAL": ("smollm2:real-lr-3e-05",),
-        "random labels": (f"smollm2:real(-lr-3e-05)?{LABELS}.*",),
-        "right only": (f"smollm2-controls:real.*{ONLY}",),
-        CONSTANT: ("smollm2-controls:real_constant-lr-3e-5",),
-        "GRPO": ("smollm2:grpo-lr-3e-05",),
-        "Listwise target": ("smollm2-controls:listwise-lr-3e-5",),
     },
     "Old answers, one rate": {
         "REAL": ("weights:weights-age/real",),

@@ -120,11 +120,8 @@ def by_z() -> Table:
 # Places: title, campaign, what its runs' names begin with or have
 PLACES = (
     ("Tuned, 4 updates", "next/table-7a0258d5", ""),
-    ("Hard task, one rate", "tune-hard-rate", ""),
-    ("Hard task, tuned †", "tune-hard", ""),
-    ("Longer answers, tuned †", "tune-sums", ""),
+    ("Hard task, same rates", "next/table-hard-7a0258d5", ""),
     ("Pretrained, tuned", "smollm2-mixed", ""),
-    ("Pretrained, longer warm-up", "smollm2-controls", ""),
     ("Old answers, one rate", "weights-age", ""),
     ("16 updates, one rate", "weights", ""),
     ("16 updates, fresh seeds", "next/ratio-7a0258d5", ""),
