@@ -2,7 +2,6 @@
 
 import math
 import os
-import socket
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -145,18 +144,22 @@ def test_an_engines_children_preload_nothing_from_a_path_with_a_space(monkeypatc
     assert os.environ.pop("LD_PRELOAD", None) == expected
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1", "own"])
+@pytest.mark.parametrize("address", ["127.0.0.1", "0.0.0.0"])  # the loopback, and every address as on a node
 def test_the_port_that_ranks_are_told_stays_theirs_until_they_meet(address):
     """OpenRLHF finds a free port and closes it, and torch binds it seconds later."""
     program = """
 import os, socket, sys
 import torch.distributed as ranks
-from real_openrlhf.hooks.fixes.process_starts import held, keep_stores_here
+from real_openrlhf.hooks.fixes.process_starts import held, hold_port, keep_stores_here
 rank, address, port = sys.argv[1:]
 if rank == "0":
-    from openrlhf.trainer.ray.launcher import BaseDistributedActor
-    BaseDistributedActor(2, 0, address, None)
-    port = int(os.environ["MASTER_PORT"])
+    if address == "127.0.0.1":
+        from openrlhf.trainer.ray.launcher import BaseDistributedActor
+        BaseDistributedActor(2, 0, address, None)
+        port = int(os.environ["MASTER_PORT"])
+    else:
+        port = hold_port(address)  # what the actor asks; its import takes long
+        os.environ.update(MASTER_ADDR=address, MASTER_PORT=str(port), RANK=rank, WORLD_SIZE="2")
     try:
         socket.socket().bind(("127.0.0.1", port))
         sys.exit("somebody else could have the port")
@@ -169,8 +172,6 @@ ranks.init_process_group("gloo")
 ranks.barrier()
 assert not held
 """
-    if address == "own":
-        address = socket.gethostbyname(socket.gethostname())
     run = [sys.executable, "-c", program]
     with subprocess.Popen(
         [*run, "0", address, ""], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
