@@ -190,7 +190,6 @@ OLD = {  # the arms of `next/old-*`, each at its own rate
     "VESPO": ("real-objective-.*_vespo-.*", "0.0002"),
     "ReNCE": ("real-objective-.*_rence", "0.0001"),
 }
-LABELS, ONLY = "-labels-.*random_labels", "-labels-.*positives_only.*"
 PLACES: dict[str, dict[str, tuple[str, ...]]] = {
     "Tuned, 4 updates": {label: (f"next/table-7a0258d5:{name}-lr-.*",) for label, name in TABLE.items()},
     "Hard task, same rates": {label: (f"next/table-hard-7a0258d5:{name}-lr-.*",) for label, name in TABLE.items()},
@@ -256,8 +255,7 @@ STALE = {  # rates of another starting model, on two machines
     "The same on another machine": {"REAL": (f"noise:real{CLEAN}",), "GRPO": (f"noise:grpo{CLEAN}",)},
 }
 
-
-AGAIN = "next/table-skill-7a0258d5"
+AGAIN = "next/table-skill-7a0258d5"  # the runs of `next/table-7a0258d5`, made a second time
 
 
 @functools.cache
