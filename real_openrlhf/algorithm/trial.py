@@ -25,6 +25,7 @@ REMEDY = (
     "groups.logmeanexp are -inf: replace what they give before you go on, as with "
     "`.where(groups.size(groups.valid) > 0, 0.0)` for a number a group and `.where(groups.valid, 0.0)` a rollout"
 )
+COMPLEX = "it returns complex numbers. Take .real, or give torch.sqrt and torch.log no negative numbers"
 LABELS = (POSITIVE, NEGATIVE, IGNORED, UNPARSABLE, POSITIVE, POSITIVE, NEGATIVE, NEGATIVE, IGNORED, POSITIVE, NEGATIVE)
 GROUPS = (0, 0, 0, 0, 1, 1, 2, 2, 3, 4, 4)
 REWARDS = (1.0, 0.25, 0.0, 0.0, 0.75, 1.0, 0.5, 0.0, 0.0, 1.0, 0.0)  # for objectives of graded rewards
@@ -92,6 +93,8 @@ def _problem(settings: ObjectiveSettings, scores: Tensor, groups: Groups) -> str
     if not isinstance(loss, Tensor) or loss.shape != (groups.count,):
         got = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
         return f"it returns {got}, not one loss for each group, ({groups.count},). Use groups.sum or groups.mean"
+    if loss.is_complex():
+        return COMPLEX
     if not loss.isfinite().all():
         kinds = ", ".join(kind for kind, one in zip(KINDS, loss.tolist(), strict=True) if not math.isfinite(one))
         return f"it is not finite for {kinds}. {REMEDY}"
@@ -130,6 +133,8 @@ def _problem_of_tokens(settings: ObjectiveSettings, moment: Moment, sampled: boo
         if not isinstance(found, Tensor) or found.shape != mask.shape:
             got = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
             return f"it returns {got}, not one weight for each token, {tuple(mask.shape)}"
+        if found.is_complex():
+            return COMPLEX
         alone = [weights(slice(row, row + 1), tokens)[0] for row, tokens in enumerate(LENGTHS)]
     except Exception as error:
         return f"on a small table it raises {raised(error)}. Change it so that it takes any rollouts"

@@ -45,7 +45,7 @@ from real_openrlhf.comparison.run_list import (
 from real_openrlhf.comparison.trainer import SESSION_LOG, Trainer, eval_args, make_benchmarks
 from real_openrlhf.data.benchmarks import chosen
 from real_openrlhf.evaluation import grading
-from real_openrlhf.recipes.plan import changed_flags, flags_of
+from real_openrlhf.recipes.plan import PLACES, changed_flags, flags_of
 from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.runs import run_folder
 from real_openrlhf.training import config_file, run_inputs
@@ -65,6 +65,7 @@ INSTEAD = {
     "--train.seed": "Use --first-seed and --seeds",
     "--run-name": "Use --out",
     "--runs-dir": "Use --out",
+    **dict.fromkeys(sorted(PLACES), "Use --out, below which each run has its folder"),
     "--resume": "The same command again continues it",
     "--dry-run": "Give it outside the quotes of --algos",
 }
@@ -260,6 +261,8 @@ def _notes(args: argparse.Namespace, runs: RunList) -> Iterator[str]:
         )
     if args.eval_flags and runs.evaluation is None:
         yield "--eval-flags is not read, because nothing is evaluated: give --benchmarks too"
+    if args.skill is not None and args.skill == TINY[RECIPES[args.recipe].model]().skill:
+        yield f"--skill {args.skill:g} is what the recipe's model has anyway: these runs are those without it"
     if args.compact and not args.publish:
         yield "--compact is not read without --publish"
     yield from recorded.notes(args.beside)

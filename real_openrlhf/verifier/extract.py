@@ -30,7 +30,7 @@ def golds_of(label: object) -> tuple[str, ...]:
     return tuple(dict.fromkeys(gold for gold in golds if gold))
 
 
-_SEVERAL = re.compile(r"^\[.*'\s*,")
+_SEVERAL = re.compile(r"^\[.*'\s*,", re.DOTALL)
 
 
 def is_raw(gold: str) -> bool:

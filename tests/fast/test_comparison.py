@@ -169,6 +169,8 @@ def test_a_wrong_flag_of_one_method_is_told_before_the_first_run_starts(tmp_path
         (["--algos", "real --no-train.seed"], "--train.seed is of `train`"),
         (["--algos", "real --run-name x"], "--run-name is of `train`"),
         (["--algos", "real --runs-dir D"], "Use --out"),
+        (["--ckpt.output_dir", "D"], "--ckpt.output_dir is of `train`"),
+        (["--ckpt.path=D"], "Use --out, below which"),
         (["--algos", "real --dry-run"], "outside the quotes"),
         (["--grid", "train.seed", "1", "2"], "--train.seed is of `train`"),
         (["--grid", "algo", "real", "grpo"], "Use --algos"),
@@ -237,6 +239,9 @@ def test_a_dry_run_makes_no_model_and_tells_what_the_comparison_sets_by_itself(c
     assert said.splitlines()[-1].startswith("nothing is wrong, ")
     assert len(printed.splitlines()) <= 60 and max(map(len, printed.splitlines())) <= 80
     assert sorted(cpu_task.rglob("*")) == before
+    usual = default("reverse").skill
+    assert main(["compare", "--dry-run", "--skill", f"{usual}"]) == 0
+    assert f"note: --skill {usual} is what the recipe's model has anyway" in rejoined(capsys.readouterr().out)
 
 
 def test_what_trains_the_same_is_trained_once(cpu_task, capsys):

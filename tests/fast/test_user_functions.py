@@ -86,6 +86,10 @@ def test_the_remedy_for_a_group_without_answers_is_one():
             "gives another loss when called again",
         ),
         (
+            lambda scores, groups, settings: torch.polar(*groups.sum(scores, groups.valid).expand(2, -1)),
+            "returns complex numbers",
+        ),
+        (
             lambda scores, groups, settings: groups.sum(scores, groups.valid) * groups.progress,
             "^in step 1 of 10 its gradient is 0 everywhere",
         ),
@@ -113,6 +117,7 @@ def by_the_mean_of_the_micro_batch(log_ratio, advantage, mask, group):
             lambda ratio, advantage, mask, group: group["beta"],
             "the objective reads beta, and its `settings` do not have it",
         ),
+        (lambda ratio, advantage, mask, group: advantage * 1j, "returns complex numbers"),
         (lambda ratio, advantage, mask, group: advantage / ratio.relu(), "its weights are not finite. Clamp"),
         (lambda ratio, advantage, mask, group: 0 * advantage, "its weights are 0 everywhere"),
         (by_the_mean_of_the_micro_batch, "change with the other rollouts of its micro-batch. Sum over the last"),
