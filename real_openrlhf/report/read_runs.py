@@ -6,8 +6,8 @@ JSON. `metrics.parquet` has one row per logged line, one column per metric.
 """
 
 import csv
-import functools
 import io
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -32,8 +32,7 @@ PASS1 = re.compile(r"eval_(.+)_pass1")  # the keys of evaluations
 EVENTS = "events.out.tfevents.*"
 PHASES = ("train", "eval")
 NOT_LOGGED = ("phase", "step", "time")  # keys of a line that are no curves
-COLUMNS = ["run", "phase", "step", "metric", "value"]
-Row = tuple[str, str, int, str, float]  # of these columns
+Row = tuple[str, int, str, float]  # phase, step, metric, value
 
 
 class UnreadableRun(UserError):
@@ -50,14 +49,9 @@ class Run:
     seed: int | None
     status: str  # finished | running | failed, of a plain log: unknown
     meta: dict[str, Any]  # run.json, or nothing for a plain log
-    rows: "pandas.DataFrame"  # COLUMNS: a row a number, finite, and each step once
+    # phase -> a row a step in order, a column a metric; finite, nan where a step did not log it
+    logged: dict[str, "pandas.DataFrame"]
     evaluation: dict[str, Any] | None  # eval/results.json
-
-    @functools.cached_property
-    def logged(self) -> dict[str, "pandas.DataFrame"]:
-        """phase -> a row a step in order, a column a metric; nan where a step did not log it."""
-        rows, form = self.rows, {"index": "step", "columns": "metric", "values": "value"}
-        return {phase: rows[rows["phase"] == phase].pivot(**form) for phase in PHASES}
 
     @property
     def sets(self) -> set[str]:
@@ -79,7 +73,7 @@ class Run:
 
     @property
     def last_step(self) -> int:
-        return int(self.rows["step"].max())
+        return max(int(table.index[-1]) for table in self.logged.values() if len(table))
 
     @property
     def planned_steps(self) -> int | None:
@@ -129,7 +123,7 @@ def read_run(folder: str | Path) -> Run:
             reason = f" ({word(meta['reason'])})" if isinstance(meta.get("reason"), str) else ""
             raise UnreadableRun(f"{meta['status']}{reason}, and no step is logged")
         logged = _read_metrics(metrics, unfinished) if metrics.exists() else _read_events(folder)
-        run = _run(folder, meta, table_of(logged), _read_json(folder, "eval/results.json"))
+        run = _run(folder, meta, tables_of(logged), _read_json(folder, "eval/results.json"))
     except (OSError, UnicodeDecodeError) as problem:
         raise UnreadableRun(f"cannot be read: {problem}") from problem
     flags = flags_of(meta)
@@ -143,8 +137,8 @@ def read_run(folder: str | Path) -> Run:
     return run
 
 
-def _run(path: Path, meta: dict[str, Any], rows: "pandas.DataFrame | None", evaluation: Any = None) -> Run:
-    if rows is None or rows.empty:
+def _run(path: Path, meta: dict[str, Any], logged: "dict[str, pandas.DataFrame]", evaluation: Any = None) -> Run:
+    if all(table.empty for table in logged.values()):
         raise UnreadableRun("nothing was logged")
     name = word(meta.get("name") or path.resolve().name)
     return Run(
@@ -154,17 +148,30 @@ def _run(path: Path, meta: dict[str, Any], rows: "pandas.DataFrame | None", eval
         seed=meta["seed"] if isinstance(meta.get("seed"), int) else guess_seed(name),
         status=word(meta.get("status") or "unknown"),
         meta=meta,
-        rows=rows,
+        logged=logged,
         evaluation=evaluation if isinstance(evaluation, dict) else None,
     )
 
 
-def table_of(logged: Iterable[Row]) -> "pandas.DataFrame":
-    """The table of a run's numbers. If a resumed run logs a step again, the later row counts."""
+def tables_of(logged: Iterable[Row]) -> "dict[str, pandas.DataFrame]":
+    """Each phase's numbers. If a resumed run logs a step again, the later value counts."""
     import pandas
 
-    rows = pandas.DataFrame(logged, columns=COLUMNS).drop_duplicates(COLUMNS[:-1], keep="last")
-    return rows[rows["value"].abs() < LARGEST]  # beyond it a number fits no axis
+    steps: dict[str, dict[int, dict[str, float]]] = {}
+    for phase, step, metric, value in logged:
+        steps.setdefault(phase, {}).setdefault(step, {})[metric] = value
+    return _filled({phase: pandas.DataFrame.from_dict(found, orient="index") for phase, found in steps.items()})
+
+
+def _filled(tables: "dict[str, pandas.DataFrame]") -> "dict[str, pandas.DataFrame]":
+    """A table a phase, without steps and metrics that have no number. Beyond LARGEST a number fits no axis."""
+    import pandas
+
+    found = {}
+    for phase in PHASES:
+        table = tables.get(phase, pandas.DataFrame()).rename_axis("step").astype(float)
+        found[phase] = table.where(table.abs() < LARGEST).dropna(how="all").dropna(axis=1, how="all").sort_index()
+    return found
 
 
 def _read_campaign(folder: Path) -> list[Run]:
@@ -177,15 +184,18 @@ def _read_campaign(folder: Path) -> list[Run]:
         raise UnreadableRun("a campaign needs the package pyarrow: pip install pyarrow") from problem
     except (OSError, ValueError) as problem:
         raise UnreadableRun(f"the campaign cannot be read: {first_line(problem)}") from problem
-    metrics = lines.set_index([*LINE]).select_dtypes("number").rename(columns=word)
-    every = metrics.melt(var_name="metric", ignore_index=False).dropna().reset_index()
-    ours = every["phase"].isin(PHASES) & every["step"].between(0, LAST_STEP)
-    logged = dict(iter(table_of(every[ours]).groupby("run")))
+    ours = lines["phase"].isin(PHASES) & lines["step"].between(0, LAST_STEP)
+    metrics = lines[ours].set_index([*LINE]).select_dtypes("number").rename(columns=word)
+    metrics = metrics.loc[:, ~metrics.columns.duplicated(keep="last")].groupby(level=[*LINE]).last()
+    logged: dict[str, dict[str, pandas.DataFrame]] = {}
+    for (run, phase), table in metrics.groupby(level=["run", "phase"]):
+        logged.setdefault(run, {})[phase] = table.droplevel(["run", "phase"])
     runs = {run.removeprefix(part): run for run in records if run.startswith(part)}
     if not runs:
         raise UnreadableRun(f"the campaign {folder} has no runs {part}...")
     return [
-        _run(folder / Path(name).name, {**records[run], "name": name}, logged.get(run)) for name, run in runs.items()
+        _run(folder / Path(name).name, {**records[run], "name": name}, _filled(logged.get(run, {})))
+        for name, run in runs.items()
     ]
 
 
@@ -303,7 +313,7 @@ def _is_step(value: object) -> bool:
 def _numbers(row: dict[str, Any]) -> Iterable[Row]:
     for key, value in row.items():
         if key not in NOT_LOGGED and type(value) in (int, float):
-            yield "", row["phase"], row["step"], word(key), float(value) if abs(value) < LARGEST else LARGEST
+            yield row["phase"], row["step"], word(key), float(value) if abs(value) < LARGEST else math.nan
 
 
 def _read_events(folder: Path) -> list[Row]:

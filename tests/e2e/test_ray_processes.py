@@ -1,5 +1,6 @@
-"""What Ray's processes of a run have: the run's own Ray for an engine on several GPUs, the reward function's variables
-on a cluster that others started, and no GPU where none was asked for. And what a cluster is asked before training."""
+"""What Ray's processes of a run have: the run's own Ray for an engine on several GPUs, a reason if the engine cannot
+start, the reward function's variables on a cluster that others started, and no GPU where none was asked for. And what
+a cluster is asked before training."""
 
 import json
 import os
@@ -98,6 +99,13 @@ def test_an_engine_on_two_gpus_joins_the_runs_own_ray(tmp_path):
     assert here["RAY_ADDRESS"] == "local"
     ours, engines = run(ENGINE, tmp_path, **{name: here[name] for name in here if name not in os.environ})
     assert engines == ours
+
+
+def test_an_engine_that_cannot_start_ends_the_run_with_its_reason(train_alone, monkeypatch):
+    """The policy would wait half an hour for it."""
+    monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "1000000")  # GB
+    run = train_alone("no-engine", "--max-steps", "1", code=1)
+    assert "failed (vLLM's engine process ended with ValueError: Available memory" in run.output
 
 
 DRIVER = """
