@@ -33,6 +33,8 @@ EXAMPLES = [
     {"prompt": f"What is {n} + {n * n}? Put the answer in a box.", "label": str(n + n * n)} for n in range(2, 26)
 ]
 FORMS = (r"\boxed{%s}", "The answer is %s.", "%s", "#### %s")
+# Names of the prompt's column and of the label's; of several the first counts.
+USUAL = tuple([*dict.fromkeys(names)] for names in (("prompt", *PROBLEM_COLUMNS), ("label", *GOLD_COLUMNS)))
 JUNK = {
     "empty": "",
     "no box": "I do not know.",
@@ -51,6 +53,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="SET",
         help="--data of the run: a file, or a prepared set by its name (default: sums of whole numbers)",
     )
+    for flag, named in zip(COLUMNS, USUAL, strict=True):
+        what = f"the {named[0]}'s column in --data (default: {', '.join(named)})"
+        parser.add_argument(flag, metavar="NAME", dest=named[0], help=what)
 
 
 def _file(text: str) -> Path:
@@ -67,15 +72,8 @@ def run(args: argparse.Namespace) -> int:
     if not args.file.is_file():
         raise UserError(f"{args.file} does not exist. Name a Python file with reward_func")
     rows = _rows(args.data) if args.data else EXAMPLES
-    prompt, label = (
-        next((name for name in names if all(name in row for row in rows)), None)
-        for names in (("prompt", *PROBLEM_COLUMNS), ("label", *GOLD_COLUMNS))
-    )
-    if not rows or prompt is None or label is None:
-        raise UserError(
-            f"{args.data}: rows need `prompt` and `label`, or columns with usual names. Make the file with "
-            "`real-openrlhf data`."
-        )
+    asked = [(flag, vars(args)[named[0]], named) for flag, named in zip(COLUMNS, USUAL, strict=True)]
+    prompt, label = (_column(rows, *one) for one in asked)
     trial = Trial(args.file, [(_text(row[prompt]), row[label]) for row in rows])
     count = 0
     with exits_told():
@@ -95,6 +93,16 @@ def run(args: argparse.Namespace) -> int:
     words = ["--reward.remote_url", str(args.file), *words, *trial.threshold()]
     print(f"use it: real-openrlhf train {shlex.join(words)}")
     return 0
+
+
+def _column(rows: list[dict], flag: str, given: str | None, usual: Sequence[str]) -> str:
+    """The column's name in each row."""
+    for name in [given] if given else usual:
+        if rows and all(name in row for row in rows):
+            return name
+    there = ", ".join(sorted(set.intersection(*map(set, rows)))) if rows else ""
+    wanted = given or f"{usual[0]} and no usual name of it"
+    raise UserError(f"--data has no column {wanted} in each row. It has {there or 'none'}. Name one with {flag}.")
 
 
 def _rows(name: str) -> list[dict]:

@@ -192,6 +192,21 @@ def test_other_columns_and_no_word_on_a_label_that_no_answer_shows(capsys, tmp_p
     assert code == 2 and "it calls 2 of 2 expected answers wrong" in said and "read the label" not in said, said
 
 
+def test_columns_of_any_names_are_given_as_to_a_run(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(GOOD)
+    (tmp_path / "my.jsonl").write_text(
+        '{"q": "1+1=", "a": "2", "answer": "9"}\n{"q": "1+2=", "a": "3", "answer": "9"}\n'
+    )
+    words = ["mine.py", "--data", "my.jsonl"]
+    for more, wanted in ([], "prompt and no usual name of it"), (["--data.input_key", "question"], "question"):
+        assert main(["reward", *words, *more]) == 2
+        assert f"has no column {wanted} in each row. It has a, answer, q. Name" in capsys.readouterr().err
+    words += ["--data.input_key", "q", "--data.label_key"]
+    code, said = told(capsys, *words, "a")
+    assert code == 0 and said.splitlines()[-1].endswith("--data my.jsonl --data.input_key q --data.label_key a")
+
+
 # The reward file as OpenRLHF uses it: loaded by its path, called in a thread for one response.
 
 
