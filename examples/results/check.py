@@ -245,14 +245,20 @@ PLACES: dict[str, dict[str, tuple[str, ...]]] = {
             ("Old answers, tuned", 4),
             ("Fresh answers at the same rates", 0),
             ("One waiting batch, same rates", 1),
+            ("Two waiting batches, same rates", 2),
+            ("Eight waiting batches, same rates", 8),
         )
     },
 }
 
 
-STALE = {  # rates of another starting model, on two machines
+APART = {  # of no table: rates of another starting model, on two machines; and arms without REAL
     "Tuned, at stale rates": {"REAL": ("tune:real-lr-0.0003",), "GRPO": ("tune:grpo-lr-0.0003",)},
     "The same on another machine": {"REAL": (f"noise:real{CLEAN}",), "GRPO": (f"noise:grpo{CLEAN}",)},
+    "Old answers, one rate, GRPO's ratio": {
+        f"ratio {side}": (f"next/ratio-old-7a0258d5:real-objective-.*_ratio_{side}",)
+        for side in ("both", "right", "wrong", "none")
+    },
 }
 
 AGAIN = "next/table-skill-7a0258d5"  # the runs of `next/table-7a0258d5`, made a second time
@@ -260,7 +266,7 @@ AGAIN = "next/table-skill-7a0258d5"  # the runs of `next/table-7a0258d5`, made a
 
 @functools.cache
 def arm(place: str, label: str) -> Arm:
-    return Arm(*{**PLACES, **STALE}[place][label])
+    return Arm(*{**PLACES, **APART}[place][label])
 
 
 @functools.cache
