@@ -78,5 +78,5 @@ def _draw(axes: Axes) -> None:
         means, errors = ([getattr(curve.at[age], part) for age in known] for part in ("mean", "se"))
         axes.errorbar(x, means, errors, elinewidth=1, **strokes(look))
     axes.set_xticks(range(len(ages())), [*map(str, ages())])
-    axes.set_xlabel("batches that wait (0: synchronous)")
+    axes.set_xlabel("batches that may wait (0: synchronous)")
     axes.set_ylabel("held-out pass@1, mean over training")
