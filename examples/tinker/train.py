@@ -56,8 +56,9 @@ def answered(sampler: Any, tokenizer: Any, args: argparse.Namespace, rows: list[
     own = Path(real_openrlhf.__file__).parent / f"rewards/{args.reward}_reward.py"
     judge: Any = load(f"{own if own.exists() else args.reward}:reward_func")
     for place, row in enumerate(rows):
-        text, turn = row["prompt"], [{"role": "user", "content": row["prompt"]}]
-        asked = tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True) if args.chat else text
+        text, chat = row["prompt"], args.chat or isinstance(row["prompt"], list)  # `data gym` writes messages
+        turns = [{"role": "user", "content": text}] if isinstance(text, str) else text
+        asked = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True) if chat else text
         prompt = tokenizer.encode(asked, add_special_tokens=False)
         params = types.SamplingParams(max_tokens=args.max_tokens, temperature=1.0, seed=seed + place)
         request = sampler.sample(types.ModelInput.from_ints(prompt), size, params)
@@ -102,8 +103,7 @@ def train(args: argparse.Namespace, service: tinker.ServiceClient) -> Path:
     if args.prompts % args.updates:
         raise SystemExit(f"--updates {args.updates} does not divide --prompts {args.prompts}. Change one of them")
     trainer = service.create_lora_training_client(args.model, rank=args.rank, seed=args.seed).result()
-    tokenizer = trainer.get_tokenizer()
-    name = args.objective.rpartition(":")[2]
+    tokenizer, name = trainer.get_tokenizer(), args.objective.rpartition(":")[2]
     path = run_folder.create(Path("runs"), run_folder.run_stem("tinker", name, args.seed), None)
     flags = {f"--{key}": run_folder.json_value((str(value),)) for key, value in vars(args).items()}
     record = {"name": path.name, "algo": name, "recipe": "tinker", "seed": args.seed, "flags": flags}

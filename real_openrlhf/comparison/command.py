@@ -53,7 +53,7 @@ from real_openrlhf.training.checks import flag_checks
 from real_openrlhf.training.launch.progress import duration, end_unwatched
 from real_openrlhf.training.run_inputs import OPTIONS, Request
 from real_openrlhf.training.tasks import tiny_model
-from real_openrlhf.training.tasks.tasks import TINY
+from real_openrlhf.training.tasks.tasks import TINY, default
 
 DEFAULT_ALGOS = ("real", "real_constant", "grpo", "dapo", "gspo")
 LOOK_SECONDS = 5.0
@@ -261,7 +261,7 @@ def _notes(args: argparse.Namespace, runs: RunList) -> Iterator[str]:
         )
     if args.eval_flags and runs.evaluation is None:
         yield "--eval-flags is not read, because nothing is evaluated: give --benchmarks too"
-    if args.skill is not None and args.skill == TINY[RECIPES[args.recipe].model]().skill:
+    if args.skill is not None and _skilled(args) == default(RECIPES[args.recipe].model):
         yield f"--skill {args.skill:g} is what the recipe's model has anyway: these runs are those without it"
     if args.compact and not args.publish:
         yield "--compact is not read without --publish"

@@ -409,6 +409,20 @@ def test_a_group_that_is_not_whole_is_refused(example):
         example.group_loss([rollout] * 3, [torch.zeros(2)] * 3, 4)
 
 
+@pytest.mark.parametrize("more, rendered", [([], [0, 1]), (["--chat"], [0, 1, 2])])
+def test_messages_as_data_gym_writes_them_get_the_template(example, task, more, rendered):
+    said = [[{"role": "system", "content": "Short."}, {"role": "user", "content": "1+1?"}], [{"role": "user"}], "1+2?"]
+    asked = []
+    tokenizer = Namespace(
+        apply_chat_template=lambda turns, **_: asked.append(turns) or "", encode=lambda *_, **__: [1]
+    )
+    answers = Namespace(result=lambda: Namespace(sequences=[]))
+    rows = [{"prompt": prompt, "label": "2"} for prompt in said]
+    args = example.parse(words(task, *more))
+    assert example.answered(Namespace(sample=lambda *_: answers), tokenizer, args, rows, 2, seed=1) == []
+    assert asked == [said[place] if place < 2 else [{"role": "user", "content": said[place]}] for place in rendered]
+
+
 def test_a_tiny_task_is_learned_and_the_report_reads_the_run(example, task):
     service = tinker_stub.Service(task[0] / "model")
     args = example.parse(words(task, "--steps", 14, "--prompts", 8, "--group", 16, "--updates", 1, "--lr", 5e-4))
