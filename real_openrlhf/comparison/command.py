@@ -396,8 +396,14 @@ def _report(runs: RunList, args: argparse.Namespace, across: Sequence[str]) -> N
         map_of = across if across and varied([run.meta for run in found], across) else None
         print(f"report: {write(found, skipped, runs.out / 'report', map_of)}")
         if args.publish:
-            ended = [run.path for run in ours if run.status != "running"]
+            waiting = [run for run in ours if str(run.meta.get("reason")).startswith("interrupted")]
+            ended = [run.path for run in ours if run.status != "running" and run not in waiting]
+            if waiting:  # their records change when they go on, and what is published never does
+                print(
+                    f"not published: {len(waiting)} interrupted runs, such as {waiting[0].name}. Continue them first"
+                )
             for path in ended:
                 end_unwatched(path)  # else the record still says running
-            publish.publish(ended, args.publish, args.compact)
-            print(f"published: {args.publish}")
+            if ended:
+                publish.publish(ended, args.publish, args.compact)
+                print(f"published: {args.publish}")

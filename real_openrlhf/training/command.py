@@ -198,6 +198,8 @@ def _train(request: Request, place: Place, session: Path | None = None) -> int:
                 status = "failed" if reason else "finished"
                 steps = plan.args.train.max_steps, plan.args.logger.logging_steps
                 reason = reason or run_folder.early_end(path, *steps)
+                if record["starting_weights"] is None:  # of a model of the hub, which the run has fetched
+                    record["starting_weights"] = run_inputs.starting_weights(plan.text(run_inputs.MODEL))
                 run_folder.write(path, record | {"status": status, "reason": reason, "finished": run_folder.now()})
     print(f"\n{status}{f' ({reason})' if reason else ''}: {path}")
     if status == "finished":

@@ -6,6 +6,7 @@ A campaign whose processes are killed, or that several shells share, reports as 
 import csv
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -290,7 +291,7 @@ def test_tasks_of_slurm_share_the_runs_and_go_on_after_a_time_limit(words, undis
         while any(one.poll() is None for one in tasks) and not (limit and limit.exists() and limit.stat().st_size):
             time.sleep(0.1)
         for one in tasks:
-            one.terminate()
+            one.send_signal(signal.SIGUSR1)
         for number, one in enumerate(tasks):
             one.wait(SECONDS)
             if (asked := tmp_path / f"requeue-{number}").exists():

@@ -521,6 +521,24 @@ def test_a_run_that_ended_while_nobody_watched_is_published_as_ended(tmp_path):
     assert found["real-s1"]["status"] == json.loads((run / "run.json").read_text())["status"] == "finished"
 
 
+def test_an_interrupted_run_is_published_when_it_has_ended(tmp_path, capsys):
+    """Its record changes when it goes on, and a published one never does."""
+    stopped, _ = runs = [
+        write_lines(record(tmp_path / "runs" / name), [{"phase": "train", "step": 4, "reward": 0.5}])
+        for name in ("real-s1", "real-s2")
+    ]
+    ended = (stopped / "run.json").read_text()
+    about = {"status": "failed", "reason": "interrupted by SIGTERM", "started": "2026-11-25T00:00:00+00:00"}
+    (stopped / "run.json").write_text(json.dumps(json.loads(ended) | about))
+    asked = argparse.Namespace(beside=[], publish=tmp_path / "shared", compact=False)
+    command._report(of("--recipe", "cpu", "--out", str(tmp_path)), asked, ())
+    assert [*campaign_records(tmp_path / "shared")[0]] == ["real-s2"]
+    assert "not published: 1 interrupted runs, such as real-s1. Continue them" in capsys.readouterr().out
+    (stopped / "run.json").write_text(ended)
+    command._report(of("--recipe", "cpu", "--out", str(tmp_path)), asked, ())
+    assert [*campaign_records(tmp_path / "shared")[0]] == [run.name for run in runs]
+
+
 def test_a_compact_campaign_has_what_results_and_maps_read(tmp_path):
     read = ["rollout/pass_rate", "rollout/solve_none", "real/weight_pos", "real/weight_neg", "ppo_kl"]
     read += ["real/score_abs_max", "actor_grad_norm", "update/ratio_max"]

@@ -374,6 +374,9 @@ def test_a_runs_last_word_is_its_engines_first(tmp_path):
     assert last_error(log) == f"{said} RuntimeError: the cause"
     log.write_text("Traceback (most recent call last):\nKeyError: 'x'\n")
     assert last_error(log) == "KeyError: 'x'"
+    earlier = log.write_text(f"{said} RuntimeError: of the attempt before, in a log that goes on\n")
+    log.write_text(log.read_text() + "ValueError: the cause now\n")
+    assert last_error(log, earlier) == "ValueError: the cause now"
 
 
 @pytest.mark.parametrize("number, memory", [(signal.SIGKILL, True), (signal.SIGSEGV, False)])

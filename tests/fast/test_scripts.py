@@ -4,7 +4,9 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pyarrow.parquet
@@ -99,6 +101,31 @@ def test_the_evaluation_of_the_paper_prepares_its_benchmarks_and_takes_more_opti
         f"real-openrlhf eval --model M --out O --benchmarks all --data-dir {tmp_path}/data --k 16"
     )
     assert evaluate.endswith("--grader robust --think required --tensor-parallel 2 --k 2")
+
+
+@pytest.mark.parametrize(
+    "sent, ending, code, requeued",
+    [
+        (signal.SIGUSR1, "exit 143", 0, True),
+        (signal.SIGTERM, "exit 143", 143, False),
+        (signal.SIGUSR1, "exit 0", 0, False),  # it was in its last step
+    ],
+)
+def test_a_task_is_requeued_at_its_time_limit_and_not_by_scancel(tmp_path, sent, ending, code, requeued):
+    (tmp_path / "examples/scripts").mkdir(parents=True)
+    shutil.copy(SCRIPTS / "setup_env.sh", tmp_path / "examples/scripts")
+    waits = f"trap 'sleep 0.3; {ending}' TERM; touch '{tmp_path}/started'; while :; do sleep 0.1; done"
+    answers = {"python": "exit 0", "real-openrlhf": waits, "scontrol": f"echo $* >'{tmp_path}/asked'"}
+    for name, answer in answers.items():
+        program(tmp_path / ".venv/bin" / name, answer)
+    own = {"PATH": os.environ["PATH"], "SLURM_SUBMIT_DIR": str(tmp_path), "SLURM_JOB_ID": "7"}
+    task = subprocess.Popen(["bash", SCRIPTS / "slurm_compare.sbatch"], env=own, cwd=tmp_path)
+    while not (tmp_path / "started").exists():
+        time.sleep(0.05)
+    task.send_signal(sent)
+    assert task.wait(60) == code
+    assert (tmp_path / "asked").exists() == requeued
+    assert "#SBATCH --signal=B:USR1@" in (SCRIPTS / "slurm_compare.sbatch").read_text()
 
 
 def test_slurm_steps_have_all_of_a_node(tmp_path):

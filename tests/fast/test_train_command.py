@@ -321,6 +321,25 @@ def test_a_run_folder_has_a_file_that_trains_the_same_again(request_for, tmp_pat
     assert again.user["--actor.adam.lr"] == ("5e-4",)
 
 
+def test_the_run_that_fetches_its_model_has_the_hash_of_the_later_ones(request_for, tmp_path, monkeypatch):
+    hub = tmp_path / "hub/models--someone--small"
+    monkeypatch.setenv("HF_HUB_CACHE", str(hub.parent))
+    fetched = f"""
+from pathlib import Path
+hub = Path({str(hub)!r})
+(hub / "snapshots/one").mkdir(parents=True)
+(hub / "refs").mkdir()
+(hub / "refs/main").write_text("one")
+(hub / "snapshots/one/model.safetensors").write_text("weights")
+"""
+    play(monkeypatch, fetched)
+    command._train(request_for("--run-name", "first", "--model", "someone/small"), place(on_cpu=True))
+    play(monkeypatch, "pass")
+    command._train(request_for("--run-name", "second", "--model", "someone/small"), place(on_cpu=True))
+    first, second = (read(tmp_path / "runs" / name)["starting_weights"] for name in ("first", "second"))
+    assert first == second is not None
+
+
 def test_a_signal_before_the_training_starts_is_the_runs_reason(request_for, tmp_path, monkeypatch):
     def pressed(*_: object) -> None:
         raise signals.Ended(signal.SIGTERM)

@@ -100,6 +100,7 @@ def supervise(
     before = {number: signal.signal(number, forward) for number in signals.watched()}
     try:
         with progress.log.open("a") as log:
+            start = log.tell()
             child = subprocess.Popen(
                 command,
                 env=dict(environment),
@@ -131,7 +132,7 @@ def supervise(
         return code, "ended by a SIGTERM from elsewhere"
     if code < 0:
         return 128 - code, f"killed by {signal.Signals(-code).name}"
-    return code, last_error(progress.log) if code else None
+    return code, last_error(progress.log, start) if code else None
 
 
 def _poll(child: subprocess.Popen, seconds: float = 0.5) -> int | None:

@@ -167,10 +167,11 @@ def final_summary(path: Path) -> str:
 OF_A_DEAD_PROCESS = ("EngineDeadError", "Connection reset by peer", "Connection closed by peer")  # maybe the engine's
 
 
-def last_error(log: Path) -> str:
-    """The log line that most likely says why a run failed: its engine's reason, else its last exception."""
+def last_error(log: Path, start: int = 0) -> str:
+    """The log line that most likely says why a run failed: its engine's reason, else its last exception. Before the
+    byte `start` an earlier attempt wrote."""
     for _ in range(10):  # an engine's output passes through Ray, which may be half a second late
-        text = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
+        text = log.read_bytes()[start:].decode(errors="replace").splitlines() if log.exists() else []
         if reasons := [line.partition(MARK) for line in text if MARK in line]:
             return "".join(reasons[0][1:]).strip()
         if not any(sign in line for line in text for sign in OF_A_DEAD_PROCESS):
