@@ -101,7 +101,7 @@ def _column(rows: list[dict], flag: str, given: str | None, usual: Sequence[str]
         if rows and all(name in row for row in rows):
             return name
     there = ", ".join(sorted(set.intersection(*map(set, rows)))) if rows else ""
-    wanted = given or f"{usual[0]} and no usual name of it"
+    wanted = given or f"{usual[0]}, nor another usual name of it,"
     raise UserError(f"--data has no column {wanted} in each row. It has {there or 'none'}. Name one with {flag}.")
 
 

@@ -199,7 +199,7 @@ def test_columns_of_any_names_are_given_as_to_a_run(capsys, tmp_path, monkeypatc
         '{"q": "1+1=", "a": "2", "answer": "9"}\n{"q": "1+2=", "a": "3", "answer": "9"}\n'
     )
     words = ["mine.py", "--data", "my.jsonl"]
-    for more, wanted in ([], "prompt and no usual name of it"), (["--data.input_key", "question"], "question"):
+    for more, wanted in ([], "prompt, nor another usual name of it,"), (["--data.input_key", "question"], "question"):
         assert main(["reward", *words, *more]) == 2
         assert f"has no column {wanted} in each row. It has a, answer, q. Name" in capsys.readouterr().err
     words += ["--data.input_key", "q", "--data.label_key"]

@@ -220,7 +220,7 @@ REFUSED = [
     ("grade --input it.jsonl --output o.jsonl", "line 2 is no JSON object with `response`, a text, and `label`",
      '{"response": "7", "label": "7"}\n{"response": "x"}'),
     ("reward it.py", "has no reward_func", "x = 1"),
-    ("reward it.py --data graded.jsonl", "rows need `prompt` and `label`", f"def {REWARD}: ..."),
+    ("reward it.py --data graded.jsonl", "no column prompt,…It has label, response.", f"def {REWARD}: ..."),
 ]  # fmt: skip
 
 

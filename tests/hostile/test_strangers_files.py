@@ -57,7 +57,7 @@ REFUSED = {
     ),
     "`train --ckpt.path DIR`, `train --ckpt.output_dir DIR`": (
         ["precious/thesis.txt"],
-        [f"{run} --ckpt.{flag} precious" for run in (TRAIN, COMPARE) for flag in ("path", "output_dir")],
+        [f"{TRAIN} --ckpt.{flag} precious" for flag in ("path", "output_dir")],
     ),
     "`compare --out DIR`": (
         ["out/report/index.html", "out/runs/real-s1/a", "out2/session.log"],
