@@ -9,6 +9,7 @@ from check import (
     AGAIN,
     BALANCED,
     CONSTANT,
+    PLACES,
     README,
     RESULTS,
     SAMPLER,
@@ -84,6 +85,8 @@ def results() -> Iterator[str]:
     yield f"corrected GRPO {cost['GRPO corrected']}, VESPO {cost['VESPO']} (not announced)."
     eight = {name: aged(name, EIGHT) for name in cost}
     assert eight[SAMPLER].mean < aged(SAMPLER).mean and eight["VESPO"].mean < aged("VESPO").mean
+    assert round(age(EIGHT, 5)) in (2, 3) and round(age(EIGHT, 11)) == 5 and round(age(EIGHT, 16)) == 8
+    yield "a queue of eight is full only after half of a run."
     yield f"a queue of eight costs REAL {size(eight['REAL'])} and VESPO {size(eight['VESPO'])}."
     yield f"With four the sampler adds {size(anchor)} at tau 0.5 and {size(colder)} at tau 0.1;"
     fresh = [gained(F, one, other) for one, other in ((SAMPLER, "REAL"), ("sampler, tau 0.1", "tau 0.1"))]
@@ -163,7 +166,7 @@ def claims() -> Iterator[str]:
 
 
 def saved() -> str:
-    """Where scores spread by a tenth of tau or more: the seeds that constant weights alone lose, and REAL alone."""
+    """Where scores spread by more than a tenth of tau: the seeds that constant weights alone lose, and REAL alone."""
     beyond = [cell.deaths for cell in cells() if cell.z > 0.1]
     return " to ".join(str(sum(side)) for side in zip(*beyond, strict=True))
 
@@ -194,6 +197,20 @@ def ratio(side: str) -> Gap:
 def aged(label: str, place: str = A) -> Gap:
     """What a method loses with a queue of four batches, or as in another place."""
     return Gap.of(arm(F, label).means(), arm(place, label).means())
+
+
+def age(place: str, step: int) -> float:
+    """How many steps old the answers of a step are: since the held-out pass@1 was their pass rate. Mean over runs that
+    are well between their first and last pass@1 then."""
+    found = []
+    for run in (run for label in PLACES[place] for run in arm(place, label).runs.values()):
+        steps, rate = np.linspace(0, 30, 3001), run.train["rollout/pass_rate"][step]
+        known = np.maximum.accumulate(
+            np.interp(steps, sorted(run.evals), [run.evals[one] for one in sorted(run.evals)])
+        )
+        if known[0] + 0.1 < rate < min(0.75, known[-1] - 0.05):
+            found.append(step - 1 - steps[np.searchsorted(known, rate)])
+    return float(np.mean(found))
 
 
 def gained(place: str, one: str, other: str) -> Gap:

@@ -399,9 +399,7 @@ def _report(runs: RunList, args: argparse.Namespace, across: Sequence[str]) -> N
             waiting = [run for run in ours if str(run.meta.get("reason")).startswith("interrupted")]
             ended = [run.path for run in ours if run.status != "running" and run not in waiting]
             if waiting:  # their records change when they go on, and what is published never does
-                print(
-                    f"not published: {len(waiting)} interrupted runs, such as {waiting[0].name}. Continue them first"
-                )
+                print(f"not published yet, because they were interrupted: {', '.join(run.name for run in waiting)}")
             for path in ended:
                 end_unwatched(path)  # else the record still says running
             if ended:

@@ -533,7 +533,7 @@ def test_an_interrupted_run_is_published_when_it_has_ended(tmp_path, capsys):
     asked = argparse.Namespace(beside=[], publish=tmp_path / "shared", compact=False)
     command._report(of("--recipe", "cpu", "--out", str(tmp_path)), asked, ())
     assert [*campaign_records(tmp_path / "shared")[0]] == ["real-s2"]
-    assert "not published: 1 interrupted runs, such as real-s1. Continue them" in capsys.readouterr().out
+    assert "not published yet, because they were interrupted: real-s1\n" in capsys.readouterr().out
     (stopped / "run.json").write_text(ended)
     command._report(of("--recipe", "cpu", "--out", str(tmp_path)), asked, ())
     assert [*campaign_records(tmp_path / "shared")[0]] == [run.name for run in runs]

@@ -121,6 +121,7 @@ def test_a_task_is_requeued_at_its_time_limit_and_not_by_scancel(tmp_path, sent,
     own = {"PATH": os.environ["PATH"], "SLURM_SUBMIT_DIR": str(tmp_path), "SLURM_JOB_ID": "7"}
     task = subprocess.Popen(["bash", SCRIPTS / "slurm_compare.sbatch"], env=own, cwd=tmp_path)
     while not (tmp_path / "started").exists():
+        assert task.poll() is None
         time.sleep(0.05)
     task.send_signal(sent)
     assert task.wait(60) == code

@@ -57,7 +57,7 @@ REFUSED = {
     ),
     "`train --ckpt.path DIR`, `train --ckpt.output_dir DIR`": (
         ["precious/thesis.txt"],
-        [f"{TRAIN} --ckpt.{flag} precious" for flag in ("path", "output_dir")],
+        [f"{run} --ckpt.{flag} precious" for run in (TRAIN, COMPARE) for flag in ("path", "output_dir")],
     ),
     "`compare --out DIR`": (
         ["out/report/index.html", "out/runs/real-s1/a", "out2/session.log"],
@@ -98,7 +98,9 @@ def test_a_strangers_file_is_refused(here, capsys, place):
         for more in ([], *dry):
             assert main([*command.split(), *more]) == 2, command
             said = "".join(capsys.readouterr())  # a comparison's dry run lists what is wrong on standard output
-            assert "Traceback" not in said and re.search("exists|has no run.json", said), said
+            assert "Traceback" not in said and re.search(
+                "exists|has no run.json|Use --out, below which each run has its folder", said
+            ), said
     assert contents(here) == before
 
 
