@@ -100,10 +100,7 @@ pretrained) # SmolLM2 on questions that it solves now and then: level with REAL,
     flags=(--recipe cpu-smollm2 --train.micro_batch_size 32 --eval.n_samples_per_prompt 2 --steps 10 --eval.steps 2
         --actor.model_name_or_path "$place/model" --data.prompt_dataset "$questions" --eval.dataset "$place/eval.jsonl"
         --rollout.batch_size 16 --no-eval.at_start --ckpt.save_steps 100)
-    arms=(real grpo dapo gspo)
-    tuned pretrained-rates 3 "${flags[@]}" --algos "${arms[@]}" --grid actor.adam.lr 1.5e-5 3e-5 4.5e-5 "$@"
-    real=$(printf '%s\n' "${best[@]}" | grep '^real ') # constant weights are its control, at its rate
-    seed_by_seed pretrained 16 30 "${flags[@]}" --algos "${best[@]}" "real_constant ${real#real }" "$@"
+    seed_by_seed pretrained 16 23 "${flags[@]}" --actor.adam.lr 3e-5 --algos real grpo dapo gspo real_constant "$@" # rate of `smollm2-mixed`
     ;;
 *)
     echo "no block $block: ${order[*]}" >&2
