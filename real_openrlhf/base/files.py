@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any
 
+from real_openrlhf.base.errors import UserError
+
 # In a run's folder: the training process reached its end, whether or not anybody watched.
 FINISHED = ".finished"
 # A line of notes.jsonl there: the run ended itself before its last step, as `--train.hopeless end` asks.
@@ -75,17 +77,20 @@ def write_json(path: Path, value: dict) -> None:
 # Locks between processes. The kernel frees them at any ending, also of a process that was killed
 
 
+NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
+
+
 def lock_taken(file: IO | int) -> bool:
     """Take the lock of an open file for as long as it stays open; False if another process holds it."""
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _lock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
 
 
 def lock_held(path: Path) -> bool:
-    """Whether a process holds the lock of this file; an OSError if it cannot be opened."""
+    """Whether a process holds the lock of this file; an OSError if it cannot be opened or locked."""
     with open(path) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -96,4 +101,17 @@ def lock_held(path: Path) -> bool:
 
 def wait_for_lock(file: IO | int) -> None:
     """Take the lock of an open file when its holder frees it."""
-    fcntl.flock(file, fcntl.LOCK_EX)
+    _lock(file, fcntl.LOCK_EX)
+
+
+def _lock(file: IO | int, how: int) -> None:
+    try:
+        fcntl.flock(file, how)
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
+        name = os.readlink(f"/proc/self/fd/{file if isinstance(file, int) else file.fileno()}")
+        raise UserError(
+            f"{name} cannot be locked ({error.strerror}): its file system has no locks. Name a folder on another one, "
+            "or mount it with locks (Lustre: the option flock)."
+        ) from error

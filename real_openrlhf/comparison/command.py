@@ -45,6 +45,7 @@ from real_openrlhf.comparison.run_list import (
 from real_openrlhf.comparison.trainer import SESSION_LOG, Trainer, eval_args, make_benchmarks
 from real_openrlhf.data.benchmarks import chosen
 from real_openrlhf.evaluation import grading
+from real_openrlhf.evaluation.store import SAMPLES
 from real_openrlhf.recipes.plan import PLACES, changed_flags, flags_of
 from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.runs import run_folder
@@ -228,6 +229,12 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         return dry_run.show(runs, notes, args.all)
     todo = [entry for entry in runs.entries if state(runs, entry).kind != FINISHED]
+    if told := [entry for entry in todo if args.publish and entry.name in publish.published(args.publish)]:
+        todo = [entry for entry in todo if entry not in told]
+        notes.append(
+            f"{', '.join(entry.name for entry in told)}: published as failed, so not tried again. Another --publish "
+            "tries it"
+        )
     for note in [*notes, *dry_run.cost_of(runs, todo)[1]]:
         print(f"note: {note}")
     steps = runs.request(runs.entries[0]).plan().text("--train.max_steps")
@@ -353,6 +360,8 @@ def _work(runs: RunList, todo: Sequence[Entry]) -> int:
     """Train and evaluate all runs that no other process holds. Returns the exit code of the last run that failed."""
     began, last, waiting = time.time(), 0, False
     seconds: list[float] = []
+    finished, sound = False, False  # whether a run has ended well here, or made a step
+    failed: set[str] = set()  # methods that failed
     with Trainer(runs, todo) as trainer:
         while True:
             now = {entry: state(runs, entry) for entry in todo}
@@ -372,13 +381,39 @@ def _work(runs: RunList, todo: Sequence[Entry]) -> int:
                     continue
                 left = f", about {duration(statistics.median(seconds) * len(free))} left" if seconds else ""
                 print(f"\n--- {entry.name}, {len(free)} of {len(runs.entries)} runs to go{left}", flush=True)
-                started, waiting = time.time(), False
+                started, waiting, log = time.time(), False, runs.path(entry) / "metrics.jsonl"
+                before = run_folder.last_step(log)
                 code, reason = trainer.one(entry)
                 seconds.append(time.time() - started)
                 ended(code, reason)
             last = code or last
             if code in SIGNALS:
-                return code
+                return 1 if not finished and _limit_is_too_short(runs.path(entry), started) else code
+            finished = finished or not code
+            sound = sound or run_folder.last_step(log) > before
+            failed |= {" ".join([entry.algo, *entry.flags])} if code else set()
+            if not sound and len(failed) > 1 and len(free) > 1:
+                print(
+                    f"{' and '.join(sorted(failed))} failed before a first step, and no run has made one here: this "
+                    "machine may be at fault, and takes no more runs",
+                    file=sys.stderr,
+                )
+                return last
+
+
+def _limit_is_too_short(path: Path, started: float) -> bool:
+    """Whether a second task of SLURM has ended without a new checkpoint or sample: a third would not get further."""
+    if os.environ.get("SLURM_RESTART_COUNT", "0") == "0":
+        return False
+    kept = [*path.glob("checkpoints/_actor/*/manifest.json"), path / "eval" / SAMPLES]
+    if any(file.exists() and file.stat().st_mtime > started - 1 for file in kept):
+        return False
+    print(
+        f"{path.name} has no checkpoint since this task began, as it had none before: not requeued. Give a longer "
+        "time limit, or a smaller --ckpt.save_steps",
+        file=sys.stderr,
+    )
+    return True
 
 
 def _report(runs: RunList, args: argparse.Namespace, across: Sequence[str]) -> None:

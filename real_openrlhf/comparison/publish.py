@@ -56,6 +56,12 @@ def publish(folders: Iterable[Path], out: Path, compact: bool = False) -> None:
     write(out, records, lines, sources)
 
 
+def published(out: Path) -> set[str]:
+    """The names of the runs that are published there."""
+    _, sources = campaign_records(out) if is_campaign(out) else ({}, {})
+    return {name.partition("/")[0] for name in sources}
+
+
 def refuse_now(out: Path, runs: Path) -> None:
     """Raise before the training if `publish` would raise after it; `runs` is the folder of the run folders."""
     _refuse_loss(out, {f"{path.parent.name}/{path.name}": sha256(path) for path in runs.glob("*/*.json*")})

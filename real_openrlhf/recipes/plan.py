@@ -31,6 +31,16 @@ AT_ONCE = (128, 512)
 # Flags with paths of a run, and the flag to resume it; they may differ between runs of one setting.
 PLACES = {"--train.run_dir", "--logger.tensorboard_dir", "--ckpt.path", "--ckpt.output_dir", "--ckpt.load_enable"}
 
+# How flags begin that say how a run computes, saves and ends. Under --resume they may change; with any other flag
+# changed it is another run.
+HOW = (
+    *("--actor.gradient_checkpointing", "--actor.num_", "--algo.real.wave_depth", "--ckpt.", "--ds.", "--eval."),
+    *("--logger.", "--ref.num_", "--rollout.max_tokens_", "--rollout.micro_", "--train.colocate_", "--train.deal"),
+    *("--train.dynamic_batch", "--train.hopeless", "--train.hung_", "--train.max_steps", "--train.max_tokens_"),
+    *("--train.micro_", "--train.num_episodes", "--vllm."),
+)
+LORA = "--ds.lora."
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -256,6 +266,12 @@ def changed_flags(record: dict, plan: Plan) -> dict[str, tuple]:
     before, now = flags_of(record), recorded_flags(plan)
     both = {flag: (before.get(flag), now.get(flag)) for flag in sorted({*before, *now} - PLACES)}
     return {flag: (old, new) for flag, (old, new) in both.items() if old != new}
+
+
+def other_setting(record: dict, plan: Plan) -> dict[str, tuple]:
+    """The changed flags that say what is trained: with one of them --resume without a name leaves a run alone."""
+    changed = changed_flags(record, plan).items()
+    return {flag: values for flag, values in changed if not flag.startswith(HOW) or flag.startswith(LORA)}
 
 
 def is_finished(path: Path, plan: Plan) -> bool:

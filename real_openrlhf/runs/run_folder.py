@@ -43,8 +43,13 @@ def refuse_name(folder: Path, name: str | None) -> None:
         raise UserError(f"--run-name has {len(name)} letters: use {LONGEST_NAME} at most.")
     if (folder / name / "run.json").exists():
         raise UserError(f"{folder / name} exists already. Continue it with --resume, or choose another --run-name.")
-    if os.path.lexists(folder / name):
+    if os.path.lexists(folder / name) and not is_unused(folder / name):
         raise UserError(f"{folder / name} exists, and is not a run. Move it away, or choose another --run-name.")
+
+
+def is_unused(path: Path) -> bool:
+    """Whether this folder holds nothing but a lock: its command was killed before it wrote a record."""
+    return path.is_dir() and not {file.name for file in path.iterdir()} - {LOCK}
 
 
 def create(folder: Path, stem: str, name: str | None) -> Path:
@@ -59,22 +64,22 @@ def create(folder: Path, stem: str, name: str | None) -> Path:
                 path.mkdir()
                 return path
             refuse_name(folder, name)  # another process was faster
+            if name and is_unused(path):
+                return path
             attempt += 1
             path = folder / f"{base}-{attempt}"
     except OSError as error:
         raise UserError(f"cannot make a run folder in {folder}: {error.strerror}. Name another --runs-dir.") from error
 
 
-def to_resume(folder: Path, stem: str, name: str | None) -> Path | None:
-    """The run that --resume continues: the named one, else the newest unfinished one of this recipe, method, seed."""
-    if name is not None:
-        return folder / name if (folder / name).is_dir() else None
-    unfinished = []
+def unfinished(folder: Path, stem: str) -> dict[Path, dict]:
+    """The unfinished runs of this recipe, method and seed with their records, the newest first."""
+    found = []
     for path in folder.glob(f"{glob.escape(stem)}-*/run.json"):
         record = read(path.parent)
         if record["status"] != "finished" and stem_of(record) == stem:
-            unfinished.append((str(record.get("started")), path.parent))
-    return max(unfinished)[1] if unfinished else None
+            found.append((str(record.get("started")), path.parent, record))
+    return {path: record for _, path, record in sorted(found, key=lambda one: one[:2], reverse=True)}
 
 
 def stem_of(record: dict) -> str:

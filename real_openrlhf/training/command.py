@@ -112,7 +112,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--resume",
         action="store_true",
-        help="continue the newest unfinished run from its last checkpoint, or start one",
+        help="continue the newest unfinished run of this training, or the run of --run-name, or start one",
     )
 
 

@@ -21,7 +21,18 @@ from real_openrlhf.base.user_files import absolute, file_of
 from real_openrlhf.data.sources import is_hub_id
 from real_openrlhf.machine import nvidia
 from real_openrlhf.recipes.algorithms import ALGORITHMS
-from real_openrlhf.recipes.plan import AGENT, LABELS, LOGGER, OBJECTIVE, RECIPE, Plan, Recipe, Setting, compose
+from real_openrlhf.recipes.plan import (
+    AGENT,
+    LABELS,
+    LOGGER,
+    OBJECTIVE,
+    RECIPE,
+    Plan,
+    Recipe,
+    Setting,
+    compose,
+    other_setting,
+)
 from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.training.checks import flag_checks, memory_estimate, preflight
@@ -54,6 +65,7 @@ class Request:
     stem: str
     resumed: Path | None
     secrets: dict[str, str]  # for the environment of the run's processes
+    left_alone: Path | None = None  # the newest unfinished run, if --resume names none and each trains something else
 
     @classmethod
     def of(cls, args: argparse.Namespace) -> "Request":
@@ -70,9 +82,19 @@ class Request:
         user = found_anywhere(flags, args.data_dir)
         seed = user.get("--train.seed") or recipe.settings["--train.seed"].words
         stem = run_folder.run_stem(recipe.name, args.algo, seed[0])
-        resumed = run_folder.to_resume(args.runs_dir, stem, args.run_name) if args.resume else None
-        request = cls(args, recipe, user, removed, stem, resumed, hidden)
+        request = cls(args, recipe, user, removed, stem, None, hidden)
+        request = request.resuming() if args.resume else request
         return request.filled(args.fill) if args.fill else request
+
+    def resuming(self) -> "Request":
+        """The request with the run that --resume continues: the named one, else the newest that trains the same."""
+        folder, name = self.args.runs_dir, self.args.run_name
+        if name is not None:
+            begun = (folder / name).is_dir() and not run_folder.is_unused(folder / name)
+            return replace(self, resumed=folder / name if begun else None)
+        unfinished, plan = run_folder.unfinished(folder, self.stem), self.plan()
+        same = [path for path, record in unfinished.items() if not other_setting(record, plan)]
+        return replace(self, resumed=next(iter(same), None), left_alone=None if same else next(iter(unfinished), None))
 
     def filled(self, share: float) -> "Request":
         """The request with token budgets that fill this share of each GPU: of those here, else of the recipe's."""

@@ -1,4 +1,5 @@
 import argparse
+import contextlib
 import hashlib
 import json
 import os
@@ -375,6 +376,46 @@ def test_another_machines_attempt_is_held_while_it_touches_its_file(tmp_path, mo
     assert (newest.number, newest.is_held()) == (3, held)
 
 
+class Failing:
+    """In place of the trainer: each training ends with this code, after these steps."""
+
+    def __init__(self, code, steps=0, checkpoint=False):
+        self.code, self.steps, self.checkpoint, self.tried = code, steps, checkpoint, []
+
+    def __call__(self, runs, todo):
+        self.runs = runs
+        return contextlib.nullcontext(self)
+
+    def one(self, entry):
+        self.tried.append(entry.name)
+        steps = [{"phase": "train", "step": n, "time": float(n)} for n in range(1, self.steps + 1)]
+        path = record(self.runs.path(entry), status="failed")
+        write_lines(path, steps)
+        if self.checkpoint:
+            (path / "checkpoints/_actor/global_step5").mkdir(parents=True)
+            (path / "checkpoints/_actor/global_step5/manifest.json").touch()
+        return self.code, "this GPU is broken"
+
+
+@pytest.mark.parametrize("steps, tried", [(0, ["real-s1", "grpo-s1"]), (3, ["real-s1", "grpo-s1", "dapo-s1"])])
+def test_a_machine_on_which_two_methods_do_not_start_takes_no_more_runs(tmp_path, monkeypatch, capsys, steps, tried):
+    """One bad node of a cluster would fail all runs that wait."""
+    runs, trainer = of("--algos", "real", "grpo", "dapo", "--seeds", "1", "--out", str(tmp_path)), Failing(1, steps)
+    monkeypatch.setattr(command, "Trainer", trainer)
+    assert command._work(runs, runs.entries) == 1
+    assert trainer.tried == tried
+    assert ("grpo and real failed before a first step" in capsys.readouterr().err) == (not steps)
+
+
+def test_a_time_limit_below_the_first_checkpoint_ends_the_requeues(tmp_path, monkeypatch, capsys):
+    for restarts, checkpoint, code in ((0, False, 143), (1, True, 143), (1, False, 1)):
+        monkeypatch.setenv("SLURM_RESTART_COUNT", str(restarts))
+        monkeypatch.setattr(command, "Trainer", Failing(143, checkpoint=checkpoint))
+        runs = of("--algos", "real", "--seeds", "1", "--out", str(tmp_path / f"{restarts}{checkpoint}"))
+        assert command._work(runs, runs.entries) == code
+        assert ("Give a longer time limit" in capsys.readouterr().err) == (code == 1)
+
+
 def test_the_state_of_each_run_from_its_files_alone(tmp_path, capsys):
     def said() -> list[str]:
         words = ["compare", "--status", "--algos", "real", "grpo", "dapo", "--seeds", "1", "--out", str(tmp_path)]
@@ -519,6 +560,20 @@ def test_a_run_that_ended_while_nobody_watched_is_published_as_ended(tmp_path):
     )
     found, _ = campaign_records(tmp_path / "shared")
     assert found["real-s1"]["status"] == json.loads((run / "run.json").read_text())["status"] == "finished"
+
+
+def test_a_run_published_as_failed_is_not_tried_again(cpu_task, monkeypatch, capsys):
+    """Tried again it would be another run, which the published one could not be replaced by."""
+    words = ["--algos", "real", "grpo", "--seeds", "1", "--out", "out", "--publish", "shared"]
+    runs, trainer = of(*words), Failing(1)
+    (first, _), path = runs.entries, runs.path(runs.entries[0])
+    about = {"flags": recorded_flags(runs.request(first).plan(path)), "data": None, "status": "failed"}
+    publish([write_lines(record(path, **about), [{"phase": "train", "step": 1}])], cpu_task / "shared")
+    monkeypatch.setattr(command, "Trainer", trainer)
+    monkeypatch.setattr(command.publish, "refuse_now", lambda *_: None)  # of this checkout, which may have changes
+    assert main(["compare", *words]) == 1
+    assert trainer.tried == ["grpo-s1"]
+    assert "note: real-s1: published as failed, so not tried again" in rejoined(capsys.readouterr().out)
 
 
 def test_an_interrupted_run_is_published_when_it_has_ended(tmp_path, capsys):

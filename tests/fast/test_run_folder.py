@@ -41,21 +41,25 @@ def test_names_never_collide_even_in_the_same_second_from_many_threads(tmp_path)
     assert len(set(names)) == len(list(tmp_path.iterdir())) == 80
 
 
-def test_resume_takes_the_newest_unfinished_run_of_the_same_recipe_algorithm_and_seed(tmp_path):
-    record(tmp_path / "cpu-real-s42-1", started="2026-01-01T00:00:00+00:00")
+def test_unfinished_runs_of_the_same_recipe_algorithm_and_seed_come_newest_first(tmp_path):
+    oldest = record(tmp_path / "cpu-real-s42-1", started="2026-01-01T00:00:00+00:00")
     newest = record(tmp_path / "cpu-real-s42-2", started="2026-01-02T00:00:00+00:00", status="running")
     record(tmp_path / "cpu-real-s42-3", started="2026-01-03T00:00:00+00:00", status="finished")
     record(tmp_path / "cpu-real-s421-4", started="2026-01-04T00:00:00+00:00", seed=421)
     record(tmp_path / "cpu-real-s42-x-5", started="2026-01-05T00:00:00+00:00", algo="grpo")
-    assert run_folder.to_resume(tmp_path, "cpu-real-s42", None) == newest
-    assert run_folder.to_resume(tmp_path, "cpu-real-s1", None) is None
-    assert run_folder.to_resume(tmp_path / "not there", "cpu-real-s42", None) is None
+    assert [*run_folder.unfinished(tmp_path, "cpu-real-s42")] == [newest, oldest]
+    assert not run_folder.unfinished(tmp_path, "cpu-real-s1")
+    assert not run_folder.unfinished(tmp_path / "not there", "cpu-real-s42")
 
 
-def test_resume_by_name_starts_anew_where_there_is_nothing(tmp_path):
-    path = record(tmp_path / "mine", status="finished")
-    assert run_folder.to_resume(tmp_path, "cpu-real-s42", "mine") == path
-    assert run_folder.to_resume(tmp_path, "cpu-real-s42", "yours") is None
+def test_a_folder_with_nothing_but_a_lock_is_a_new_runs(tmp_path):
+    (tmp_path / "mine").mkdir()
+    with run_folder.only_one(tmp_path / "mine"):
+        pass
+    assert run_folder.create(tmp_path, "cpu-real-s42", "mine") == tmp_path / "mine"
+    (tmp_path / "mine/notes.txt").touch()
+    with pytest.raises(UserError, match="is not a run"):
+        run_folder.create(tmp_path, "cpu-real-s42", "mine")
 
 
 def test_flags_are_kept_as_json_values():

@@ -16,6 +16,7 @@ from small_runs import plan
 import real_openrlhf
 from real_openrlhf.base import secrets, signals
 from real_openrlhf.base.errors import UserError
+from real_openrlhf.base.parsing import rejoined
 from real_openrlhf.base.reward_variables import NAMES
 from real_openrlhf.machine import nvidia, signs_of_life
 from real_openrlhf.training import command
@@ -361,6 +362,28 @@ def test_resume_continues_in_the_same_folder_and_remembers_the_start(request_for
     assert [folder] == list((tmp_path / "runs").iterdir())
     assert read(folder)["status"] == "finished"
     assert read(folder)["started"] == first["started"]
+
+
+def test_resume_goes_on_with_the_same_training_only(request_for, tmp_path, monkeypatch, capsys):
+    """A loop over rates must not take another rate's run. A smaller micro-batch is the same training."""
+    play(monkeypatch, "sys.exit(1)")
+    words = ("--resume", "--actor.adam.lr", "1e-4")
+    command._train(request_for(*words), place(on_cpu=True))
+    (first,) = Path("runs").iterdir()
+    assert request_for(*words, "--train.micro_batch_size", "2", "--ckpt.save_steps", "7").resumed == first
+    for other in (("--actor.adam.lr", "2e-4"), ("--ds.lora.rank", "4"), ("--algo.real.mismatch_limit", "2")):
+        request = request_for(*words, *other)
+        assert (request.resumed, request.left_alone) == (None, first)
+    doubled = ("--resume", "--actor.adam.lr", "2e-4")
+    command._train(request_for(*doubled), place(on_cpu=True))
+    (second,) = {*Path("runs").iterdir()} - {first}
+    assert (request_for(*words).resumed, request_for(*doubled).resumed) == (first, second)
+    request = request_for(*doubled, "--run-name", first.name)
+    assert (request.resumed, request.left_alone) == (first, None)
+    command.run(command.parse([*words, "--actor.adam.lr", "3e-4", "--data", "rows.jsonl", "--dry-run"]))
+    said = rejoined(capsys.readouterr().out)
+    assert "this is a new run" in said and "--actor.adam.lr 0.0002, here 0.0003" in said
+    assert f"--run-name {second.name} --resume continues it" in said
 
 
 SUPERVISED = """

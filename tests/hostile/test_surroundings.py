@@ -1,6 +1,7 @@
 """Where a stranger starts the commands: another terminal, another home, a full disk, a reader that goes away."""
 
 import os
+import shutil
 import subprocess
 import sys
 
@@ -8,6 +9,7 @@ import pytest
 from every import every
 from small_runs import plan
 
+from real_openrlhf.base.parsing import rejoined
 from real_openrlhf.machine import probe
 from real_openrlhf.training.launch.place import Place
 
@@ -89,6 +91,25 @@ def test_a_disk_that_fills_up_leaves_no_half_file(shell, elsewhere):
     done = shell("unshare -m bash on_it.sh")
     assert done.stdout.split()[-1:] == [b"1"], said(done)
     assert said(done).count("Free some space and try again") == 1 and "Traceback" not in said(done)
+
+
+LOCKLESS = """
+#include <errno.h>
+int flock(int file, int how) { errno = ENOSYS; return -1; }
+"""
+
+
+@pytest.mark.skipif(not shutil.which("cc"), reason="a file system without locks is pretended by a compiled library")
+def test_a_file_system_without_locks(shell, elsewhere):
+    place = elsewhere.parent  # without a space, which would end the path
+    (place / "lockless.c").write_text(LOCKLESS)
+    subprocess.run(["cc", "-shared", "-fPIC", "lockless.c", "-o", "lockless.so"], cwd=place, check=True)
+    command = "real train --max-steps 1 --run-name mine; echo $?; real report run --out page; echo $?"
+    done = shell(command, LD_PRELOAD=str(place / "lockless.so"))
+    lines = said(done).splitlines()
+    assert [line for line in lines if line.isdigit()] == ["2", "0"], lines
+    assert "cannot be locked (Function not implemented): its file system has no locks" in rejoined("\n".join(lines))
+    assert not (elsewhere / "runs").exists()
 
 
 def test_closed_streams_and_a_folder_that_is_gone(shell, elsewhere):

@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from real_openrlhf.base import files
 from real_openrlhf.base.errors import UserError, last_line
 from real_openrlhf.base.secrets import BY_VARIABLE, KEY_VARIABLE, REWARD, URL_VARIABLE, WANDB_KEY
 from real_openrlhf.machine import nvidia
@@ -91,7 +92,10 @@ def folder_problems(folder: Path) -> Iterator[str]:
         yield f"--runs-dir {folder}: nothing can be written to {place}. Name another --runs-dir."
     else:
         try:  # as in /proc, which a superuser may seem to write to
-            tempfile.TemporaryDirectory(prefix=".real-", dir=place).cleanup()
+            with tempfile.NamedTemporaryFile(prefix=".real-", dir=place) as file:
+                files.lock_taken(file.fileno())
+        except UserError as error:
+            yield str(error)
         except OSError as error:
             yield f"--runs-dir {folder}: no folder can be made in {place} ({error.strerror}). Name another --runs-dir."
 

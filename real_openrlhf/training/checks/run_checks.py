@@ -10,7 +10,7 @@ from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.parsing import short_path
 from real_openrlhf.patching import assert_applied
 from real_openrlhf.recipes import openrlhf_parser
-from real_openrlhf.recipes.plan import USER, changed_flags
+from real_openrlhf.recipes.plan import USER, changed_flags, other_setting
 from real_openrlhf.recipes.recipes import TRAINING_ROWS
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.training import run_inputs
@@ -169,6 +169,13 @@ def _resumed(request: Request, place: Place) -> Iterator[str]:
     folder = request.resumed
     if folder is None:
         run_folder.refuse_name(request.args.runs_dir, request.args.run_name)
+        if other := request.left_alone:
+            differing = other_setting(run_folder.read(other), request.plan()).items()
+            told = ", ".join(f"{flag} {old}, here {new}" for flag, (old, new) in differing)
+            yield Note(
+                f"this is a new run. {other} is unfinished and trains something else ({told}): "
+                f"--run-name {other.name} --resume continues it"
+            )
         return
     record = run_folder.read(folder)
     if run_folder.stem_of(record) != request.stem:
