@@ -199,6 +199,16 @@ PLACES: dict[str, dict[str, tuple[str, ...]]] = {
         "GRPO": ("smollm2-mixed:grpo-lr-3e-05",),
         "GSPO": ("smollm2-mixed:gspo-lr-3e-05",),
     },
+    "Pretrained, fresh seeds": {
+        label: (f"next/pretrained-78089738:{name}",)
+        for label, name in (
+            ("REAL", "real"),
+            ("GRPO", "grpo"),
+            ("DAPO", "dapo"),
+            ("GSPO", "gspo"),
+            (CONSTANT, "real_constant"),
+        )
+    },
     "Old answers, one rate": {
         "REAL": ("weights:weights-age/real",),
         SAMPLER: (f"weights:weights-age/real{ON}",),

@@ -122,6 +122,7 @@ PLACES = (
     ("Tuned, 4 updates", "next/table-7a0258d5", ""),
     ("Hard task, same rates", "next/table-hard-7a0258d5", ""),
     ("Pretrained, tuned", "smollm2-mixed", ""),
+    ("Pretrained, fresh seeds", "next/pretrained-78089738", ""),
     ("Old answers, one rate", "weights-age", ""),
     ("16 updates, one rate", "weights", ""),
     ("16 updates, fresh seeds", "next/ratio-7a0258d5", ""),

@@ -33,11 +33,11 @@ PLACES = {"--train.run_dir", "--logger.tensorboard_dir", "--ckpt.path", "--ckpt.
 
 # How flags begin that say how a run computes, saves and ends. Under --resume they may change; with any other flag
 # changed it is another run.
-HOW = (
-    *("--actor.gradient_checkpointing", "--actor.num_", "--algo.real.wave_depth", "--ckpt.", "--ds.", "--eval."),
-    *("--logger.", "--ref.num_", "--rollout.max_tokens_", "--rollout.micro_", "--train.colocate_", "--train.deal"),
-    *("--train.dynamic_batch", "--train.hopeless", "--train.hung_", "--train.max_steps", "--train.max_tokens_"),
-    *("--train.micro_", "--train.num_episodes", "--vllm."),
+HOW = tuple(
+    """
+    --actor.gradient_checkpointing --actor.num_ --algo.real.wave_depth --ckpt. --ds. --eval. --logger. --ref.num_
+    --rollout.max_tokens_ --rollout.micro_ --train.colocate_ --train.dynamic_batch --train.hopeless --train.hung_
+    --train.keep_groups --train.max_steps --train.max_tokens_ --train.micro_ --train.num_episodes --vllm.""".split()
 )
 LORA = "--ds.lora."
 
