@@ -262,7 +262,7 @@ def locked(root: Path) -> Iterator[None]:
     folder = os.open(root / "openrlhf", os.O_RDONLY)
     try:
         # A network file system may not lock folders; two writers there would write equal files.
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, UserError):
             files.wait_for_lock(folder)
         yield
     finally:

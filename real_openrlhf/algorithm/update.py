@@ -183,7 +183,7 @@ class StepTable(Update):
             prompts = self.step.table.groups[rows][~scores.isfinite()].unique().tolist()
             raise NonFiniteError(
                 f"the scores of rollouts of the batch's prompts {prompts[:8]} are not finite in optimizer step "
-                f"{self.number}: stopped before the weights changed. Resume from the last checkpoint with a lower "
+                f"{self.number}: stopped before the weights changed. Resume with --run-name and a lower "
                 "--actor.adam.lr"
             )
         self.scores[rows] = scores

@@ -40,6 +40,7 @@ from real_openrlhf.comparison.run_list import (
     entries,
     state,
     status_lines,
+    stepped,
     taken,
 )
 from real_openrlhf.comparison.trainer import SESSION_LOG, Trainer, eval_args, make_benchmarks
@@ -229,7 +230,9 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         return dry_run.show(runs, notes, args.all)
     todo = [entry for entry in runs.entries if state(runs, entry).kind != FINISHED]
-    if told := [entry for entry in todo if args.publish and entry.name in publish.published(args.publish)]:
+    done = len(runs.entries) - len(todo)
+    final = publish.published(args.publish) if args.publish else set()
+    if told := [entry for entry in todo if entry.name in final and not runs.trained(entry)]:
         todo = [entry for entry in todo if entry not in told]
         notes.append(
             f"{', '.join(entry.name for entry in told)}: published as failed, so not tried again. Another --publish "
@@ -238,7 +241,6 @@ def run(args: argparse.Namespace) -> int:
     for note in [*notes, *dry_run.cost_of(runs, todo)[1]]:
         print(f"note: {note}")
     steps = runs.request(runs.entries[0]).plan().text("--train.max_steps")
-    done = len(runs.entries) - len(todo)
     print(f"{len(runs.entries)} runs of {steps} steps, {done} already finished: {runs.folder}")
     if todo and (wrong := dry_run.problems(runs, todo)[0]):
         raise UserError(*wrong)
@@ -255,7 +257,8 @@ def run(args: argparse.Namespace) -> int:
     for line in status_lines(runs, left) if left else ():
         print(on_one_line(line), file=sys.stderr)
     if code:
-        print("run the same command again for the missing runs", file=sys.stderr)
+        elsewhere = ", with another --publish for those that are published as failed" if args.publish else ""
+        print(f"run the same command again for the missing runs{elsewhere}", file=sys.stderr)
     return code
 
 
@@ -360,7 +363,7 @@ def _work(runs: RunList, todo: Sequence[Entry]) -> int:
     """Train and evaluate all runs that no other process holds. Returns the exit code of the last run that failed."""
     began, last, waiting = time.time(), 0, False
     seconds: list[float] = []
-    finished, sound = False, False  # whether a run has ended well here, or made a step
+    sound = False  # whether a run has made a step here
     failed: set[str] = set()  # methods that failed
     with Trainer(runs, todo) as trainer:
         while True:
@@ -375,23 +378,21 @@ def _work(runs: RunList, todo: Sequence[Entry]) -> int:
                 waiting = True
                 time.sleep(LOOK_SECONDS)
                 continue
-            entry = free[0]
+            entry = min(free, key=lambda one: now[one].ended > 0)  # what failed before comes last
             with taken(runs.out / QUEUE, entry.name, now[entry].attempt + 1) as ended:
                 if ended is None:
                     continue
                 left = f", about {duration(statistics.median(seconds) * len(free))} left" if seconds else ""
                 print(f"\n--- {entry.name}, {len(free)} of {len(runs.entries)} runs to go{left}", flush=True)
-                started, waiting, log = time.time(), False, runs.path(entry) / "metrics.jsonl"
-                before = run_folder.last_step(log)
+                started, waiting = time.time(), False
                 code, reason = trainer.one(entry)
                 seconds.append(time.time() - started)
                 ended(code, reason)
             last = code or last
             if code in SIGNALS:
-                return 1 if not finished and _limit_is_too_short(runs.path(entry), started) else code
-            finished = finished or not code
-            sound = sound or run_folder.last_step(log) > before
-            failed |= {" ".join([entry.algo, *entry.flags])} if code else set()
+                return 1 if len(seconds) == 1 and _limit_is_too_short(runs.path(entry), started) else code
+            sound = sound or runs.trained(entry) or stepped(runs.path(entry), since=started)
+            failed |= {entry.algo} if code else set()
             if not sound and len(failed) > 1 and len(free) > 1:
                 print(
                     f"{' and '.join(sorted(failed))} failed before a first step, and no run has made one here: this "
@@ -402,15 +403,19 @@ def _work(runs: RunList, todo: Sequence[Entry]) -> int:
 
 
 def _limit_is_too_short(path: Path, started: float) -> bool:
-    """Whether a second task of SLURM has ended without a new checkpoint or sample: a third would not get further."""
-    if os.environ.get("SLURM_RESTART_COUNT", "0") == "0":
+    """Whether a second task of SLURM reached its limit without a checkpoint or a sample: a third would get no further.
+
+    `slurm_compare.sbatch` writes to the file of this variable when SLURM warns of the limit.
+    """
+    warned = Path(os.environ.get("REAL_TIME_LIMIT", ""))
+    if os.environ.get("SLURM_RESTART_COUNT", "0") == "0" or not (warned.is_file() and warned.stat().st_size):
         return False
     kept = [*path.glob("checkpoints/_actor/*/manifest.json"), path / "eval" / SAMPLES]
     if any(file.exists() and file.stat().st_mtime > started - 1 for file in kept):
         return False
     print(
-        f"{path.name} has no checkpoint since this task began, as it had none before: not requeued. Give a longer "
-        "time limit, or a smaller --ckpt.save_steps",
+        f"{path.name} has no checkpoint since this task began: not requeued. Give a longer time limit, or a smaller "
+        "--ckpt.save_steps",
         file=sys.stderr,
     )
     return True

@@ -142,8 +142,9 @@ class Attempt:
     def is_held(self) -> bool:
         if self.ended is not None:
             return False
-        if files.lock_held(self.path):
-            return True
+        with contextlib.suppress(OSError):  # no locks on this machine: then by the touches alone
+            if files.lock_held(self.path):
+                return True
         if self.record.get("host") == platform.node() or (job := _job()) and self.record.get("job") == job:
             return False  # the process died here, or SLURM requeued its task, which is this task
         with tempfile.NamedTemporaryFile(dir=self.path.parent, prefix=".clock") as probe:  # the file server's clock
@@ -249,6 +250,13 @@ def status_lines(runs: RunList, entries: Iterable[Entry]) -> list[str]:
     width = max(len(entry.name) for entry in runs.entries)
     found = ((entry, state(runs, entry)) for entry in entries)
     return [f"{entry.name:{width}}  {one.kind:8}  {one.about}".rstrip() for entry, one in found]
+
+
+def stepped(path: Path, since: float) -> bool:
+    """Whether the run has logged a step since then."""
+    log = path / "metrics.jsonl"
+    rows = rows_in(log.read_bytes()) if log.exists() else ()
+    return any(row.get("phase") == "train" and row.get("time", 0) > since for row in rows)
 
 
 def training_progress(path: Path) -> str:

@@ -31,15 +31,18 @@ AT_ONCE = (128, 512)
 # Flags with paths of a run, and the flag to resume it; they may differ between runs of one setting.
 PLACES = {"--train.run_dir", "--logger.tensorboard_dir", "--ckpt.path", "--ckpt.output_dir", "--ckpt.load_enable"}
 
-# How flags begin that say how a run computes, saves and ends. Under --resume they may change; with any other flag
-# changed it is another run.
+# How flags begin that say how a run computes, saves and ends: they may change under --resume. With any other flag
+# changed, or one of WHAT, it is another training.
 HOW = tuple(
     """
-    --actor.gradient_checkpointing --actor.num_ --algo.real.wave_depth --ckpt. --ds. --eval. --logger. --ref.num_
-    --rollout.max_tokens_ --rollout.micro_ --train.colocate_ --train.dynamic_batch --train.hopeless --train.hung_
-    --train.keep_groups --train.max_steps --train.max_tokens_ --train.micro_ --train.num_episodes --vllm.""".split()
+    --actor.gradient_checkpointing --actor.num_ --algo.real.wave_depth --ckpt. --critic.num_ --data.dataloader_
+    --ds. --eval. --logger. --ref.num_ --ref.offload --reward.num_ --reward.offload --rollout.max_tokens_
+    --rollout.micro_ --rollout.mismatch --train.colocate_ --train.dynamic_batch --train.hopeless --train.hung_
+    --train.keep_groups --train.max_steps --train.max_tokens_ --train.micro_ --train.num_episodes
+    --train.skip_weightless --vllm.""".split()
 )
-LORA = "--ds.lora."
+WHAT = ("--ds.lora.", "--ds.param_dtype", "--ds.grad_accum_dtype", "--ds.load_in_4bit")
+STEPS = "--train.max_steps"  # may rise only: fewer would end the run, and with it what was wanted of it
 
 
 @dataclass(frozen=True)
@@ -268,10 +271,16 @@ def changed_flags(record: dict, plan: Plan) -> dict[str, tuple]:
     return {flag: (old, new) for flag, (old, new) in both.items() if old != new}
 
 
-def other_setting(record: dict, plan: Plan) -> dict[str, tuple]:
-    """The changed flags that say what is trained: with one of them --resume without a name leaves a run alone."""
-    changed = changed_flags(record, plan).items()
-    return {flag: values for flag, values in changed if not flag.startswith(HOW) or flag.startswith(LORA)}
+def other_training(record: dict, plan: Plan) -> dict[str, tuple]:
+    """The changed flags that say what is trained."""
+    changed = changed_flags(record, plan)
+    old, new = changed.get(STEPS, (0, 0))
+    fewer = isinstance(old, int) and isinstance(new, int) and 0 < new < (old or math.inf)
+    return {
+        flag: values
+        for flag, values in changed.items()
+        if not flag.startswith(HOW) or flag.startswith(WHAT) or (flag == STEPS and fewer)
+    }
 
 
 def is_finished(path: Path, plan: Plan) -> bool:

@@ -49,7 +49,8 @@ def refuse_name(folder: Path, name: str | None) -> None:
 
 def is_unused(path: Path) -> bool:
     """Whether this folder holds nothing but a lock: its command was killed before it wrote a record."""
-    return path.is_dir() and not {file.name for file in path.iterdir()} - {LOCK}
+    drafts = ".run.json."  # of a record, by its process
+    return path.is_dir() and all(file.name == LOCK or file.name.startswith(drafts) for file in path.iterdir())
 
 
 def create(folder: Path, stem: str, name: str | None) -> Path:

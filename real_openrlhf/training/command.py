@@ -167,6 +167,8 @@ def _train(request: Request, place: Place, session: Path | None = None) -> int:
         with signals.held():  # a folder without a record would be nobody's
             path = (request.resumed or run_folder.create(args.runs_dir, request.stem, args.run_name)).resolve()
             lock = stack.enter_context(run_folder.only_one(path))
+            if not request.resumed:
+                run_folder.refuse_name(args.runs_dir, args.run_name)  # another command may have been there before
             plan = request.plan(path)
             job = f"{path.name}-{time.time_ns()}"
             record = _record(request, plan, path, job if place.job_address else None) | origin
@@ -206,8 +208,8 @@ def _train(request: Request, place: Place, session: Path | None = None) -> int:
         print(f"\n{final_summary(path)}")
     else:
         print(f"its output: {path / 'train.log'}")
-        if not args.resume:
-            print("continue it: the same command with --resume")
+        again = "the same command" if args.resume else "the same command with --resume"
+        print(f"continue it: {again}; to train on with other flags add --run-name {path.name}")
     return code
 
 

@@ -8,10 +8,11 @@ import contextlib
 import csv
 import hashlib
 import os
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from real_openrlhf.base import files, secrets
 from real_openrlhf.base.errors import UserError
@@ -31,10 +32,11 @@ from real_openrlhf.recipes.plan import (
     Recipe,
     Setting,
     compose,
-    other_setting,
+    other_training,
 )
 from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
 from real_openrlhf.runs import provenance, run_folder
+from real_openrlhf.runs.provenance import PACKAGE
 from real_openrlhf.training.checks import flag_checks, memory_estimate, preflight
 from real_openrlhf.training.tasks import smollm2
 from real_openrlhf.training.tasks.tasks import TASKS, default, prepare
@@ -93,8 +95,9 @@ class Request:
             begun = (folder / name).is_dir() and not run_folder.is_unused(folder / name)
             return replace(self, resumed=folder / name if begun else None)
         unfinished, plan = run_folder.unfinished(folder, self.stem), self.plan()
-        same = [path for path, record in unfinished.items() if not other_setting(record, plan)]
-        return replace(self, resumed=next(iter(same), None), left_alone=None if same else next(iter(unfinished), None))
+        same = [path for path, record in unfinished.items() if not trains_other(record, plan)]
+        others = [path for path in unfinished if not same and not run_folder.is_trained(path)]
+        return replace(self, resumed=next(iter(same), None), left_alone=next(iter(others), None))
 
     def filled(self, share: float) -> "Request":
         """The request with token budgets that fill this share of each GPU: of those here, else of the recipe's."""
@@ -322,9 +325,25 @@ def own_files(plan: Plan) -> dict[str, list[Path]]:
 
     functions = [path for flag in (OBJECTIVE, LABELS) if flag in flags and (path := file_of(flags[flag].text))]
     agents = [Path(word) for word in flags[AGENT].words] if AGENT in flags else []
-    rewards = [path for path in named(REWARD) if path.suffix == ".py" and provenance.PACKAGE not in path.parents]
+    rewards = [path for path in named(REWARD) if path.suffix == ".py" and PACKAGE not in path.parents]
     found = {"data": named(TRAINING, VALIDATION), "objective": [*functions, *agents], "rewards": rewards}
     return {key: [path for path in dict.fromkeys(paths) if path.is_file()] for key, paths in found.items()}
+
+
+def trains_other(record: dict, plan: Plan) -> dict[str, tuple]:
+    """The changed flags that make this another training. A file that has moved, or is named otherwise, is the same."""
+    found, files = other_training(record, plan), own_files(plan)
+    for flag, key in ((MODEL, ""), (TRAINING, "data"), (REWARD, "rewards")):
+        old, new = (Path(str(value)) for value in found.get(flag, ("", "")))
+        ours = old.parts[-3:] == new.parts[-3:] == (PACKAGE.name, "rewards", new.name)  # of a checkout that has moved
+        moved = bool(files.get(key)) and _same_contents(record.get(key), files[key])
+        if ours or moved or os.path.realpath(old) == os.path.realpath(new):
+            found.pop(flag, None)
+    return found
+
+
+def _same_contents(hashes: Any, paths: Iterable[Path]) -> bool:
+    return isinstance(hashes, dict) and {*hashes.values()} == {*provenance.hashes(paths).values()}
 
 
 def changed_files(record: Mapping, plan: Plan) -> dict[str, str]:
@@ -334,8 +353,8 @@ def changed_files(record: Mapping, plan: Plan) -> dict[str, str]:
         before = record.get(key, {} if key == "objective" else None)  # older records lack the other keys
         if not isinstance(before, dict) or (key == "data" and not paths):  # missing data is told where it is needed
             continue
-        now = provenance.hashes(paths)
-        if sorted(before.values()) != sorted(now.values()):
+        if not _same_contents(before, paths):
+            now = provenance.hashes(paths)
             told = (", ".join(f"{path} ({sha[:12]})" for path, sha in one.items()) or "none" for one in (before, now))
             found[key] = f"{OWN_FILES[key]}: {', now '.join(told)}"
     return found

@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -388,7 +389,8 @@ class Failing:
 
     def one(self, entry):
         self.tried.append(entry.name)
-        steps = [{"phase": "train", "step": n, "time": float(n)} for n in range(1, self.steps + 1)]
+        steps = [{"phase": "train", "step": n, "time": time.time()} for n in range(1, self.steps + 1)]
+        shutil.rmtree(self.runs.path(entry), ignore_errors=True)
         path = record(self.runs.path(entry), status="failed")
         write_lines(path, steps)
         if self.checkpoint:
@@ -404,14 +406,23 @@ def test_a_machine_on_which_two_methods_do_not_start_takes_no_more_runs(tmp_path
     monkeypatch.setattr(command, "Trainer", trainer)
     assert command._work(runs, runs.entries) == 1
     assert trainer.tried == tried
+    command._work(runs, runs.entries)  # the same command again: what was not tried comes first
+    assert trainer.tried[len(tried)] == (tried[0] if steps else "dapo-s1")
     assert ("grpo and real failed before a first step" in capsys.readouterr().err) == (not steps)
 
 
 def test_a_time_limit_below_the_first_checkpoint_ends_the_requeues(tmp_path, monkeypatch, capsys):
-    for restarts, checkpoint, code in ((0, False, 143), (1, True, 143), (1, False, 1)):
+    monkeypatch.setenv("REAL_TIME_LIMIT", str(tmp_path / "warned"))
+    for restarts, checkpoint, said, code in (
+        *((0, False, "near\n", 143), (1, True, "near\n", 143), (1, False, "", 143)),
+        (1, False, "near\n", 1),
+    ):
+        (tmp_path / "warned").write_text(said)
         monkeypatch.setenv("SLURM_RESTART_COUNT", str(restarts))
         monkeypatch.setattr(command, "Trainer", Failing(143, checkpoint=checkpoint))
-        runs = of("--algos", "real", "--seeds", "1", "--out", str(tmp_path / f"{restarts}{checkpoint}"))
+        runs = of(
+            "--algos", "real", "--seeds", "1", "--out", str(tmp_path / f"{restarts}{checkpoint}{code}{said[:1]}")
+        )
         assert command._work(runs, runs.entries) == code
         assert ("Give a longer time limit" in capsys.readouterr().err) == (code == 1)
 

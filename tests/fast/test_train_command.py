@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -19,6 +20,7 @@ from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.parsing import rejoined
 from real_openrlhf.base.reward_variables import NAMES
 from real_openrlhf.machine import nvidia, signs_of_life
+from real_openrlhf.runs import run_folder
 from real_openrlhf.training import command
 from real_openrlhf.training.checks import flag_checks, preflight, reward_check
 from real_openrlhf.training.launch import forked_workers, process
@@ -364,26 +366,56 @@ def test_resume_continues_in_the_same_folder_and_remembers_the_start(request_for
     assert read(folder)["started"] == first["started"]
 
 
-def test_resume_goes_on_with_the_same_training_only(request_for, tmp_path, monkeypatch, capsys):
-    """A loop over rates must not take another rate's run. A smaller micro-batch is the same training."""
+@pytest.fixture
+def begun(request_for, monkeypatch):
+    """begun(RATE) -> the folder of a run with this learning rate that failed at its start."""
     play(monkeypatch, "sys.exit(1)")
-    words = ("--resume", "--actor.adam.lr", "1e-4")
-    command._train(request_for(*words), place(on_cpu=True))
-    (first,) = Path("runs").iterdir()
-    assert request_for(*words, "--train.micro_batch_size", "2", "--ckpt.save_steps", "7").resumed == first
-    for other in (("--actor.adam.lr", "2e-4"), ("--ds.lora.rank", "4"), ("--algo.real.mismatch_limit", "2")):
-        request = request_for(*words, *other)
-        assert (request.resumed, request.left_alone) == (None, first)
-    doubled = ("--resume", "--actor.adam.lr", "2e-4")
-    command._train(request_for(*doubled), place(on_cpu=True))
-    (second,) = {*Path("runs").iterdir()} - {first}
-    assert (request_for(*words).resumed, request_for(*doubled).resumed) == (first, second)
-    request = request_for(*doubled, "--run-name", first.name)
-    assert (request.resumed, request.left_alone) == (first, None)
-    command.run(command.parse([*words, "--actor.adam.lr", "3e-4", "--data", "rows.jsonl", "--dry-run"]))
+
+    def begin(rate: str) -> Path:
+        before = {*Path("runs").glob("*")}
+        command._train(request_for("--resume", "--actor.adam.lr", rate), place(on_cpu=True))
+        (new,) = {*Path("runs").iterdir()} - before
+        return new
+
+    return begin
+
+
+def test_a_loop_over_rates_takes_no_other_rates_run(request_for, begun, capsys):
+    first, second = begun("1e-4"), begun("2e-4")
+    words = ("--resume", "--actor.adam.lr")
+    assert [request_for(*words, rate).resumed for rate in ("1e-4", "2e-4", "3e-4")] == [first, second, None]
+    command.run(command.parse([*words, "3e-4", "--data", "rows.jsonl", "--dry-run"]))
     said = rejoined(capsys.readouterr().out)
     assert "this is a new run" in said and "--actor.adam.lr 0.0002, here 0.0003" in said
     assert f"--run-name {second.name} --resume continues it" in said
+    with run_folder.only_one(second):  # nobody can take it
+        assert request_for(*words, "3e-4").left_alone == first
+    named = request_for(*words, "3e-4", "--run-name", first.name)
+    assert (named.resumed, named.left_alone) == (first, None)
+
+
+def test_resume_goes_on_with_the_same_training(request_for, begun, tmp_path):
+    """Whatever has changed about the machine, the saving, the end, and the places of files."""
+    run, words = begun("1e-4"), ("--resume", "--actor.adam.lr", "1e-4")
+    shutil.copy("rows.jsonl", "moved.jsonl")
+    (tmp_path / "other.jsonl").write_text(json.dumps({"prompt": "2", "label": "2"}) + "\n")
+    same = ("--train.micro_batch_size 2", "--ckpt.save_steps 7", "--max-steps 9", "--data moved.jsonl")
+    other = ("--ds.lora.rank 4", "--ds.param_dtype fp16", "--algo.real.mismatch_limit 2", "--data other.jsonl")
+    for asked in same:
+        assert request_for(*words, *asked.split()).resumed == run, asked
+    for asked in other:
+        request = request_for(*words, *asked.split())
+        assert (request.resumed, request.left_alone) == (None, run), asked
+    record = read(run)
+    for flag, was in (
+        ("--train.max_steps", 600),
+        (secrets.REWARD, "/elsewhere/real_openrlhf/rewards/exact_reward.py"),
+    ):
+        kept = Path(str(record["flags"][flag])).name
+        changed = {**record["flags"], flag: str(Path(was).parent / kept) if flag == secrets.REWARD else was}
+        (run / "run.json").write_text(json.dumps(record | {"flags": changed}))
+        # a trial of one step would end a run of 600
+        assert request_for(*words).resumed == (run if flag == secrets.REWARD else None), flag
 
 
 SUPERVISED = """

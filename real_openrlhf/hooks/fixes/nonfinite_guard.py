@@ -76,6 +76,6 @@ class StepGuard:
     def refuse(self, what: str) -> NoReturn:
         raise NonFiniteError(
             f"{what} is nan or infinite in optimizer step {self.engine.global_steps + 1}: stopped before the weights "
-            "changed. Resume from the last checkpoint with a lower learning rate (--actor.adam.lr), and look at the "
-            "last lines of metrics.jsonl for what grew."
+            "changed. Resume with --run-name and a lower --actor.adam.lr, and look at the last lines of metrics.jsonl "
+            "for what grew."
         )

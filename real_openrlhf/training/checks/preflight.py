@@ -92,12 +92,18 @@ def folder_problems(folder: Path) -> Iterator[str]:
         yield f"--runs-dir {folder}: nothing can be written to {place}. Name another --runs-dir."
     else:
         try:  # as in /proc, which a superuser may seem to write to
-            with tempfile.NamedTemporaryFile(prefix=".real-", dir=place) as file:
-                files.lock_taken(file.fileno())
-        except UserError as error:
-            yield str(error)
+            tempfile.TemporaryDirectory(prefix=".real-", dir=place).cleanup()
         except OSError as error:
             yield f"--runs-dir {folder}: no folder can be made in {place} ({error.strerror}). Name another --runs-dir."
+
+
+def lock_problems(folder: Path) -> Iterator[str]:
+    """Why a run folder in this folder could not be locked."""
+    with tempfile.NamedTemporaryFile(prefix=".real-", dir=existing(folder)) as file:
+        try:
+            files.lock_taken(file.fileno())
+        except UserError as error:
+            yield str(error)
 
 
 def room_problems(folder: Path) -> Iterator[str]:

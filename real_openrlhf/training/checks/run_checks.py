@@ -10,7 +10,7 @@ from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.parsing import short_path
 from real_openrlhf.patching import assert_applied
 from real_openrlhf.recipes import openrlhf_parser
-from real_openrlhf.recipes.plan import USER, changed_flags, other_setting
+from real_openrlhf.recipes.plan import USER, changed_flags
 from real_openrlhf.recipes.recipes import TRAINING_ROWS
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.training import run_inputs
@@ -52,6 +52,8 @@ def found(request: Request, place: Place) -> Findings:
     findings.add(preflight.secret_problems(plan, request.secrets, place.address, place.job_address))
     unusable = [*preflight.folder_problems(args.runs_dir)]
     findings.add(unusable)
+    if not unusable:
+        findings.add(preflight.lock_problems(args.runs_dir), of_machine=True)
     if local and not unusable:
         findings.add(preflight.room_problems(args.runs_dir), of_machine=True)
     servers = reward_check.server_problems(plan)  # a cluster may reach servers that this machine does not
@@ -169,9 +171,9 @@ def _resumed(request: Request, place: Place) -> Iterator[str]:
     folder = request.resumed
     if folder is None:
         run_folder.refuse_name(request.args.runs_dir, request.args.run_name)
-        if other := request.left_alone:
-            differing = other_setting(run_folder.read(other), request.plan()).items()
-            told = ", ".join(f"{flag} {old}, here {new}" for flag, (old, new) in differing)
+        other = request.left_alone
+        if other and (differing := run_inputs.trains_other(run_folder.read(other), request.plan())):
+            told = ", ".join(f"{flag} {old}, here {new}" for flag, (old, new) in differing.items())
             yield Note(
                 f"this is a new run. {other} is unfinished and trains something else ({told}): "
                 f"--run-name {other.name} --resume continues it"
