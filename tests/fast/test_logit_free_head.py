@@ -17,7 +17,7 @@ from torch.nn.utils.rnn import pad_sequence
 from real_openrlhf.algorithm.graph_memory import graph_bytes_per_token
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.hooks.model.logit_free_head import LogitFreeHead, attach
-from real_openrlhf.hooks.model.shared_prompts import share
+from real_openrlhf.hooks.model.shared_prompts import refuse_another_model, share
 
 TEMPERATURE = 0.7
 
@@ -279,3 +279,12 @@ def test_a_model_that_does_not_read_the_mask_is_stopped():
     sequences, mask = micro_batch([([3, 4, 5, 6, 7], [[7, 8], [9, 8], [8, 7]])], "right")
     with pytest.raises(UserError, match=r"ignores or changes the attention mask. Leave --ds.share_prompts"):
         shared_or_not(model, sequences, mask, shares=True)
+
+
+def test_the_limit_lies_between_roundings_and_leaks():
+    """Both as measured on SmolLM2 in bf16 (shared_prompts.py)."""
+    alone, judged = torch.zeros(4, 8), torch.ones(4, 8, dtype=torch.bool)
+    refuse_another_model(alone + 0.07, alone, judged, torch.bfloat16)
+    for difference, number_format in ((0.86, torch.bfloat16), (0.001, torch.float32), (torch.nan, torch.bfloat16)):
+        with pytest.raises(UserError, match="ignores or changes the attention mask"):
+            refuse_another_model(alone + difference, alone, judged, number_format)
