@@ -48,9 +48,10 @@ def refuse_name(folder: Path, name: str | None) -> None:
 
 
 def is_unused(path: Path) -> bool:
-    """Whether this folder holds nothing but a lock: its command was killed before it wrote a record."""
+    """Whether this folder holds a lock and nothing else: its command was killed before it wrote a record."""
     drafts = ".run.json."  # of a record, by its process
-    return path.is_dir() and all(file.name == LOCK or file.name.startswith(drafts) for file in path.iterdir())
+    names = {file.name for file in path.iterdir() if not file.name.startswith(drafts)} if path.is_dir() else set()
+    return names == {LOCK}
 
 
 def create(folder: Path, stem: str, name: str | None) -> Path:
