@@ -407,7 +407,7 @@ def _limit_is_too_short(path: Path, started: float) -> bool:
 
     `slurm_compare.sbatch` writes to the file of this variable when SLURM warns of the limit.
     """
-    warned = Path(os.environ.get("SLURM_LIMIT_NEAR", ""))
+    warned = Path(os.environ.get("REAL_TIME_LIMIT", ""))
     if os.environ.get("SLURM_RESTART_COUNT", "0") == "0" or not (warned.is_file() and warned.stat().st_size):
         return False
     kept = [*path.glob("checkpoints/_actor/*/manifest.json"), path / "eval" / SAMPLES]

@@ -209,7 +209,8 @@ def _train(request: Request, place: Place, session: Path | None = None) -> int:
     else:
         print(f"its output: {path / 'train.log'}")
         again = "the same command" if args.resume else "the same command with --resume"
-        print(f"continue it: {again}; to train on with other flags add --run-name {path.name}")
+        if not (args.resume and args.run_name):  # as `compare` names it
+            print(f"continue it: {again}; to train on with other flags add --run-name {path.name}")
     return code
 
 

@@ -270,6 +270,18 @@ def test_four_shells_make_each_run_once_and_take_over_what_a_killed_one_had(word
 
 
 @every
+def test_a_machine_that_starts_no_method_leaves_the_rest_to_others(tmp_path):
+    """No machine has so much memory. On a good one the same command begins with the method that was not tried."""
+    words = ["--seeds", "1", "--steps", "2", "--algos", "real", "grpo", "dapo"]
+    said = finish(start(words, tmp_path, environment={**os.environ, "VLLM_CPU_KVCACHE_SPACE": "100000"}), tmp_path, 1)
+    assert "grpo and real failed before a first step" in said and "--run-name" not in said
+    assert sorted(path.name for path in (tmp_path / "queue").iterdir()) == ["grpo-s1.1.json", "real-s1.1.json"]
+    said = finish(start(words, tmp_path), tmp_path)
+    assert said.index("--- dapo-s1") < said.rindex("--- real-s1")
+    assert [status(run_of(tmp_path, f"{algo}-s1")) for algo in ("real", "grpo", "dapo")] == ["finished"] * 3
+
+
+@every
 def test_tasks_of_slurm_share_the_runs_and_go_on_after_a_time_limit(words, undisturbed, tmp_path):
     """The limit falls into a training, and for the requeued tasks into an evaluation: each task gets the warning."""
     out, scontrol = tmp_path / "out", tmp_path / "bin/scontrol"

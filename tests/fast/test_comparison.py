@@ -412,7 +412,7 @@ def test_a_machine_on_which_two_methods_do_not_start_takes_no_more_runs(tmp_path
 
 
 def test_a_time_limit_below_the_first_checkpoint_ends_the_requeues(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("SLURM_LIMIT_NEAR", str(tmp_path / "warned"))
+    monkeypatch.setenv("REAL_TIME_LIMIT", str(tmp_path / "warned"))
     for restarts, checkpoint, said, code in (
         *((0, False, "near\n", 143), (1, True, "near\n", 143), (1, False, "", 143)),
         (1, False, "near\n", 1),
