@@ -1,16 +1,18 @@
-"""How often a policy is right that copies the question: it boxes a formula of the problem, without thinking.
+"""How often a policy is right that copies the question: it boxes the last formula of the problem, also in a disguise.
 
     python benchmarks/copying_policy.py FILE ...
 
 A file is parquet as the benchmarks of DeepScaleR and DisCO have it, or JSON or JSONL with `problem` and `answer` or
-`solution`. Two policies: the last formula of the question; and every one, as a policy that always picks the best.
-Before: without the prompt, so that a value counts however it is written. After: with the prompt, as in training. The
-last column is the price: worked solutions, where the file has them, that are right before and not after.
+`solution`. Before: without the prompt, so that a value counts however it is written. After: with the prompt, as in
+training. Then the price: right answers that are wrong with the prompt. They are worked solutions, where the file has
+them, and golds as sympy writes them after expand, factor, together, apart and others.
 """
 
 import argparse
+import contextlib
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow.parquet
@@ -20,36 +22,56 @@ from real_openrlhf.verifier.verdict import verify
 
 FORMULA = re.compile(r"(?<!\\)\$\$?(.+?)(?<!\\)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
 LAYOUT = re.compile(r"\\begin\{align\*?\}|\\end\{align\*?\}|\[asy\].*?\[/asy\]", re.DOTALL)
+DISGUISES = ("F", "x = F", "(F)+0", r"1\cdot(F)", "(F)^1", "-(-(F))", r"\frac{2(F)}{2}", "(F)+7-7", "7+F-7",
+             r"\sqrt{(F)^2}", "F = F", "F = (F)+0")  # fmt: skip
+REWRITTEN = ("expand", "factor", "together", "apart", "radsimp", "simplify", "cancel", "powsimp", "nsimplify")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", type=Path, nargs="+", metavar="FILE")
-    parser.add_argument("--show", action="store_true", help="print what the first policy still gets")
+    parser.add_argument("--show", action="store_true", help="print what a disguise still gets, and what the price is")
     args = parser.parse_args()
-    print("| problems | last formula: before | after | any formula: before | after | solutions lost |")
-    print("|---|---|---|---|---|---|")
     for file in args.files:
-        print(row(file, args.show), flush=True)
+        measure(file, args.show)
 
 
-def row(file: Path, show: bool) -> str:
+def measure(file: Path, show: bool) -> None:
     problems = read(file)
-    counts = [0, 0, 0, 0]
-    solved = lost = 0
-    for problem, label, solution in problems:
-        copies = formulas(problem)
-        before = [right(copy, label) for copy in copies]
-        after = [was and right(copy, label, problem) for was, copy in zip(before, copies, strict=True)]
-        if show and after and after[-1]:
-            print(f"    {copies[-1]}  for  {label}")
-        for at, found in enumerate((before[-1:], after[-1:], before, after)):
-            counts[at] += any(found)
-        if solution and verify(solution, label).score == 1.0:
-            solved += 1
-            lost += verify(solution, label, prompt=problem).score != 1.0
-    shares = " | ".join(f"{count / len(problems):.1%}" for count in counts)
-    return f"| {file.stem}, {len(problems):,} | {shares} | {f'{lost} of {solved:,}' if solved else '-'} |"
+    print(f"\n{file.stem}, {len(problems):,} problems\n\n| policy | before | after |\n|---|---|---|")
+    for disguise in DISGUISES:
+        before = after = 0
+        for problem, label, _ in problems:
+            copied = disguise.replace("F", ([""] + formulas(problem))[-1])
+            if right(copied, label):
+                before += 1
+                after += (paid := right(copied, label, problem))
+                if show and paid:
+                    print(f"    {copied}  for  {label}")
+        print(f"| `{disguise}` | {before / len(problems):.1%} | {after / len(problems):.1%} |", flush=True)
+    for name, answers in (("worked solutions", solutions), ("golds rewritten", rewritten)):
+        tried = [(problem, label, text) for problem, label, solution in problems for text in answers(label, solution)]
+        known = [one for one in tried if verify(one[2], one[1]).score == 1.0]
+        lost = [one for one in known if verify(one[2], one[1], prompt=one[0]).score != 1.0]
+        print(f"{name}: {len(lost)} of {len(known):,} right ones are wrong with the prompt", flush=True)
+        for problem, label, text in lost if show else []:
+            print(f"    {text[-80:]}  for  {label}  in  {' ; '.join(formulas(problem))[-200:]}")
+
+
+def solutions(label: object, solution: str) -> list[str]:
+    return [solution] if solution else []
+
+
+def rewritten(label: object, solution: str) -> Iterator[str]:
+    """Responses with an equal of the gold, as sympy writes it."""
+    import sympy
+    from latex2sympy2_extended import latex2sympy
+
+    for gold in golds_of(label):
+        with contextlib.suppress(Exception):  # a gold that sympy cannot read
+            value = latex2sympy(gold)
+            for text in {sympy.latex(getattr(sympy, name)(value)) for name in REWRITTEN} - {gold}:
+                yield f"\\boxed{{{text}}}"
 
 
 def formulas(problem: str) -> list[str]:

@@ -2,18 +2,32 @@
 
 import contextlib
 import re
+from collections.abc import Callable
 from functools import lru_cache
 
 from real_openrlhf.verifier import compare
 from real_openrlhf.verifier.arithmetic import is_number
-from real_openrlhf.verifier.compare import form_of
+from real_openrlhf.verifier.forms import contains, form, form_of, simple, work
 from real_openrlhf.verifier.reading.cutting import RELATIONS, split, trimmed
 from real_openrlhf.verifier.reading.tex import FUNCTIONS, Tokens, clean, is_recurring, tokens, untokenize
-from real_openrlhf.verifier.reading.tree import Answer, Call, Number, Relation, Symbol, core, names_of, quantity
+from real_openrlhf.verifier.reading.tree import (
+    Answer,
+    Call,
+    Expr,
+    Number,
+    Relation,
+    Symbol,
+    core,
+    letters_of,
+    names_of,
+    quantity,
+)
 from real_openrlhf.verifier.reading.whole import answer_of, read
 
 COPIED, UNEVALUATED = "copied", "unevaluated"
 CONVENTIONS = (COPIED, UNEVALUATED)
+Equal = Callable[[str, str], bool]
+Formulas = dict[str, Expr | None]
 _LONGEST_PROMPT, _LONGEST_FORMULA = 8_000, 400  # characters, tokens
 _FORMULA = re.compile(
     r"(?<!\\)\$\$?(.+?)(?<!\\)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]|\\begin\{(?:align|equation|gather)\w*\*?\}(.+?)\\end\{",
@@ -23,19 +37,44 @@ _PROSE = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{2,}(?![a-zA-Z(_^{])|[.?!:](?:\s|$)
 _OPERATIONS = {*FUNCTIONS, "mod", "floor", "ceil", "abs", "factorial", "root"}
 
 
-def broken(gold: str, answer: str, prompt: str, allowed: tuple[str, ...] = ()) -> str:
-    """The convention that a right answer breaks, both as they are written; an empty text if it breaks none."""
+def broken(gold: str, answer: str, prompt: str, allowed: tuple[str, ...], equal: Equal) -> str:
+    """The convention that a right answer breaks, both as they are written; an empty text if it breaks none.
+
+    `equal` says whether two texts have one value.
+    """
     if not prompt:
         return ""
     value, parts = core(read(answer)), tokens(clean(answer))
-    prompt = "" if COPIED in allowed else prompt[-_LONGEST_PROMPT:]
-    if _is_related(parts) and not _is_related(tokens(clean(gold))) and untokenize(parts) in _formulas(prompt):
+    formulas = {} if COPIED in allowed else _formulas(prompt[-_LONGEST_PROMPT:])
+    if _is_related(parts) and not _is_related(tokens(clean(gold))) and untokenize(parts) in formulas:
         return COPIED  # f(-1)=0 for 0
     if compare.same(gold, answer, written=True) and not (is_recurring(answer) and not is_recurring(gold)):
         return ""
     if UNEVALUATED not in allowed and _is_plain(core(read(gold))) and _is_operation(value):
         return UNEVALUATED
-    return COPIED if not _is_whole(value) and form_of(value) in _formulas(prompt) else ""
+    sides = value.value.sides if isinstance(value.value, Relation) and value.value.sign == "=" else (value,)
+    return COPIED if formulas and all(_is_copied(side, gold, formulas, equal) for side in sides) else ""
+
+
+def _is_copied(answer: Answer, gold: str, formulas: Formulas, equal: Equal) -> bool:
+    """Whether a right answer is a formula of the question, with a part that changes nothing, or another formula of its
+    value that leaves as much work, and more than the gold."""
+    if _is_whole(answer):
+        return False
+    value, wanted = quantity(answer), quantity(core(read(gold)))
+    if form_of(answer) in formulas:
+        return True
+    return value is not None and any(
+        letters_of(formula) == letters_of(value)
+        and (
+            contains(value, formula)
+            or form(simple(value)) == form(simple(formula))
+            or (wanted is not None and work(value) >= work(formula) and work(value) > work(wanted))
+        )
+        and equal(text, gold)
+        for text, formula in formulas.items()
+        if isinstance(formula, Call) and not _is_whole(Answer(formula))
+    )
 
 
 def _is_related(parts: Tokens) -> bool:
@@ -43,18 +82,19 @@ def _is_related(parts: Tokens) -> bool:
 
 
 @lru_cache(maxsize=256)
-def _formulas(prompt: str) -> frozenset[str]:
-    """The formulas of a question, and the sides and items of each: what they say in one spelling, and equations."""
+def _formulas(prompt: str) -> Formulas:
+    """The formulas of a question, and the sides and items of each: as text with its tree, and in one spelling."""
     marked = [next(filter(None, found.groups())) for found in _FORMULA.finditer(prompt)]
-    found = set()
+    found: Formulas = {}
     for text in (*marked, *_PROSE.split(_FORMULA.sub(" . ", prompt))):
         parts = tokens(clean(text))
         pieces = (parts, *split(parts, ",", ";", "&", r"\\"), *split(parts, *RELATIONS, ",", ";", "&", r"\\"))
         for piece in {trimmed(piece) for piece in pieces}:
             if 0 < len(piece) < _LONGEST_FORMULA:
                 with contextlib.suppress(Exception):  # a prompt may hold anything, such as the code of a figure
-                    found |= {form_of(core(answer_of(piece))), untokenize(piece)}
-    return frozenset(found)
+                    answer = core(answer_of(piece))
+                    found |= {form_of(answer): None, untokenize(piece): quantity(answer)}
+    return found
 
 
 def _is_whole(answer: Answer) -> bool:

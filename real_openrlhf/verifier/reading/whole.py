@@ -390,10 +390,7 @@ def as_group(items: list[Answer], alternatives: bool = False, braced: bool = Fal
     if len(flat) == 1:
         return flat[0]
     first = flat[0]
-    names = [untokenize(item.name) for item in flat]
-    if all(len(name) == 1 for name in names) and len(set(names)) == len(names):
-        flat = [item for _, item in sorted(zip(names, flat, strict=True), key=lambda pair: pair[0])]
-    if first.name and not isinstance(first.value, Row) and not any(names[1:]):
+    if first.name and not isinstance(first.value, Row) and not any(item.name for item in flat[1:]):
         flat[0] = replace(first, name=())  # a = 4, -8, -10
     return Answer(Group(tuple(flat), alternatives, braced))
 

@@ -69,7 +69,9 @@ def test_the_answer_is_in_the_last_box(response, answer):
     "response, required, optional",
     [
         ("<think>a</think>b</think>c", "c", "c"), ("b", None, "b"), ("<think>a", None, None),
-        ("<think>a</think>b<think>c", None, None),
+        ("<think>a</think>b<think>c", None, None), ("<thinking>a</thinking>b", "b", "b"), ("[THINK]a", None, None),
+        ("<reasoning>a</reasoning>b", "b", "b"),
+        ("<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>final<|message|>b", "b", "b"),
     ],
 )  # fmt: skip
 def test_what_follows_the_thinking(response, required, optional):
@@ -221,6 +223,9 @@ def test_the_environment_of_the_page_for_prime_rl(monkeypatch):
 
 # Conventions for those who know the question
 
+DISGUISES = ("F", "x = F", "(F)+0", "0+F", r"1\cdot(F)", "(F)^1", "-(-(F))", r"\frac{2(F)}{2}", "(F)+7-7", "7+F-7",
+             r"\sqrt{(F)^2}", "F = F")  # fmt: skip
+
 
 @pytest.mark.parametrize(
     "prompt, gold, answer, reason",
@@ -249,6 +254,25 @@ def test_the_environment_of_the_page_for_prime_rl(monkeypatch):
         (r"Is it $\textbf{(A)}\ 17$ or $\textbf{(B)}\ 19$?", r"\text{(B)}\ 19", "B", ""),
         ("On which interval, $[1, 2)$ or $(1,2)$?", "[1,2)", r"1 \le x < 2", ""),
         (r"Simplify $2x + x$ for $y = x + 2$.", "2+x", "x+2", ""),
+        # a formula of the question in a disguise: with a part that changes nothing, or as another formula
+        *((r"Expand $(x+1)^4$.", "x^4+4x^3+6x^2+4x+1", disguise.replace("F", "(x+1)^4"), "copied")
+          for disguise in DISGUISES),
+        *((r"Add $\frac{1}{2}+\frac{1}{4}$.", "0.75", disguise.replace("F", r"\frac{1}{2}+\frac{1}{4}"), "copied")
+          for disguise in DISGUISES if "sqrt" not in disguise),
+        (r"Compute $\sin 60^\circ$.", r"\frac{\sqrt3}{2}", r"1\cdot\sin 60^\circ", "copied"),
+        (r"Compute $\sin 60^\circ$.", r"\frac{\sqrt3}{2}", r"\cos 30^\circ", "copied"),
+        (r"Write $\sqrt{72}$ in simplest form.", r"6\sqrt2", "72^{1/2}", "copied"),
+        (r"Write $\sqrt{72}$ in simplest form.", r"6\sqrt2", r"\sqrt{8\cdot 9}", "copied"),
+        (r"Write $\sqrt{72}$ in simplest form.", r"6\sqrt2", r"\sqrt{2}\cdot 6", ""),
+        (r"Write $\sqrt{72}$ in simplest form.", r"6\sqrt2", r"6\cdot 2^{1/2}", ""),
+        (r"Factor $x^2-9$.", "(x-3)(x+3)", "x^2-3^2", "copied"),
+        (r"Factor $x^2-9$.", "(x-3)(x+3)", "(3-x)(-x-3)", ""),
+        (r"Factor $x^2-9$.", "(x-3)(x+3)", "x^2-9 = (x+3)(x-3)", ""),
+        (r"Factor $x^2-9$.", "(x-3)(x+3)", "x^2-9 = (x^2-9)+0", "copied"),
+        (r"Expand $(x+2)(x+5)$.", "x^2+7x+10", "x(x+5)+2(x+5)", "copied"),
+        (r"Expand $(x+2)(x+5)$.", "x^2+7x+10", "10+7x+x^2", ""),
+        (r"Simplify $\frac{x^2-1}{x-1}$.", "x+1", r"\frac{1-x^2}{1-x}", "copied"),
+        (r"Rationalize $\frac{1}{\sqrt{3}}$.", r"\frac{\sqrt{3}}{3}", r"\frac13\sqrt3", ""),
     ],
 )  # fmt: skip
 def test_an_answer_that_copies_the_question_or_leaves_its_operation_is_wrong(prompt, gold, answer, reason):
