@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from real_openrlhf.base.files import hold_environment
+
 # A shell in the background hands its children an ignored Ctrl-C; the tests that press it need it to mean something.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -19,6 +21,8 @@ os.environ.update(
     TORCHDYNAMO_DISABLE="1",
 )
 os.environ.setdefault("TORCH_EXTENSIONS_DIR", f"{sys.prefix}/torch_extensions")  # DeepSpeed compiles its Adam once
+
+hold_environment()  # no set-up may change it below the tests
 
 FAST = ("torch", "transformers", "matplotlib.pyplot")  # what fast tests import of the stack
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import stat
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any
@@ -97,6 +98,21 @@ def lock_held(path: Path) -> bool:
         except BlockingIOError:
             return True
         return False
+
+
+_environment: IO | None = None  # held until this process ends
+
+
+def hold_environment() -> None:
+    """Let nobody set this Python environment up anew while this process lives (examples/scripts/setup_env.sh)."""
+    global _environment
+    try:
+        _environment = _environment or open(Path(sys.prefix) / ".in_use")
+        fcntl.flock(_environment, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise UserError(f"setup_env.sh is changing {sys.prefix}. Wait for its end.") from None
+    except OSError:
+        return  # that script did not make it, or it cannot be locked
 
 
 def wait_for_lock(file: IO | int) -> None:

@@ -17,6 +17,7 @@ from real_openrlhf.base import ownership, signals
 from real_openrlhf.base.errors import on_one_line
 from real_openrlhf.base.files import FINISHED, write_text
 from real_openrlhf.base.parsing import name_list, path_of, share, short_path, whole, wrapped
+from real_openrlhf.hooks.fixes.process_starts import RAY_ENDED
 from real_openrlhf.recipes import openrlhf_parser
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.plan import (
@@ -52,6 +53,7 @@ MAIN = (
 
 PARSER = config_file.WithConfig
 FULL_BYTES = 1 << 20
+RAY_STARTS = 3  # of one run, before it fails
 SIGNALS = [128 + number for number in signals.ENDING]  # exit codes
 
 
@@ -209,8 +211,8 @@ def _train(request: Request, place: Place, session: Path | None = None) -> int:
     else:
         print(f"its output: {path / 'train.log'}")
         again = "the same command" if args.resume else "the same command with --resume"
-        if not (args.resume and args.run_name):  # as `compare` names it
-            print(f"continue it: {again}; to train on with other flags add --run-name {path.name}")
+        other = "" if args.run_name else f"; to train on with other flags add --run-name {path.name}"
+        print(f"continue it: {again}{other}")
     return code
 
 
@@ -243,9 +245,16 @@ def _supervised(
         return supervise(shared_ray.command(session, plan.argv()), environment, lock, progress, watch)
     if place.address:
         return supervise(place.command([*TRAINER, *plan.argv()], job), environment, lock, progress, watch)
-    with scratch(environment) as own, forked_workers.started(own.environment) as (python, environment):
-        code, reason = supervise([python, *TRAINER, *plan.argv()], environment, lock, progress, watch)
-        own.keep = bool(reason) and code not in SIGNALS
+    for attempt in range(RAY_STARTS):
+        with scratch(environment) as own, forked_workers.started(own.environment) as (python, variables):
+            code, reason = supervise([python, *TRAINER, *plan.argv()], variables, lock, progress, watch)
+            own.keep = bool(reason) and code not in SIGNALS
+        if code != RAY_ENDED:
+            break
+        if attempt + 1 < RAY_STARTS:
+            print(f"{reason}: starting it again", flush=True)
+        else:
+            reason = f"{reason}, {RAY_STARTS} times. Type the same command with --resume when the machine is quieter"
     if own.keep and own.folder:
         print(f"Ray's own logs: {own.folder}")
     return code, reason

@@ -7,12 +7,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import psutil
 import pytest
 from every import every
-from small_runs import plan
+from small_runs import NO_EVALUATION, SMALL, plan
 
 from real_openrlhf import patching
 from real_openrlhf.base.reward_variables import JOB, NAMES
@@ -99,6 +100,23 @@ def test_an_engine_on_two_gpus_joins_the_runs_own_ray(tmp_path):
     assert here["RAY_ADDRESS"] == "local"
     ours, engines = run(ENGINE, tmp_path, **{name: here[name] for name in here if name not in os.environ})
     assert engines == ours
+
+
+def test_a_ray_whose_agent_is_late_is_started_again(tmp_path):
+    """A raylet gives its agent 15 s, which a busy machine does not; here a signal stops the first one."""
+    words = ["--runs-dir", str(tmp_path), "--run-name", "late", "--max-steps", "1", *SMALL, *NO_EVALUATION]
+    command = [sys.executable, "-m", "real_openrlhf.cli", "train", *words]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    agents: list[psutil.Process] = []
+    while child.poll() is None and not agents:
+        for process in psutil.Process(child.pid).children(recursive=True):
+            with suppress(psutil.Error):
+                agents += [process] * any(word.endswith("dashboard/agent.py") for word in process.cmdline())
+    agents[0].suspend()
+    output, _ = child.communicate(timeout=500)
+    assert child.returncode == 0, output
+    assert output.count("Ray's raylet ended while it started") == output.count("starting it again") == 1
+    assert "step    1/1" in output and not agents[0].is_running()
 
 
 def test_an_engine_that_cannot_start_ends_the_run_with_its_reason(train_alone, monkeypatch):

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 from real_openrlhf.algorithm.formulas import FLAGGED, OBJECTIVES, OF_THE_BATCH, TOKEN_WEIGHTS, find, readers
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.base.files import FINISHED, write_text
+from real_openrlhf.base.files import FINISHED, hold_environment, write_text
 from real_openrlhf.base.parsing import positive, whole
 from real_openrlhf.base.reward_variables import reward_variables
 from real_openrlhf.base.secrets import put_back
@@ -316,6 +316,7 @@ def to_the_end(train: Callable[[SimpleNamespace], None], parse: Callable[[], Sim
     """
     try:
         args = parse()
+        hold_environment()
     except UserError as error:
         for problem in error.problems:
             print(f"error: {problem}", file=sys.stderr)
