@@ -1,5 +1,6 @@
 """Files that are whole or absent, written beside their place and moved into it; and locks."""
 
+import contextlib
 import errno
 import fcntl
 import hashlib
@@ -17,6 +18,7 @@ from real_openrlhf.base.errors import UserError
 FINISHED = ".finished"
 # A line of notes.jsonl there: the run ended itself before its last step, as `--train.hopeless end` asks.
 ENDED = "nothing is left to learn from: the run ends here"
+PHASE = ".phase"  # what the run does now
 # Also in a run's folder: some groups of each step, with the weight of each answer.
 ROLLOUTS = "rollouts.jsonl"
 
@@ -73,6 +75,13 @@ def write_jsonl(path: Path, rows: Iterable[dict]) -> None:
 
 def write_json(path: Path, value: dict) -> None:
     write_text(path, [json.dumps(value, ensure_ascii=False, indent=2) + "\n"])
+
+
+def enter(run_dir: str | None, phase: str) -> None:
+    """Note that a run begins this phase: the command ends one that begins none for too long (launch/process.py)."""
+    if run_dir:
+        with contextlib.suppress(OSError):  # a full disk is told by what needs it
+            (Path(run_dir) / PHASE).write_text(phase)
 
 
 # Locks between processes. The kernel frees them at any ending, also of a process that was killed

@@ -37,7 +37,6 @@ from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.training import config_file, run_inputs
 from real_openrlhf.training.checks import memory_estimate, run_checks
 from real_openrlhf.training.checks.findings import Findings
-from real_openrlhf.training.launch import forked_workers, shared_ray
 from real_openrlhf.training.launch.place import TRAINER, Place
 from real_openrlhf.training.launch.process import Watch, drop_stale_locks, scratch, supervise
 from real_openrlhf.training.launch.progress import Progress, end_unwatched, final_summary
@@ -129,8 +128,7 @@ def request_of(words: Sequence[str]) -> Request:
     return Request.of(parse(words))
 
 
-def run(args: argparse.Namespace, session: Path | None = None) -> int:
-    """Train in a new process, or in the shared Ray (shared_ray.py) that listens at the socket `session`."""
+def run(args: argparse.Namespace) -> int:
     request = Request.of(args)
     place = Place.of(request.recipe, args.working_dir)
     if request.resumed and not args.dry_run and (unseen := end_unwatched(request.resumed)):
@@ -159,10 +157,10 @@ def run(args: argparse.Namespace, session: Path | None = None) -> int:
     if request.resumed and is_finished(request.resumed, request.plan()):
         print(f"{request.resumed} is finished: there is nothing to continue\n\n{final_summary(request.resumed)}")
         return 0
-    return _train(request, place, session)
+    return _train(request, place)
 
 
-def _train(request: Request, place: Place, session: Path | None = None) -> int:
+def _train(request: Request, place: Place) -> int:
     args, inputs = request.args, request.plan()
     origin = run_inputs.provenance_of(inputs, place.environment(inputs))
     with contextlib.ExitStack() as stack:
@@ -190,7 +188,7 @@ def _train(request: Request, place: Place, session: Path | None = None) -> int:
             for folder, flag in run_checks.outside(request, path):
                 ownership.claim(folder, flag, ownership.owner_name(path))
             environment = place.environment(plan) | request.secrets
-            code, reason = _supervised(path, plan, place, environment, job, lock, session)
+            code, reason = _supervised(path, plan, place, environment, job, lock)
         except KeyboardInterrupt as ended:
             code, reason = signals.code_and_words(ended)
         finally:
@@ -234,20 +232,19 @@ def _record(request: Request, plan: Plan, path: Path, job: str | None) -> dict:
 
 
 def _supervised(
-    path: Path, plan: Plan, place: Place, environment: dict, job: str, lock: int, session: Path | None
+    path: Path, plan: Plan, place: Place, environment: dict, job: str, lock: int
 ) -> tuple[int, str | None]:
     """Run the training to its end: (exit code, why it failed)."""
     progress = Progress(path, plan.args.train.max_steps or None, path / "train.log")
     watch = Watch(path, plan.args.train.hung_minutes)
     if place.address is None and "TORCH_EXTENSIONS_DIR" in environment:
         drop_stale_locks(Path(environment["TORCH_EXTENSIONS_DIR"]).resolve())
-    if session:
-        return supervise(shared_ray.command(session, plan.argv()), environment, lock, progress, watch)
     if place.address:
         return supervise(place.command([*TRAINER, *plan.argv()], job), environment, lock, progress, watch)
     for attempt in range(RAY_STARTS):
-        with scratch(environment) as own, forked_workers.started(own.environment) as (python, variables):
-            code, reason = supervise([python, *TRAINER, *plan.argv()], variables, lock, progress, watch)
+        with scratch(environment) as own:
+            command = [sys.executable, *TRAINER, *plan.argv()]
+            code, reason = supervise(command, own.environment, lock, progress, watch)
             own.keep = bool(reason) and code not in SIGNALS
         if code != RAY_ENDED:
             break

@@ -5,7 +5,6 @@ asks the processes of a run which devices they see. Also: an engine's process af
 """
 
 import json
-import logging
 import multiprocessing.connection
 import os
 import resource
@@ -15,7 +14,6 @@ import subprocess
 import sys
 import sysconfig
 import time
-import types
 from collections.abc import Callable
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -26,17 +24,15 @@ from small_runs import plan
 
 from real_openrlhf import OPENRLHF_VERSION
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.comparison.trainer import environment_of
 from real_openrlhf.evaluation import engines
-from real_openrlhf.hooks.engine import engine_process
-from real_openrlhf.machine import doctor, engine_reason, nvidia, probe
+from real_openrlhf.hooks.engine import plugin
+from real_openrlhf.machine import doctor, nvidia, probe
 from real_openrlhf.machine.probe import ProbeFailed
 from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.training import command
 from real_openrlhf.training.checks import preflight
 from real_openrlhf.training.launch import place
 from real_openrlhf.training.launch.place import Place
-from real_openrlhf.training.launch.progress import last_error
 from real_openrlhf.training.tasks import smollm2
 from real_openrlhf.training.tasks.tasks import default
 
@@ -253,11 +249,6 @@ def test_a_run_in_an_environment_of_the_other_kind_is_refused(environment, name)
     assert all(f"bash examples/scripts/setup_env.sh {kind}" in problem for problem in problems)
 
 
-@pytest.mark.parametrize("recipe", ["cpu", "cpu-sums", "cpu-smollm2"])
-def test_a_comparison_on_cpu_leaves_gpus_alone(environment, recipe):
-    assert leaves_gpus_alone(environment_of(["--recipe", recipe, "--algo", "real"]))
-
-
 def test_an_evaluation_sees_the_gpus_of_its_environment(environment, monkeypatch):
     assert engines.visible_devices() == ([] if environment == "cpu" else [*map(str, range(GPUS))])
 
@@ -276,19 +267,21 @@ def test_an_engine_for_gpus_that_are_not_there_is_refused(environment, monkeypat
 
 PARENT = """
 import multiprocessing, os, signal, sys, time
-from real_openrlhf.hooks.engine import engine_process
+from types import SimpleNamespace
+from real_openrlhf.hooks.engine import plugin
 
 def engine():
     if "deaf" in sys.argv:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        engine_process.PATIENCE = 0.1
-    engine_process.end_with_parent()
+        plugin.PATIENCE = 0.1
+    sys.modules["vllm.platforms"] = SimpleNamespace(current_platform=SimpleNamespace(is_cpu=lambda: False))
+    plugin.start()
     print(os.getpid(), flush=True)
     time.sleep(60)
 
 if __name__ == "__main__":
     if "wished" in sys.argv:
-        os.environ[engine_process.WANTED] = "1"
+        os.environ[plugin.WANTED] = "1"
     multiprocessing.get_context("spawn").Process(target=engine).start()
     time.sleep(60)
 """
@@ -312,77 +305,9 @@ def test_it_ends_with_a_parent_that_was_killed(tmp_path, words, ends):
         os.close(engine)
 
 
-def test_a_process_that_nobody_spawned_is_left_alone():
-    program = (
-        "from real_openrlhf.hooks.engine import engine_process as e; import threading as t; e.end_with_parent()\n"
-    )
-    command = [sys.executable, "-c", program + "print(t.active_count())"]
-    environment = {**os.environ, engine_process.WANTED: "1"}
-    assert subprocess.check_output(command, env=environment, text=True) == "1\n"
-
-
-def test_vllm_finds_the_plugins():
+def test_vllm_finds_the_plugin():
     found = {one.name: one for one in entry_points(group="vllm.general_plugins")}
-    assert found["real_openrlhf"].load() is engine_process.end_with_parent
-    assert found["real_openrlhf_reason"].value == "real_openrlhf.machine.engine_reason:tell_reason"
-    assert found["real_openrlhf_repeatable"].value == "real_openrlhf.hooks.fixes.repeatable_engine:make_repeatable"
-
-
-@pytest.mark.parametrize(
-    "wanted, method, replaced", [("print", True, True), ("", True, False), ("print", False, None)]
-)
-def test_a_foreign_vllm_is_left_alone_and_an_unlike_one_still_starts(monkeypatch, wanted, method, replaced):
-    """vLLM calls its plugins without `try`, and the method has been renamed before."""
-    manager = type("CoreEngineProcManager", (), {"monitor_engine_liveness": print} if method else {})
-    monkeypatch.setitem(sys.modules, "vllm.v1.engine.utils", types.SimpleNamespace(CoreEngineProcManager=manager))
-    monkeypatch.setenv(engine_reason.FILE, wanted)
-    engine_reason.tell_reason()
-    assert (getattr(manager, "monitor_engine_liveness", None) is not print) == replaced or not method
-
-
-# With vLLM: tests/e2e
-
-DEAD = "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack trace (above) for the"
-
-
-def logged(error: Exception) -> None:
-    """As vLLM's engine logs what ends it."""
-    logger = logging.Logger("an engine's")
-    logger.addFilter(engine_reason._see)
-    try:
-        raise error
-    except Exception:
-        logger.exception("EngineCore encountered a fatal error.")
-
-
-def test_an_engine_leaves_its_first_exception(monkeypatch, tmp_path, capfd):
-    monkeypatch.setenv(engine_reason.FILE, str(tmp_path / "reason"))
-    logged(RuntimeError("CPU Generator does not use offset\nand more"))
-    logged(ValueError("a second one"))
-    expected = "vLLM's engine process ended with RuntimeError: CPU Generator does not use offset"
-    assert (tmp_path / "reason").read_text() == expected
-    assert expected in capfd.readouterr().err.splitlines()
-
-
-def test_a_runs_last_word_is_its_engines_first(tmp_path):
-    log = tmp_path / "train.log"
-    said = "vLLM's engine process ended with"
-    log.write_text(
-        f"\x1b[36m(RolloutRayActor pid=7)\x1b[0m {said} RuntimeError: the cause\n"
-        f"(RolloutRayActor pid=7) {said} ValueError: what came of it\n{DEAD}\n"
-    )
-    assert last_error(log) == f"{said} RuntimeError: the cause"
-    log.write_text("Traceback (most recent call last):\nKeyError: 'x'\n")
-    assert last_error(log) == "KeyError: 'x'"
-    earlier = log.write_text(f"{said} RuntimeError: of the attempt before, in a log that goes on\n")
-    log.write_text(log.read_text() + "ValueError: the cause now\n")
-    assert last_error(log, earlier) == "ValueError: the cause now"
-
-
-@pytest.mark.parametrize("number, memory", [(signal.SIGKILL, True), (signal.SIGSEGV, False)])
-def test_a_signal_has_a_name(number, memory):
-    said = engine_reason.killed_by(-number)
-    assert said.startswith(f"killed by {number.name}") and ("memory" in said) == memory
+    assert found["real_openrlhf"].load() is plugin.start
 
 
 # The doctor: what it reads from the machine, and that nothing it asks can hang or crash it

@@ -60,8 +60,8 @@ REFUSED = {
         [f"{run} --ckpt.{flag} precious" for run in (TRAIN, COMPARE) for flag in ("path", "output_dir")],
     ),
     "`compare --out DIR`": (
-        ["out/report/index.html", "out/runs/real-s1/a", "out2/session.log"],
-        [f"{COMPARE} --out out", f"{COMPARE} --out out2"],
+        ["out/report/index.html", "out/runs/real-s1/a"],
+        [f"{COMPARE} --out out"],
     ),
     "`compare --publish DIR`": (["pub/runs.csv"], [f"{COMPARE} --publish pub"]),
     "`report --out DIR`": (["site/index.html"], ["report run --out site"]),

@@ -56,19 +56,17 @@ def test_every_recipe_takes_every_algorithm(capsys, recipe, algo):
     assert os.listdir() == []  # nothing was written either
 
 
-@pytest.mark.parametrize("recipe, said", [("qwen7b", "carry state"), ("cpu-smollm2", "share_prompts")])
-def test_a_model_whose_answers_would_leak_is_refused_by_its_configuration(capsys, tmp_path, recipe, said):
+def test_a_model_whose_answers_would_leak_is_refused_by_its_configuration(capsys, tmp_path):
     sizes = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 2}
     config = {"model_type": "lfm2", "vocab_size": 64, "full_attn_idxs": [2], **sizes}
     (tmp_path / "config.json").write_text(json.dumps(config))
     save_file({}, tmp_path / "model.safetensors")
     (tmp_path / "tokenizer.json").write_text("{}")
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"eos_token": "</s>", "chat_template": "-"}))
-    code, _, problems = dry_run(capsys, "--recipe", recipe, "--model", str(tmp_path))
-    assert code == 2 and any(said in one for one in problems)
-    works = ("--no-ds.packing_samples", "--no-train.dynamic_batch_enable", "--no-ds.share_prompts")
-    works = [flag for flag in works if flag.replace("--no-", "--") in RECIPES[recipe].settings]
-    _, _, problems = dry_run(capsys, "--recipe", recipe, "--model", str(tmp_path), *works)
+    code, _, problems = dry_run(capsys, "--recipe", "qwen7b", "--model", str(tmp_path))
+    assert code == 2 and any("carry state" in one for one in problems)
+    works = ("--no-ds.packing_samples", "--no-train.dynamic_batch_enable")
+    _, _, problems = dry_run(capsys, "--recipe", "qwen7b", "--model", str(tmp_path), *works)
     assert problems == []
 
 

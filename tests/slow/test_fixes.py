@@ -128,21 +128,6 @@ def test_a_run_gives_ray_longer_than_its_own_30_seconds_while_the_raylet_lives(m
     assert len(unknown) > 90
 
 
-@pytest.mark.parametrize("prefix, expected", [("/a b/.venv", None), ("/a/.venv", "/site/libgomp.so")])
-def test_an_engines_children_preload_nothing_from_a_path_with_a_space(monkeypatch, prefix, expected):
-    from vllm.platforms import current_platform
-
-    from real_openrlhf.hooks.fixes import process_starts
-
-    monkeypatch.delenv("LD_PRELOAD", raising=False)
-    as_vllm = staticmethod(lambda config: os.environ.update(LD_PRELOAD="/site/libgomp.so"))
-    monkeypatch.setattr(type(current_platform), "check_and_update_config", as_vllm)
-    monkeypatch.setattr(sys, "prefix", prefix)
-    process_starts.preload_nothing_with_a_space()
-    current_platform.check_and_update_config(None)
-    assert os.environ.pop("LD_PRELOAD", None) == expected
-
-
 @pytest.mark.parametrize("address", ["127.0.0.1", "0.0.0.0"])  # the loopback, and every address as on a node
 def test_the_port_that_ranks_are_told_stays_theirs_until_they_meet(address):
     """OpenRLHF finds a free port and closes it, and torch binds it seconds later."""

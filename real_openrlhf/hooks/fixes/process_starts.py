@@ -1,11 +1,10 @@
-"""Replaced at the start of a process: Ray's patience, torch's stores, vLLM's preloads, transformers' attention names.
+"""Replaced at the start of a process: Ray's patience, torch's stores, transformers' attention names.
 
-No library at the top: vLLM loads this in each of its processes, and a run before it starts Ray.
+No library at the top: a run loads this before it starts Ray.
 """
 
 import importlib
-import os
-import re
+import shlex
 import socket
 import sys
 import time
@@ -90,24 +89,9 @@ def keep_stores_here() -> None:
     vars(importlib.import_module("torch.distributed.rendezvous"))["TCPStore"] = bound
 
 
-def preload_nothing_with_a_space() -> None:
-    """On a CPU vLLM puts two libraries of this environment into LD_PRELOAD, where a space divides two paths. Each
-    child of the engine's process, a verifier's too, would begin with errors of ld.so. They only save time."""
-    if not re.search(r"[\s:]", sys.prefix):
-        return
-    from vllm.platforms import current_platform
-
-    if not current_platform.is_cpu():
-        return
-    platform: Any = type(current_platform)
-    check, before = platform.check_and_update_config, os.environ.get("LD_PRELOAD")
-
-    def check_and_update_config(vllm_config: Any) -> None:
-        check(vllm_config)
-        os.environ.pop("LD_PRELOAD", None)
-        os.environ.update({"LD_PRELOAD": before} if before else {})
-
-    platform.check_and_update_config = staticmethod(check_and_update_config)
+def quoted_python(given: dict | None) -> dict:
+    """`ray.init` calls this for its workers' environment (RAY_RUNTIME_ENV_HOOK) if Python's path has a space."""
+    return {**(given or {}), "py_executable": shlex.quote(sys.executable)}
 
 
 def accept_attention(known: str, fits: Callable[[Any], None]) -> None:

@@ -16,7 +16,6 @@ from real_openrlhf.base.secrets import put_back
 from real_openrlhf.base.user_files import absolute
 from real_openrlhf.hooks.flags.refusals import problems, run_problems
 from real_openrlhf.hooks.messages.settings import dealt, estimator_of
-from real_openrlhf.machine.signs_of_life import offer_stacks
 
 __all__ = ["add", "resolve", "reward_variables", "to_the_end"]  # the patches call these
 
@@ -193,8 +192,8 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
         type=float,
         default=120.0,
         metavar="N",
-        help="real-openrlhf train ends a run after N minutes in one phase, such as generation or an update, with the "
-        "stacks of its processes in its folder (default: 120; 0: never)",
+        help="real-openrlhf train ends a run after N minutes in one phase, such as generation or an update "
+        "(default: 120; 0: never)",
     )
     group.add_argument(
         "--train.hopeless",
@@ -209,12 +208,6 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
         action="store_true",
         help="policy and reference: log-probabilities and entropies straight from the head, without a table of logits "
         "(tokens x vocabulary); the first batch is checked against the model's own logits (default: off, as upstream)",
-    )
-    group.add_argument(
-        "--ds.share_prompts",
-        action="store_true",
-        help="policy and reference: compute a prompt once for all its answers in a micro-batch; for prompts "
-        "that are longer than their answers, with --ds.logit_free and the attention of sdpa or eager (default: off)",
     )
 
     group.add_argument(
@@ -321,7 +314,6 @@ def to_the_end(train: Callable[[SimpleNamespace], None], parse: Callable[[], Sim
         for problem in error.problems:
             print(f"error: {problem}", file=sys.stderr)
         sys.exit(2)
-    offer_stacks()
     if os.environ.get("RAY_ADDRESS") == "local":  # as `real-openrlhf train` sets it: this process starts a Ray
         from real_openrlhf.hooks.fixes.process_starts import wait_longer
 
