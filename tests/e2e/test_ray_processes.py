@@ -14,6 +14,7 @@ import psutil
 import pytest
 from every import every
 from small_runs import NO_EVALUATION, SMALL, plan
+from small_world import copy_release
 
 from real_openrlhf import patching
 from real_openrlhf.base.reward_variables import JOB, NAMES
@@ -205,10 +206,7 @@ def problems(monkeypatch, address: str, nodes: int, gpus: int) -> list[str]:
 @pytest.fixture(scope="module")
 def unpatched(tmp_path_factory):
     """A copy of OpenRLHF with the patches taken off, as a forgotten node would have it."""
-    folder = tmp_path_factory.mktemp("unpatched")
-    patching.export(folder)
-    patching.revert(folder)
-    return folder
+    return copy_release(tmp_path_factory.mktemp("unpatched"))
 
 
 @pytest.fixture(scope="module")

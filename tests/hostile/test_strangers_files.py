@@ -72,7 +72,6 @@ REFUSED = {
         ["data math.jsonl --out mine.jsonl", "data gym chain_sum --out gym --train 2 --test 2"],
     ),
     "`grade --output FILE`": (["mine.jsonl"], ["grade --input graded.jsonl --output mine.jsonl"]),
-    "`patch export DIR`": (["tree/openrlhf/a.py"], ["patch export tree"]),
 }  # fmt: skip
 NO_DRY_RUN = ("report", "eval", "data", "grade", "patch")
 

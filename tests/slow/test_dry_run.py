@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from safetensors.numpy import save_file
+from small_world import copy_release
 
 from real_openrlhf.base.parsing import WIDTH, rejoined
 from real_openrlhf.cli import main
@@ -336,10 +337,7 @@ def test_what_would_crash_later_is_one_line_now(capsys, words, expected):
 
 def test_an_unpatched_openrlhf_is_told_with_the_fix(tmp_path):
     """Run against a copy that the patches were taken off again."""
-    from real_openrlhf import patching
-
-    patching.export(tmp_path / "copy")
-    patching.revert(tmp_path / "copy")
+    copy_release(tmp_path / "copy")
     package = Path(preflight.__file__).parents[1]
     done = subprocess.run(
         [sys.executable, "-m", "real_openrlhf.cli", "train", "--recipe", "cpu"],
