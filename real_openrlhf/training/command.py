@@ -241,17 +241,17 @@ def _supervised(
         drop_stale_locks(Path(environment["TORCH_EXTENSIONS_DIR"]).resolve())
     if place.address:
         return supervise(place.command([*TRAINER, *plan.argv()], job), environment, lock, progress, watch)
-    for attempt in range(RAY_STARTS):
+    for left in reversed(range(RAY_STARTS)):
         with scratch(environment) as own:
             command = [sys.executable, *TRAINER, *plan.argv()]
             code, reason = supervise(command, own.environment, lock, progress, watch)
-            own.keep = bool(reason) and code not in SIGNALS
-        if code != RAY_ENDED:
+            again = code == RAY_ENDED and left > 0
+            own.keep = bool(reason) and code not in SIGNALS and not again
+        if not again:
             break
-        if attempt + 1 < RAY_STARTS:
-            print(f"{reason}: starting it again", flush=True)
-        else:
-            reason = f"{reason}, {RAY_STARTS} times. Type the same command with --resume when the machine is quieter"
+        print(f"{reason}: starting it again", flush=True)
+    if code == RAY_ENDED:
+        reason = f"{reason}, {RAY_STARTS} times. Type the same command with --resume when the machine is quieter"
     if own.keep and own.folder:
         print(f"Ray's own logs: {own.folder}")
     return code, reason
