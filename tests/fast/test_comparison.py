@@ -1,5 +1,4 @@
 import argparse
-import contextlib
 import hashlib
 import json
 import os
@@ -382,9 +381,9 @@ class Failing:
     def __init__(self, code, steps=0, checkpoint=False):
         self.code, self.steps, self.checkpoint, self.tried = code, steps, checkpoint, []
 
-    def __call__(self, runs, todo):
+    def __call__(self, runs):
         self.runs = runs
-        return contextlib.nullcontext(self)
+        return self
 
     def one(self, entry):
         self.tried.append(entry.name)
