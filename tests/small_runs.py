@@ -36,7 +36,9 @@ def run_args(folder: Path | str = "", group_size=4, loss="real", real=None, **tr
     settings = {"label_threshold": None, "uniform_groups": "drop", "objective": "real", "labels": None}
     return SimpleNamespace(
         algo=SimpleNamespace(real=SimpleNamespace(**(settings | (real or {})))),
-        train=SimpleNamespace(**({"run_dir": str(folder), "hopeless_steps": 20, "hopeless": "fail"} | train)),
+        train=SimpleNamespace(
+            **({"run_dir": str(folder), "hopeless_steps": 20, "hopeless": "fail", "deal": "groups"} | train)
+        ),
         actor=SimpleNamespace(policy_loss_type=loss),
         logger=SimpleNamespace(file=None),
         rollout=SimpleNamespace(n_samples_per_prompt=group_size),

@@ -22,6 +22,7 @@ from real_openrlhf.algorithm.metrics import (
     TERMS,
     Meter,
     fetch,
+    group_counts,
     group_metrics,
     ratio_table,
     rollout_gradients,
@@ -56,13 +57,14 @@ class Forward:
     rows: Tensor  # the rollouts' rows in the update's table
     mask: Tensor
     log_probs: Tensor  # differentiable unless it was a scoring pass
-    old: Tensor
+    old: Tensor  # of the old policy, or of vLLM in its place where nothing reads the old policy's
     reference: Tensor | None = None
     sampler: Tensor | None = None
     kl: Tensor | None = None  # KL to the reference model, if the loss has this term
     entropy: Tensor | None = None
     aux_loss: Tensor | None = None  # of a mixture of experts
     advantages: Tensor | None = None  # for a loss of tokens
+    unmoved: Tensor | None = None  # of the policy before it moved, if these are not `old`
 
     @cached_property
     def scores(self) -> Tensor:
@@ -128,7 +130,7 @@ class Update(ABC):
         if len(now.rows):
             columns, labels = (now.log_probs, now.old, now.mask), self.step.table.labels[now.rows].to(self.device)
             self.meter.add(ratios=ratio_table(*columns, labels, self.magnitudes(now, labels)))
-            self.meter.see(*columns, now.sampler)
+            self.meter.see(*columns, now.old if now.unmoved is None else now.unmoved, now.sampler)
 
     def token_terms(self, now: Forward) -> dict[str, Tensor]:
         """Sums over tokens, for the log and for loss terms beside the method's; 0 for a term that is switched off."""
@@ -231,6 +233,7 @@ class StepTable(Update):
         columns = (self.scores, self.step.table, weighed, self.settings)
         drift = float(self.meter.maxima["score_drift"])
         metrics = group_metrics(*columns, trained=self.trained, score_drift=drift)
+        metrics |= group_counts(self.step.table, weighed, self.trained)
         if self.coefficients.sampler_clip is not None:
             factors, clipped, rollouts = (float(self.meter.sums[name]) for name in self.shares)
             means = (factors / max(rollouts, 1), clipped / max(rollouts, 1))

@@ -53,7 +53,8 @@ class RunStrategy(DeepspeedStrategy):
 
     def reseed(self, updates: int) -> None:
         """Seed torch by the run's seed, the updates so far and the rank: a resume needs no generator's state."""
-        torch.manual_seed((self.args.train.seed * 1_000_003 + updates) * 1_000_003 + dist.get_rank())
+        mixed = (self.args.train.seed * 1_000_003 + updates) * 1_000_003 + dist.get_rank()
+        torch.manual_seed(mixed % 2**64)  # torch takes 64 bits
 
     def setup_dataloader(
         self, data: Any, batch_size: int, pin_memory: bool = False, shuffle: bool = True, *rest: Any, **named: Any

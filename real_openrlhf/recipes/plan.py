@@ -272,14 +272,15 @@ def changed_flags(record: dict, plan: Plan) -> dict[str, tuple]:
 
 
 def other_training(record: dict, plan: Plan) -> dict[str, tuple]:
-    """The changed flags that say what is trained."""
+    """The changed flags that say what is trained; more steps too, if the learning rate's schedule ends with them."""
     changed = changed_flags(record, plan)
     old, new = changed.get(STEPS, (0, 0))
     fewer = isinstance(old, int) and isinstance(new, int) and 0 < new < (old or math.inf)
+    of_steps = STEPS in changed and not plan.text("--actor.lr_scheduler").startswith("constant")
     return {
         flag: values
         for flag, values in changed.items()
-        if not flag.startswith(HOW) or flag.startswith(WHAT) or (flag == STEPS and fewer)
+        if not flag.startswith(HOW) or flag.startswith(WHAT) or (flag == STEPS and (fewer or of_steps))
     }
 
 

@@ -5,22 +5,32 @@ reward functions that fail in every way, under our limits.
 """
 
 import asyncio
+import itertools
 import json
 import math
 import re
 import sys
+import threading
 from pathlib import Path
+from queue import Queue
 from types import ModuleType, SimpleNamespace
+from unittest.mock import MagicMock
 
 import psutil
 import pytest
+import torch
 from openrlhf.cli.train_ppo_ray import parse_args
+from openrlhf.trainer import ppo_trainer_async
+from openrlhf.trainer.ppo_trainer_async import GenerateSamplesActor, TrainingActor
+from openrlhf.trainer.ppo_utils import samples_generator
 from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
+from small_runs import run_args
 from vllm import SamplingParams
 
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.hooks.controller.labels import label_rollouts
+from real_openrlhf.hooks.controller.run_controller import RunController
 from real_openrlhf.hooks.engine.requests import AGENT, executor
 from real_openrlhf.hooks.rollout.agents import TURNS, UNFINISHED, AgentError, find_agent
 from real_openrlhf.hooks.rollout.chat_agents import ChatAgent, Template, Trajectory, tool_calls
@@ -567,3 +577,83 @@ def test_a_server_that_answers_nonsense_is_a_fault_too(monkeypatch):
     for payload in ({"rewards": ["1"]}, [], {"error": "busy"}, {"rewards": [1, 2]}):
         (bad,) = asyncio.run(ask(payload))
         assert math.isnan(bad["scores"]) and len(bad["extra_logs"]) == 1
+
+
+# Which prompts dynamic filtering keeps, and which weights an evaluation measures.
+
+NAN = math.nan
+
+
+@pytest.mark.parametrize(
+    "drawn, kept, rate",
+    [
+        ([[1, 0, 1, 0]] * 4, [0, 1, 2, 3], 100),
+        ([[1, 0, 1, 0], [1] * 4, [0] * 4, [1, 0, 0, 0], [1, 1, 1, 0], [0, 0, 1, 0]], [0, 3, 4, 5], 400 / 6),
+        ([[1, 0, 1, NAN], [NAN] * 4, [1, 1, NAN, 1], [0, 1, 0, 1], [1, 0, 0, 0]], [0, 1, 3, 4], 80),
+    ],
+)
+def test_filtering_judges_a_prompt_by_its_verdicts_and_counts_prompts(monkeypatch, drawn, kept, rate):
+    generator = SamplesGenerator.__new__(SamplesGenerator)
+    rollout = SimpleNamespace(seeded_order=True, batch_size=4, n_samples_per_prompt=4, vllm_generate_batch_size=None)
+    algo = SimpleNamespace(dynamic_filtering_range=(0.0, 1.0), dynamic_filtering_enable=True)
+    generator.args = SimpleNamespace(algo=algo, rollout=rollout, vllm=SimpleNamespace(enable_sleep=False))
+    generator._dataloader_iter, generator._sample_buffer = iter(range(len(drawn))), []
+    generator._process_response_into_experience = lambda answer, **named: SimpleNamespace(
+        prompt=answer[0], scores=torch.tensor([float(answer[1])])
+    )
+    generator._dispatch_prompts_to_vllm = lambda prompts, labels, **named: list(prompts)
+
+    def collect(prompts, count):
+        own = list(itertools.islice(prompts, count))
+        return own, own, own, len(own) < count
+
+    monkeypatch.setattr(samples_generator, "_collect_prompt_batch", collect)
+    monkeypatch.setattr(samples_generator.ray, "wait", lambda refs, **named: (refs[:1], refs[1:]))
+    monkeypatch.setattr(samples_generator.ray, "get", lambda ref: [(ref, score) for score in drawn[ref]])
+    samples, percent, prompts, _ = generator.generate_samples()
+    assert [sample.prompt for sample in samples[::4]] == kept
+    assert (percent, prompts) == (pytest.approx(rate), len(drawn))
+
+
+class Remote:
+    """An actor's method, called with `.remote` in this process."""
+
+    def __init__(self, call) -> None:
+        self.remote = call
+
+
+@pytest.mark.parametrize("queue", [1, 4, 8])
+def test_an_asynchronous_evaluation_measures_the_step_that_it_names(monkeypatch, queue):
+    """OpenRLHF's two loops, with a model that is the number of its updates: 14 steps, evaluated at every third."""
+    made = [cls.__ray_metadata__.modified_class for cls in (GenerateSamplesActor, TrainingActor)]
+    generator, trainer = (cls.__new__(cls) for cls in made)
+    monkeypatch.setattr(ppo_trainer_async.ray, "get", lambda value: value)
+    rollouts, slots, lock, weights = Queue(queue), Queue(queue), threading.Lock(), [0]
+    for _ in range(queue):
+        slots.put(0)
+    args = run_args(keep_groups=0, max_steps=14, num_episodes=1)
+    args.train.run_dir, args.algo.dynamic_filtering_enable = "", False
+    args.eval = SimpleNamespace(steps=3, dataset="held out", at_end=True, temperature=1.0, n_samples_per_prompt=1)
+    seen: dict[int, int] = {}
+    both = {"args": args, "rollout_queue": rollouts, "rollout_slots": slots, "_partial_rollout": False}
+    both |= {"vllm_lock": SimpleNamespace(acquire=Remote(lock.acquire), release=Remote(lock.release))}
+    vars(generator).update(both, generate_kwargs={}, prompts_dataloader=MagicMock(__len__=lambda self: 9))
+    generator.samples_generator = SimpleNamespace(generate_samples=lambda: ([weights[0]], None, 1, False))
+    generator._run_eval = Remote(lambda: {"weights": weights[0]})
+    tracker = SimpleNamespace(
+        log_eval=lambda step, numbers: seen.update({step: numbers["weights"]}), close=lambda: None
+    )
+
+    def train_step(samples, step):
+        with lock:
+            weights[0] = step + 1
+        return {}, step + 1
+
+    vars(trainer).update(both, train_step=train_step, wandb_logger=None, tensorboard_logger=tracker)
+    trainer.save_logs_and_checkpoints = trainer.save_best_checkpoint = lambda *args: None
+    trainer.run = RunController(trainer)
+    drawing = threading.Thread(target=generator.fit, args=(0, 0), daemon=True)
+    drawing.start()
+    trainer.fit(0, generator)
+    drawing.join(60)
+    assert seen == {step: step for step in (3, 6, 9, 12, 14)}

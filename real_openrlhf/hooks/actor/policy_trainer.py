@@ -161,9 +161,10 @@ class PolicyTrainer(EngineStartTrainer):
                 return_output=True,
                 return_entropy=args.actor.entropy_coef is not None and differentiable,
             )
-        if step.makes_old_log_probs:
+        if step.makes_old_log_probs and self.reads_old:
             self.remember_old(batch, log_probs.detach())
         old, reference, kl = experience.action_log_probs, experience.base_action_log_probs, None
+        unmoved = log_probs.detach() if step.makes_old_log_probs else None
         if args.algo.kl.use_loss and args.algo.kl.init_coef > 0 and differentiable:
             how = {"kl_estimator": args.algo.kl.estimator, "unbiased_gradient": args.algo.kl.unbiased_gradient}
             kl = compute_approx_kl(log_probs, reference, log_probs_old=old, **how)
@@ -175,7 +176,7 @@ class PolicyTrainer(EngineStartTrainer):
         aux_loss = output.aux_loss if self.aux_loss and differentiable else None
         columns = (mask, log_probs, old, reference, experience.rollout_log_probs)
         score = self.settings.score if self.settings else ""
-        return Forward(score, micro_batch.rows, *columns, kl, entropy, aux_loss, experience.advantages)
+        return Forward(score, micro_batch.rows, *columns, kl, entropy, aux_loss, experience.advantages, unmoved)
 
     def remember_old(self, batch: Batch, log_probs: Tensor) -> None:
         """In the first update the policy is still the old one: keep these log-probabilities, also for later epochs."""
@@ -201,10 +202,10 @@ class PolicyTrainer(EngineStartTrainer):
 
     def step_optimizer(self) -> dict[str, float]:
         """Change the weights; return the logged numbers (learning rate, norm) that the next step overwrites."""
+        rate = self.actor_scheduler.get_last_lr()[0]  # the scheduler then moves on to the next update's
         self.strategy.optimizer_step(self.actor_optim, self.actor, self.actor_scheduler, name="actor")
         if self.ema_model:
             # Upstream counts calls per micro-batch and updates the average at the step's last one: make this the last.
             self.strategy.time_steps["ema"] += self.strategy.accumulated_gradient - 1
             self.strategy.moving_average(self.actor, self.ema_model, self.ema_beta, self.device.type)
-        rate, norm = self.actor_scheduler.get_last_lr()[0], self.strategy.get_grad_norm(self.actor)
-        return {"actor_lr": rate, "actor_grad_norm": norm}
+        return {"actor_lr": rate, "actor_grad_norm": self.strategy.get_grad_norm(self.actor)}

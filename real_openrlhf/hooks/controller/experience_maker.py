@@ -20,7 +20,7 @@ from real_openrlhf.algorithm.step_plan import PlanSettings, plan_rollouts, rank_
 from real_openrlhf.hooks.controller.advantages import add_advantages, add_kl
 from real_openrlhf.hooks.controller.labels import label_rollouts, over_limit
 from real_openrlhf.hooks.messages.planned_experience import PlannedExperience
-from real_openrlhf.hooks.messages.settings import objective_settings, ranks_of, reads_old, skips
+from real_openrlhf.hooks.messages.settings import loss_settings, objective_settings, ranks_of, reads_old, skips
 from real_openrlhf.machine.signs_of_life import enter
 
 EPISODE = ("response_length", "total_length", "truncated")
@@ -39,7 +39,7 @@ class ExperienceMaker(RemoteExperienceMaker):
         self.num_ranks = ranks_of(self.args)
         self.skips = skips(self.args)
         self.plan_seconds = 0.0
-        self.objective = objective_settings(self.args)
+        self.objective, self.loss = objective_settings(self.args), loss_settings(self.args)
         self.reads_old = reads_old(self.args, self.objective)
         self.kl_in_reward = self.args.algo.kl.init_coef > 0 and not self.args.algo.kl.use_loss
         self.kept_tokens: float | None = None
@@ -83,7 +83,10 @@ class ExperienceMaker(RemoteExperienceMaker):
         """The table with its column `signal`; a loss of tokens gets its advantages."""
         if self.objective:
             return replace(table, signal=make_groups(self.objective, table).valid)
-        add_advantages(self, samples, table.labels != IGNORED)
+        known = table.labels != IGNORED
+        add_advantages(self, samples, known)
+        if self.loss and not self.loss.objective.two_sides:  # it may weigh tokens of advantage 0
+            return replace(table, signal=known)
         signal = [bool((sample.advantages * sample.action_mask).any()) for sample in samples]
         return replace(table, signal=torch.tensor(signal))
 

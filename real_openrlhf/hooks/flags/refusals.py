@@ -207,23 +207,24 @@ def _alone(args: SimpleNamespace) -> Iterator[str]:
     """Refuse one answer a prompt where the method compares a prompt's answers."""
     real, group = args.algo.real, args.rollout.n_samples_per_prompt
     where = f"--rollout.n_samples_per_prompt {group}: "
-    if _of_tokens(args):
-        if args.algo.advantage.estimator not in OF_THE_BATCH:
-            yield (
-                f"{where}--algo.advantage.estimator {args.algo.advantage.estimator} compares a prompt's answers. Use "
-                f"{' or '.join(OF_THE_BATCH)}, or 8 answers"
-            )
-    else:
+    of_tokens = _of_tokens(args)
+    if of_tokens and args.algo.advantage.estimator not in OF_THE_BATCH:
+        yield (
+            f"{where}--algo.advantage.estimator {args.algo.advantage.estimator} compares a prompt's answers. Use "
+            f"{' or '.join(OF_THE_BATCH)}, or 8 answers"
+        )
+    if args.actor.policy_loss_type == "real":
         from real_openrlhf.algorithm import trial
         from real_openrlhf.algorithm.objective import ObjectiveSettings
 
+        kept = "drop" if of_tokens else "keep"
         with contextlib.suppress(Exception):  # of the settings or of the user's function: `_objective` reports it
-            if not trial.learns_alone(ObjectiveSettings(real.objective, "keep", given_settings(real))):
+            if not trial.learns_alone(ObjectiveSettings(real.objective, kept, given_settings(real))):
                 yield (
                     f"{where}--algo.real.objective {real.objective} compares a prompt's answers, so one alone has no "
                     "gradient. Use 8, or an objective of one side such as real or bce"
                 )
-            elif _two_sides(args):
+            elif _two_sides(args) and not of_tokens:
                 yield (
                     f"{where}--algo.real.uniform_groups drop leaves out a group of one side, and one answer is one "
                     "side. Use 8, as the paper does, or --algo.real.uniform_groups keep"
