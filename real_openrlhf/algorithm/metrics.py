@@ -269,9 +269,7 @@ MISMATCH_METRICS = {
     "mismatch/kl": of_trained(
         "mean over sampled tokens of log pi of vLLM - log pi: an estimate of the KL to the policy"
     ),
-    "mismatch/rollout_max": of_trained(
-        "largest mean gap of a rollout, which `--algo.real.mismatch_limit` bounds", max
-    ),
+    "mismatch/rollout_max": of_trained("largest mean gap of a rollout", max),
 }
 
 # Logged with `--algo.real.sampler_clip`.

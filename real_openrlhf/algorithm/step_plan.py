@@ -31,7 +31,6 @@ class PlanSettings:
     depth: int | None = None  # None: the smallest depth that needs about as few micro-batches as packing without waves
     kept_tokens: float = float("inf")  # tokens whose graphs fit in a rank's memory
     score_first: bool = False  # always score without gradient, then train
-    step_wide: bool = False  # a gradient needs the scores of the whole step, not of its groups alone
     known_at_old: bool = True  # scores are known without a forward while the policy equals the old policy
     spare: float = SPARE  # as `schedule.SPARE`
     steps: int = 0  # rollout steps of the run; 0: not known
@@ -57,7 +56,6 @@ class BatchPlan:
     """All optimizer steps of a rollout batch, epoch after epoch."""
 
     steps: list[PlannedStep]
-    step_wide: bool
     moment: Moment
     owner: list[int]  # the rank that holds a rollout; NOBODY where it is left out
 
@@ -94,7 +92,7 @@ def plan_rollouts(table: Table, settings: PlanSettings, rollout_step: int = 0) -
         if epoch == 0:
             owner = _owners(steps, len(groups))
             layout = replace(layout, owner=owner)
-    return BatchPlan(steps, settings.step_wide, Moment(rollout_step + 1, settings.steps), owner)
+    return BatchPlan(steps, Moment(rollout_step + 1, settings.steps), owner)
 
 
 def _epoch_in_waves(
@@ -106,11 +104,7 @@ def _epoch_in_waves(
     known = first and settings.known_at_old
     head = [layout.waves_of_torn_groups(members[0])] if known else []
     rest = members[1:] if known else members
-    if settings.step_wide:  # the constraint is 0 in the first step
-        start = 1 if first and not known else 0
-        waves = [layout.waves(step, 1) for step in rest[:start]] + [[layout.one_wave(step)] for step in rest[start:]]
-    else:
-        waves = _in_waves(rest, layout, settings)
+    waves = _in_waves(rest, layout, settings)
 
     def scored_first(wave: Wave) -> bool:
         kept = max(sum(_tokens(held, layout) for held in rank) for rank in wave.ranks)
@@ -185,7 +179,6 @@ class RankStep:
     rollouts_with_tokens: int  # of all ranks
     scores_known: bool  # as in `PlannedStep`
     makes_old_log_probs: bool  # its training forward gives the old log-probabilities: policy and old policy are equal
-    step_wide: bool  # the gradient needs the KL of the whole step
     waves: list[RankWave]
 
     def weigh(self, settings: ObjectiveSettings, scores: Tensor, rows: Tensor) -> WeighedLoss:
@@ -246,7 +239,6 @@ def _rank_steps(
         rollouts_with_tokens=int((own.lengths > 0).sum()),
         scores_known=step.scores_known,
         makes_old_log_probs=step.on_policy and unknown,
-        step_wide=plan.step_wide and not step.on_policy,
         waves=[],
     )
 

@@ -31,7 +31,7 @@ from real_openrlhf.algorithm.metrics import (
     token_gradients,
 )
 from real_openrlhf.algorithm.objective import ObjectiveSettings, rollout_scores
-from real_openrlhf.algorithm.policy_loss import RealPolicyLoss, kl_hinge_coef, kl_k1, kl_old
+from real_openrlhf.algorithm.policy_loss import RealPolicyLoss, kl_k1, kl_old
 from real_openrlhf.algorithm.step_plan import RankStep, RankWave
 
 
@@ -76,7 +76,6 @@ class Update(ABC):
 
     shares: tuple[str, ...] = ()  # the method's own sums over tokens
     means: tuple[str, ...] = ()  # those of which it logs the mean over tokens
-    hinge: float = 0.0  # coefficient of DisCO's KL constraint
 
     def __init__(
         self,
@@ -117,8 +116,6 @@ class Update(ABC):
         terms, coefficients = self.token_terms(now), self.coefficients
         loss = self.policy_loss(now)
         per_token = coefficients.kl_old * terms["kl_old"] + coefficients.kl * terms["kl"]
-        if self.hinge:
-            per_token = per_token + self.hinge * terms["ppo_kl"]
         if coefficients.entropy:
             per_token = per_token - coefficients.entropy * terms["entropy_loss"]
         self.measure(now, terms)
@@ -168,16 +165,10 @@ class StepTable(Update):
             self.weights = step.weigh(settings, self.scores, torch.arange(len(self.scores))).weights
 
     def exchange(self, wave: RankWave, forwards: list[Forward]) -> None:
-        """One all-reduce: each rank brings its rollouts' scores and, for DisCO's constraint, its part of the KL."""
+        """One all-reduce: each rank brings its rollouts' scores."""
         own = torch.cat([one.scores[: len(one.rows)] for one in forwards])
         places = torch.searchsorted(wave.rows, torch.cat([one.rows for one in forwards]))
-        kl = own.new_zeros(())
-        if self.step.step_wide:
-            kl = sum((kl_k1(one.log_probs, one.old, one.mask, self.step.action_tokens) for one in forwards), kl)
-        *scores, kl = fetch(shared_scores(own, places, len(wave.rows), kl, self.group)).split([len(wave.rows), 1])
-        self.put(wave.rows, *scores)
-        if self.step.step_wide:
-            self.hinge = kl_hinge_coef(float(kl), self.settings["disco_kl_coef"], self.settings["disco_kl_delta"])
+        self.put(wave.rows, fetch(shared_scores(own, places, len(wave.rows), self.group)))
 
     def put(self, rows: Tensor, scores: Tensor) -> None:
         """Store a wave's scores and weigh its groups; raise on every rank if a score is not finite."""
@@ -241,17 +232,14 @@ class StepTable(Update):
         return {"policy_loss": float(weighed.loss), **metrics}
 
 
-def shared_scores(
-    scores: Tensor, places: Tensor, count: int, total: Tensor, group: dist.ProcessGroup | None = None
-) -> Tensor:
-    """(count + 1,) scores of all ranks in float64, then the sum of `total`: one collective, equal on every rank.
+def shared_scores(scores: Tensor, places: Tensor, count: int, group: dist.ProcessGroup | None = None) -> Tensor:
+    """(count,) scores of all ranks in float64: one collective, equal on every rank.
 
     Each rank puts its own scores at `places`; two ranks never share a place. A nan or infinite score of one rank
     reaches all ranks, so they stop together. Without torch.distributed the result is the local table.
     """
-    table = torch.zeros(count + 1, dtype=torch.float64, device=scores.device)
+    table = torch.zeros(count, dtype=torch.float64, device=scores.device)
     table[places.to(scores.device)] = scores.detach().double()
-    table[-1] = total.detach()
     return sum_over_ranks(table, group)
 
 

@@ -3,7 +3,7 @@
 Standard library only. A new objective in `algorithm/formulas.py` becomes an algorithm here without further code.
 """
 
-from real_openrlhf.algorithm.formulas import FLAGGED, OBJECTIVES, Objective
+from real_openrlhf.algorithm.formulas import OBJECTIVES, Objective
 from real_openrlhf.recipes.plan import SET, Algorithm, Setting, code, own, paper
 
 _NO_KL = {
@@ -21,7 +21,6 @@ _FAMILIES = {
             "TRPA's code", "0", "its score needs the reference model, its loss has no KL to it"
         ),
     },
-    "DisCO": {"--algo.kl.init_coef": Setting.of("DisCO's code", "0", "no reference model; the hinge bounds the KL")},
 }
 _OTHER_FAMILY = {"--algo.kl.init_coef": own("0", "no KL penalty, no reference model")}
 
@@ -29,11 +28,6 @@ _OTHER_FAMILY = {"--algo.kl.init_coef": own("0", "no KL penalty, no reference mo
 _OWN = {
     "bce": paper("reduction=sum", "Eq. BCE sums, “L_BCE = L_+ + L_-”; the code takes the mean"),
     "trpa": Setting.of("TRPA's code", "beta=0.1", "scale of the preference logit"),
-}
-# Settings that some objectives read.
-_CONSTANTS = {
-    "disco_kl_coef": Setting.of("DisCO's code", "1000", "beta of the squared hinge on KL(old policy)"),
-    "disco_kl_delta": Setting.of("DisCO's code", "1e-4", "delta, the free radius of the hinge"),
 }
 
 
@@ -48,12 +42,11 @@ def _tau(objective: Objective) -> Setting:
 
 def _of_objective(name: str, objective: Objective) -> Algorithm:
     """The algorithm that trains an objective. A variant of REAL is called real_NAME, any other objective NAME."""
-    constants = {"tau": _tau(objective), **_CONSTANTS}
     defaults = " ".join(f"{setting}={value}" for setting, value in objective.spelled_out.items())
     settings = {
         "--actor.policy_loss_type": own("real", "selects the trainer for objectives over a prompt's whole group"),
         "--algo.real.objective": own(name),
-        **{f"--algo.real.{read}": constants[read] for read in FLAGGED if read in objective.settings},
+        **({"--algo.real.tau": _tau(objective)} if "tau" in objective.settings else {}),
         **({SET: _OWN.get(name, own(defaults))} if defaults else {}),
         "--algo.real.uniform_groups": code(
             "drop", "an all-right or all-wrong group has loss 0 and stays in the denominator; `keep` is the paper's"
@@ -105,32 +98,6 @@ _BASELINES = (
                 "3e-4 4e-4", "“thresholds are set to ε_low=3 × 10^-4 and ε_high=4 × 10^-4”"
             ),
             **_NO_KL,
-        },
-    ),
-    Algorithm(
-        "cispo",
-        "CISPO",
-        "baseline: clipped importance weights as constants, so every token keeps its gradient",
-        "MiniMax-M1 (arXiv 2506.13585), Eq. 4 and 5; not in the paper",
-        {
-            "--actor.policy_loss_type": own("cispo", "advantages as GRPO's"),
-            "--actor.eps_clip_low_high": own(
-                "1.0 4.0",
-                "weights in [0, 5]: no lower bound, as in its paper, which has no upper one; TRL advises 5",
-            ),
-            "--actor.loss_agg_mode": Setting.of("MiniMax-M1", "token-mean", "Eq. 4: one mean over all tokens"),
-            **_OTHER_FAMILY,
-        },
-    ),
-    Algorithm(
-        "reinforce",
-        "REINFORCE",
-        "control: CISPO without clipping, to show the effect of clipping",
-        "MiniMax-M1 (arXiv 2506.13585), CISPO's starting point; not in the paper",
-        {
-            "--actor.policy_loss_type": own("reinforce", "advantages as GRPO's, importance weights unclipped"),
-            "--actor.loss_agg_mode": own("token-mean", "as `dapo` and `cispo`: the three differ in clipping only"),
-            **_OTHER_FAMILY,
         },
     ),
 )

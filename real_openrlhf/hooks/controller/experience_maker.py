@@ -18,7 +18,7 @@ from real_openrlhf.algorithm.objective import make_groups
 from real_openrlhf.algorithm.schedule import SPARE, SPARE_ZERO_3, Layout, Limit, Positions
 from real_openrlhf.algorithm.step_plan import PlanSettings, plan_rollouts, rank_plans
 from real_openrlhf.hooks.controller.advantages import add_advantages, add_kl
-from real_openrlhf.hooks.controller.labels import label_rollouts, over_limit
+from real_openrlhf.hooks.controller.labels import label_rollouts
 from real_openrlhf.hooks.messages.planned_experience import PlannedExperience
 from real_openrlhf.hooks.messages.settings import loss_settings, objective_settings, ranks_of, reads_old, skips
 from real_openrlhf.machine.signs_of_life import enter
@@ -48,26 +48,22 @@ class ExperienceMaker(RemoteExperienceMaker):
     def make_experience_batch(self, rollout_samples: list[Experience]) -> list[PlannedExperience]:
         """One Experience per rank, in rank order; upstream's append then gives each rank exactly its own."""
         enter(self.args.train.run_dir, "log-probabilities")
-        real, samples = self.args.algo.real, rollout_samples
-        table = describe(samples, *label_rollouts(samples, self.args, self.tokenizer), self.args)
+        samples = rollout_samples
+        table = describe(samples, *label_rollouts(samples, self.args), self.args)
         if self.objective is None:
             apply_length_penalties(samples, self.args)
         table = self.with_signal(samples, table)
         table = replace(table, trains=table.signal if self.skips else None)
         trained = table.trained
-        forwarded, decide = trained, real.mismatch_limit is not None or self.kl_in_reward
-        if decide:  # labels or advantages depend on log-probabilities
+        forwarded = trained
+        if self.kl_in_reward:  # advantages depend on log-probabilities
             self.add_log_probs(samples, table.whole.tolist(), trained, trained)
-        if real.mismatch_limit is not None:  # over-limit rollouts must be known before the plan
-            over = over_limit(samples, trained, real.mismatch_limit)
-            table = replace(table, labels=table.labels.masked_fill(over, IGNORED))
-        if self.kl_in_reward:
             add_kl(samples, self.args.algo.kl.estimator)
-        table = self.with_signal(samples, table) if decide else table
+            table = self.with_signal(samples, table)
         settings, start = self.plan_settings(), time.perf_counter()
         plan = plan_rollouts(table, settings, self.rollout_step)
         self.plan_seconds, self.rollout_step = time.perf_counter() - start, self.rollout_step + 1
-        if not decide:
+        if not self.kl_in_reward:
             if not self.reads_old:
                 forwarded = []
             elif self.objective:
@@ -110,7 +106,6 @@ class ExperienceMaker(RemoteExperienceMaker):
             depth=int(real.wave_depth) or None if real.wave_depth != "auto" else None,
             kept_tokens=self.kept_tokens,
             score_first=real.wave_depth == "0",
-            step_wide=self.objective.own.get("disco_kl_coef", 0) > 0,
             known_at_old=self.objective.score in KNOWN_AT_OLD,
             spare=SPARE_ZERO_3 if self.args.ds.zero_stage == 3 else SPARE,
         )
