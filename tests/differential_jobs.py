@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 from deepspeed.utils import safe_get_full_grad
-from naive import NAIVE_TOKENS, lots_of, naive_group_loss, naive_score
+from naive import NAIVE_TOKENS, naive_group_loss, naive_score
 from openrlhf.models import Actor
 from openrlhf.trainer.ppo_utils.experience import Experience
 from zero_jobs import Case, arguments, fill, parameters, policy_actor, rollouts, statuses_of, whole
@@ -112,8 +112,7 @@ class Naive:
             if self.objective.objective.of_tokens:
                 self.objective, self.token_loss = None, self.objective
         self.advantages = self.made_advantages(known)
-        self.hinged = case.loss == "real" and case.objective.startswith("disco")
-        terms = args.actor.entropy_coef or args.algo.kl.init_coef > 0 or real.kl_old_coef or self.hinged
+        terms = args.actor.entropy_coef or args.algo.kl.init_coef > 0 or real.kl_old_coef
         self.signal = [self.has_signal(position) for position in range(len(raw))]
         self.trained = [not case.skip or bool(terms) or signal for signal in self.signal]
 
@@ -163,9 +162,7 @@ class Naive:
                 weights[name].copy_(value)
         every = [p for group in groups for p in self.members(group)]
         columns = {p: self.tokens(p) for p in every}
-        loss, numbers = self.of_groups(
-            groups, columns, lots_of(1, every, [p // self.case.group for p in range(every[-1] + 1)])
-        )
+        loss, numbers = self.of_groups(groups, columns)
         if self.objective is None:
             loss, numbers = self.of_tokens(columns)
         total = sum(len(one["new"]) for one in columns.values())
@@ -177,9 +174,6 @@ class Naive:
             objective = objective - entropy * terms["entropy_loss"].sum() / total
         if real.kl_old_coef:
             objective = objective + real.kl_old_coef * terms["kl_old"].sum() / total
-        if self.hinged and not first:
-            moved = terms["ppo_kl"].sum() / total
-            objective = objective + max(1000 * (float(moved) - 1e-4), 0.0) * moved
         gradients = torch.autograd.grad(objective, [weights[name] for name in names], allow_unused=True)
         found = {n: torch.zeros_like(weights[n]) if g is None else g for n, g in zip(names, gradients, strict=True)}
         return found, {"policy_loss": float(loss), **numbers, **self.means(columns, terms)}
@@ -198,7 +192,7 @@ class Naive:
             "entropy_loss": ent,
         }
 
-    def of_groups(self, groups: list[int], columns: dict, lots: dict[int, float]) -> tuple[torch.Tensor, dict]:
+    def of_groups(self, groups: list[int], columns: dict) -> tuple[torch.Tensor, dict]:
         """The mean over prompts of an objective over their scores."""
         if self.objective is None:
             return torch.zeros(()), {}
@@ -210,7 +204,7 @@ class Naive:
         for group in groups:
             own = list(self.members(group))
             leaves = [scores[p].detach().requires_grad_() for p in own]
-            shared = [[column[p] for p in own] for column in (self.labels, self.rewards, lots)]
+            shared = [[column[p] for p in own] for column in (self.labels, self.rewards)]
             alone, _ = naive_group_loss(self.objective, leaves, *shared)
             slopes = torch.autograd.grad(alone, leaves, allow_unused=True)
             sizes |= {p: 0.0 if s is None else abs(float(s)) for p, s in zip(own, slopes, strict=True)}
@@ -256,13 +250,8 @@ class Naive:
             if self.case.loss == "gspo" and len(new):
                 ratio = torch.exp((new - one["old"]).mean()).expand(len(new))
             clamped = ratio.clamp(1 - low, 1 + high)
-            if self.case.loss in ("ppo", "gspo"):
-                each.append(-torch.minimum(ratio * advantage, clamped * advantage))
-                cut.append(clamped * advantage < ratio * advantage)
-            else:
-                weight = clamped if self.case.loss == "cispo" else ratio
-                each.append(-weight.detach() * advantage * new)
-                cut.append(weight != ratio)
+            each.append(-torch.minimum(ratio * advantage, clamped * advantage))
+            cut.append(clamped * advantage < ratio * advantage)
         trained = [number for number, position in enumerate(columns) if self.trained[position]]
         count = sum(len(each[number]) for number in trained)
         share = sum(float(cut[number].sum()) for number in trained) / max(count, 1)
@@ -348,12 +337,8 @@ class Naive:
         if self.token_loss:
             return self.weights_of(position, one, 1 if self.labels[position] == 1 else -1).abs().tolist()
         low, high = self.args.actor.eps_clip_low_high
-        if self.case.loss == "cispo":
-            return ratio.clamp(1 - low, 1 + high).tolist()
         if self.case.loss == "gspo":
             ratio = torch.exp((one["new"] - one["old"]).mean()).expand(len(ratio))
-        if self.case.loss == "reinforce":
-            return ratio.tolist()
         gone = ratio > 1 + high if self.labels[position] == 1 else ratio < 1 - low
         return ratio.masked_fill(gone, 0.0).tolist()
 

@@ -291,10 +291,10 @@ def readers(setting: str) -> list[str]:
 
 
 def hint(name: str) -> str:
-    """For an unknown method or objective: the file that it is, if it is one of IN_FILES."""
+    """Where an unknown method or objective is, if it is one of IN_FILES; else an empty text."""
     own = name.removeprefix("real_")
     file = f"examples/objectives/{IN_FILES[own]}.py:{own}" if own in IN_FILES else ""
-    return file and f". This one is a file: --algo real --algo.real.objective {file}"
+    return file and f"It is a file: --algo real --algo.real.objective {file}. "
 
 
 def find(name: str | Objective) -> Objective:
@@ -304,8 +304,8 @@ def find(name: str | Objective) -> Objective:
     if name in OBJECTIVES:
         return OBJECTIVES[name]
     if file_of(name) is None:
-        own = f"your own, FILE.py:NAME{hint(name)}"
-        raise ValueError(f"unknown objective {name!r}: choose one of {', '.join(OBJECTIVES)}, or {own}")
+        names = ", ".join(OBJECTIVES)
+        raise ValueError(f"unknown objective {name!r}. {hint(name)}Choose one of {names}, or your own, FILE.py:NAME")
     found, path, own = load(name), file_of(name), name.rpartition(":")[2]
     if isinstance(found, Objective):
         return found

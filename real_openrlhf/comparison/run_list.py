@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from real_openrlhf.algorithm.formulas import hint
 from real_openrlhf.base import files
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import parsed, write_json
@@ -72,7 +73,7 @@ def entries(algos: Iterable[str], seeds: int, first_seed: int = 1, grid: Sequenc
     cells = list(itertools.product(*([(flag_name(flag), value) for value in values] for flag, *values in grid)))
     for algo, *_ in methods:
         if algo not in ALGORITHMS:
-            near = did_you_mean(algo, ALGORITHMS)
+            near = hint(algo) or did_you_mean(algo, ALGORITHMS)
             raise UserError(
                 f"--algos {algo}: not an algorithm. {near}These are: {', '.join(ALGORITHMS)}; an objective of "
                 "your own is FILE.py:NAME."

@@ -18,14 +18,12 @@ METHODS = {
     "grpo": {"loss": "ppo", "flags": ("--actor.loss_agg_mode", "seq-mean-token-mean")},
     "dapo": {"loss": "ppo", "flags": (*TOKEN_MEAN, "--actor.eps_clip_low_high", "0.2", "0.28")},
     "gspo": {"loss": "gspo", "flags": ("--actor.eps_clip_low_high", "3e-4", "4e-4")},
-    "cispo": {"loss": "cispo", "flags": (*TOKEN_MEAN, "--actor.eps_clip_low_high", "1.0", "4.0")},
-    "reinforce": {"loss": "reinforce", "flags": TOKEN_MEAN},
     **{name: {"objective": name} for name in OBJECTIVES},
-    **{name: {"objective": f"{EXAMPLES / name}.py:{name}"} for name in ("nft", "icepop")},
+    **{name: {"objective": f"{EXAMPLES / name}.py:{name}"} for name in ("oapl", "nft", "icepop")},
+    "disco": {"objective": f"{EXAMPLES}/disco.py:disco_lratio"},
 }
 KL = ("--algo.kl.use_loss", "--algo.kl.estimator", "k3", "--algo.kl.init_coef", "0.2")
 AGAINST_SAMPLER = {"score": "log_ratio_rollout"}
-OLD_FIRST = {"flags": ("--algo.real.mismatch_limit", "1000")}  # known for every rollout before training
 CHOICES = {
     "method": tuple(METHODS),
     "kl": (False, True),
@@ -46,16 +44,16 @@ CHOICES = {
     "epochs": (1, 2),
     # of a loss over groups: which forward goes into which wave, and what else decides its scores
     "waves": ({}, {"depth": "1"}, {"depth": "1000"}, {"depth": "0"}),
-    "scores": ({}, OLD_FIRST, {"uniform_groups": "keep"}, {"kl_old_coef": 0.1}, AGAINST_SAMPLER),
+    "scores": ({}, {"uniform_groups": "keep"}, {"kl_old_coef": 0.1}, AGAINST_SAMPLER),
 }
 SAME = ("entropy_coef", "empty", "turns", "graded", "skip", "checkpointing", "lora", "prompts", "zero_stage", "epochs")
-OF_GROUPS = {"waves", "scores"}
+OF_GROUPS, OF_TOKENS = {"waves", "scores"}, {"grpo", "dapo", "gspo", "nft", "icepop"}
 
 
 def pairs(case: dict[str, int], *names: str) -> set[tuple]:
     """The pairs of two choices in a case, or those with these names; a loss of tokens has no waves and no scores."""
     own = [name for name in CHOICES if name in case]
-    if "method" in case and tuple(METHODS)[case["method"]] not in OBJECTIVES:
+    if "method" in case and tuple(METHODS)[case["method"]] in OF_TOKENS:
         own = [name for name in own if name not in OF_GROUPS]
     every = [pair for pair in itertools.combinations(own, 2) if not {*pair} <= {"method"} | OF_GROUPS]
     return {(a, case[a], b, case[b]) for a, b in every if not names or {a, b} & {*names}}
