@@ -18,7 +18,15 @@ from real_openrlhf.algorithm.objective import ObjectiveSettings
 from real_openrlhf.hooks.controller.labels import NO_ANSWER
 
 # No means, or of the plan, or tested elsewhere: norms are compared below.
-NOT_COMPARED = ("actor_lr", "timing", "update/rollouts_crc", "real/wave_depth", "real/micro_batches", "update/grad")
+NOT_COMPARED = (
+    "actor_lr",
+    "timing",
+    "update/rollouts_crc",
+    "real/wave_depth",
+    "real/micro_batches",
+    "update/grad",
+    "count/",
+)
 NOT_COMPARED += ("update/clipped", "real/old_forward", "real/score_drift", "real/weight_cv")
 NOT_COMPARED += ("real/loss_", "real/truncated", "truncated", "real/weight_bound", "real/all_", "real/score_abs_max")
 NOT_COMPARED += tuple(
@@ -45,7 +53,7 @@ def compared(**changes) -> list[dict]:
     average = [parameter.detach().clone() for parameter in trainer.ema_model.parameters()] if case.ema else []
 
     def beside(*args_, **named) -> None:
-        groups = own.plan.steps[len(records)].table.groups.unique().tolist()
+        groups = own.share.updates[len(records)].table.groups.unique().tolist()
         names = [name for name, one in parameters(engine).items() if one.requires_grad]
         values = {name: whole(one) for name, one in parameters(engine).items()}
         expected, numbers = naive(values, names, groups, first=not records)
@@ -60,12 +68,12 @@ def compared(**changes) -> list[dict]:
     def recorded(update) -> dict:
         forwards.clear()
         status = optimizer_step(update)
-        batches = sum(len(wave.micro_batches) for wave in update.step.waves)
+        batches = sum(wave.depth for wave in update.planned.waves)
         for place, parameter in enumerate(trainer.actor.parameters() if case.ema else ()):
             average[place].lerp_(parameter.detach(), 1 - trainer.ema_beta)
         kept = zip(average, trainer.ema_model.parameters(), strict=True) if case.ema else ()
         error = max((float((one - other).abs().max()) for one, other in kept), default=0.0)
-        known = {"scores_known": update.step.scores_known}
+        known = {"scores_known": update.planned.scores_known}
         records[-1] |= {"micro_batches": batches, "forwards": len(forwards) / batches, "average_error": error} | known
         return status
 

@@ -237,7 +237,7 @@ def fill(policy, case: Case) -> tuple[list[Experience], Any]:
 
 def statuses_of(policy) -> tuple[list[dict[str, float]], dict[str, float]]:
     """Train with the package's trainer: the logged numbers of each optimizer step, and those of the batch."""
-    with mock.patch.object(policy_trainer, "over_steps", wraps=policy_trainer.over_steps) as merged:
+    with mock.patch.object(policy_trainer, "over_updates", wraps=policy_trainer.over_updates) as merged:
         status = policy.trainer.ppo_train(policy.strategy.args.algo.kl.init_coef)
     return merged.call_args.args[0], status
 

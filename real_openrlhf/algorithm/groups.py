@@ -54,12 +54,12 @@ class Table:
     lengths: Any = None  # (K,) tokens of the response
     whole: Any = None  # (K,) tokens of prompt and response; for the plan
     truncated: Tensor | None = None  # the response hit the length limit; for the metrics
-    signal: Tensor | None = None  # may have a weight or advantage other than 0; None: all
-    trains: Tensor | None = None  # the others, of gradient 0, count in denominators only; None: all train
+    has_gradient: Tensor | None = None  # may have a weight or advantage other than 0; None: all
+    is_trained: Tensor | None = None  # the others count in denominators only; None: all are trained
 
     @property
     def trained(self) -> list[int]:
-        return list(range(len(self))) if self.trains is None else self.trains.nonzero().flatten().tolist()
+        return list(range(len(self))) if self.is_trained is None else self.is_trained.nonzero().flatten().tolist()
 
     def __len__(self) -> int:
         return len(self.labels)

@@ -1,11 +1,13 @@
 """Every number that is logged about the loss: its name, what it means, how it is computed and merged.
 
-`Meter` sums over micro-batches and ranks, `over_steps` merges the updates of a rollout batch by each metric's rule.
+`Meter` sums over micro-batches and ranks, `over_updates` merges the updates of a rollout batch by each metric's rule,
+and `logged_of_batch` leaves out what does not apply to it.
 """
 
 import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import chain
 from typing import NamedTuple
 
 import torch
@@ -25,6 +27,9 @@ class Metric(NamedTuple):
     # What an update's value is a mean over, which is its weight: "updates" (all count alike), its "trained" tokens, or
     # one of the counts that start with COUNT, which are not logged. An update whose set is empty is in no mean.
     of: str = "updates"
+    # What must hold of the batch for it to be logged: "scores" (an objective over scores), "entropy" (it is computed),
+    # "tokens" (any were trained: their mean is undefined otherwise).
+    when: frozenset[str] = frozenset()
 
 
 COUNT = "count/"
@@ -73,14 +78,17 @@ GROUP_METRICS = {
     "real/truncated_neg": of("neg", "share of negatives cut at the length limit"),
 }
 
+SCORES = frozenset({"scores"})
+
 # name -> meaning, of a rollout batch.
 PLAN_METRICS = {
     "real/old_forward_share": Metric(
         "share of rollouts that needed a forward for their old log-probabilities; 0 at one "
-        "update a rollout batch, at most 0.75 at four"
+        "update a rollout batch, at most 0.75 at four",
+        when=SCORES,
     ),
-    "real/wave_depth": Metric("most micro-batches of a rank whose graphs were kept at once"),
-    "real/micro_batches": Metric("micro-batches of a rank in an optimizer step"),
+    "real/wave_depth": Metric("most micro-batches of a rank whose graphs were kept at once", when=SCORES),
+    "real/micro_batches": Metric("micro-batches of a rank in an optimizer step", when=SCORES),
     "update/rollouts_crc": Metric(
         "checksum of the updates' rollouts in their order: equal in two runs with equal batches"
     ),
@@ -338,39 +346,49 @@ def largest_log_ratio(log_probs: Tensor, old_log_probs: Tensor, action_mask: Ten
     return _log_ratio(log_probs, old_log_probs, action_mask).max().double()
 
 
+TERMS = ("entropy_loss", "ppo_kl", "kl_old", "kl", "logprobs_diff")  # sums over tokens, for log and loss
+OF_REWARD = ("kl", "logprobs_diff")  # means over all rollouts where the KL is a part of the reward
+_TOKENS = (*TERMS, "ppo_clip_ratio", "vllm_kl", "is_filter_ratio")
 MERGED = {
     **GROUP_METRICS,
     **RATIO_METRICS,
     **UPDATE_METRICS,
     **MISMATCH_METRICS,
+    **{name: of_trained("", when=frozenset({"tokens"})) for name in _TOKENS},
+    "entropy_loss": of_trained("", when=frozenset({"tokens", "entropy"})),
     "actor_lr": Metric("learning rate of the last update", lambda values: values[-1]),
     "policy_loss": Metric("value of the loss"),
 }
 
 
-def over_steps(statuses: list[dict[str, float]], weights: Sequence[float] | None = None) -> dict[str, float]:
+def over_updates(logs: list[dict[str, float]], weights: Sequence[float] | None = None) -> dict[str, float]:
     """Merge the updates of a rollout batch by each metric's rule; a name without a rule is a mean of trained tokens.
 
-    `weights` are the updates' trained tokens, or 1 each. An update that has nothing of a metric's set is left out; if
-    none has, the value is that of an empty set.
+    `weights` are the updates' trained tokens, or 1 each. An update without the name, or that has nothing of a metric's
+    set, is left out; if none has, the value is that of an empty set.
     """
-    alike = [1.0] * len(statuses)
-    of_tokens = weights if weights is not None and any(weights) else alike
+    of_tokens = weights if weights is not None and any(weights) else [1.0] * len(logs)
 
     def merge(name: str) -> float:
-        rule = MERGED.get(name, of_trained(""))
-        own: Sequence[float] = {"updates": alike, "trained": of_tokens}.get(rule.of, ())
-        own = own or [status[rule.of] for status in statuses]
-        own = own if any(own) else alike
-        values = [status[name] for status in statuses]
+        rule, found = MERGED.get(name, of_trained("")), [number for number, log in enumerate(logs) if name in log]
+        values, own = [logs[number][name] for number in found], [1.0] * len(found)
+        if rule.of == "trained":
+            own = [of_tokens[number] for number in found]
+        elif rule.of != "updates":
+            own = [logs[number][rule.of] for number in found]
+        own = own if any(own) else [1.0] * len(found)
         if rule.merge:
             return rule.merge([value for value, weight in zip(values, own, strict=True) if weight])
         return sum(value * weight for value, weight in zip(values, own, strict=True)) / sum(own)
 
-    return {name: merge(name) for name in statuses[0] if not name.startswith(COUNT)}
+    return {name: merge(name) for name in dict.fromkeys(chain(*logs)) if not name.startswith(COUNT)}
 
 
-TERMS = ("entropy_loss", "ppo_kl", "kl_old", "kl", "logprobs_diff")  # sums over tokens, for log and loss
+def logged_of_batch(of_rollouts: dict[str, float], of_updates: dict[str, float], holds: set[str]) -> dict[str, float]:
+    """The line of a batch: means over all its rollouts, and its updates' numbers, each where it applies."""
+    every = of_rollouts | of_updates | {name: of_rollouts[name] for name in OF_REWARD if name in of_rollouts}
+    rules = PLAN_METRICS | MERGED
+    return {name: value for name, value in every.items() if name not in rules or rules[name].when <= holds}
 
 
 class Meter:

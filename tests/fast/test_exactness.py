@@ -21,8 +21,8 @@ from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, OBJECTIVES, find
 from real_openrlhf.algorithm.groups import Table
 from real_openrlhf.algorithm.objective import ObjectiveSettings, make_groups
 from real_openrlhf.algorithm.schedule import Limit
-from real_openrlhf.algorithm.step_plan import PlanSettings, RankStep, plan_rollouts, rank_plans
-from real_openrlhf.algorithm.update import Coefficients, Forward, StepTable
+from real_openrlhf.algorithm.step_plan import PlannedUpdate, PlanSettings, RankShare, plan_rollouts, rank_shares
+from real_openrlhf.algorithm.update import Coefficients, Forward, GroupUpdate
 
 FOLDER = Path(__file__).parents[2] / "examples/objectives"
 IN_FILES = (f"{FOLDER}/oapl.py:oapl", f"{FOLDER}/disco.py:disco_lratio")
@@ -69,7 +69,7 @@ def cases(draw, max_group_size=8, max_groups=5, max_length=6, left_out=False):
     )
     signal = make_groups(choices, rollouts).valid
     skips = (left_out or draw(st.booleans())) and not kl_old  # where that is exact
-    rollouts = replace(rollouts, signal=signal, trains=signal if skips else None)
+    rollouts = replace(rollouts, has_gradient=signal, is_trained=signal if skips else None)
     tokens = max_length * len(order)
     by_size = st.builds(Limit, st.integers(1, len(order)))
     limit = draw(by_size | st.builds(Limit, st.none(), st.integers(1, tokens)))
@@ -104,36 +104,38 @@ class Tables:
 
 def trained(case: Case, tables: Tables) -> Iterator[tuple[list[int], torch.Tensor, float, torch.Tensor]]:
     """Of each update: its rollouts, the policy's log-probabilities; the loss and the gradient in them."""
-    plan = plan_rollouts(case.rollouts, case.plan)
-    held, plans = rank_plans(plan, case.rollouts, case.plan.num_ranks, list(range(len(case.mask))))
-    for number, steps in enumerate(zip(*(own.steps for own in plans), strict=True)):
+    updates = plan_rollouts(case.rollouts, case.plan)
+    shares = rank_shares(updates, case.rollouts, case.plan.num_ranks)
+    for number, planned in enumerate(updates):
         new = tables.old + (case.moved * tables.random() if number else 0)
         leaf = new.clone().requires_grad_()
-        table = update(case, tables, leaf, held, steps)
-        yield plan.steps[number].dealt, new, table.metrics()["policy_loss"], leaf.grad
+        trained = update(case, tables, leaf, shares, planned)
+        yield planned.rollouts, new, trained.own_metrics()["policy_loss"], leaf.grad
 
 
-def update(case: Case, tables: Tables, leaf: torch.Tensor, held: list, steps: tuple[RankStep, ...]) -> StepTable:
-    table = StepTable(case.choices, steps[0], case.coefficients)
+def update(
+    case: Case, tables: Tables, leaf: torch.Tensor, shares: list[RankShare], planned: PlannedUpdate
+) -> GroupUpdate:
+    trained = GroupUpdate(case.choices, planned, case.coefficients)
 
-    def forward(batch, own: list[int]) -> Forward:
+    def forward(rows: list[int], share: RankShare) -> Forward:
         """An empty micro-batch is a dummy forward with nothing visible, of weight 0."""
-        seen = [own[item] for item in batch.items] or [0]
-        visible = case.mask[seen] if batch.items else torch.zeros_like(case.mask[seen])
+        seen = [share.rollouts[item] for item in share.items(planned, rows)] or share.rollouts[:1]
+        visible = case.mask[seen] if rows else torch.zeros_like(case.mask[seen])
         columns = (leaf[seen], tables.old[seen], tables.ref[seen], tables.drawn[seen])
-        return Forward(case.choices.score, batch.rows, visible, *columns)
+        return Forward(case.choices.score, torch.tensor(rows, dtype=torch.long), visible, *columns)
 
-    for waves in zip(*(step.waves for step in steps), strict=True):
-        batches = [(one, own) for wave, own in zip(waves, held, strict=True) for one in wave.micro_batches]
+    for wave in planned.waves:
+        batches = [(rows, share) for share in shares for rows in wave.ranks[share.rank]]
         passes = None
-        if not steps[0].scores_known:
-            with torch.set_grad_enabled(not waves[0].score_first):
+        if not planned.scores_known:
+            with torch.set_grad_enabled(not wave.score_first):
                 passes = [forward(*one) for one in batches]
-            table.exchange(waves[0], passes)
+            trained.exchange(wave, passes)
         for number, one in enumerate(batches):
-            now = forward(*one) if passes is None or waves[0].score_first else passes[number]
-            table.loss(now).backward()
-    return table
+            now = forward(*one) if passes is None or wave.score_first else passes[number]
+            trained.loss(now).backward()
+    return trained
 
 
 def naive_update(case: Case, tables: Tables, rows: list[int], new: torch.Tensor):
@@ -175,5 +177,5 @@ def test_a_wave_is_scored_first_if_its_graphs_do_not_fit(kept_tokens, score_firs
     groups, lengths = torch.arange(8) // 4, torch.tensor([3, 4, 2, 5, 1, 2, 6, 3])
     rollouts = Table(groups % 2, groups, lengths=lengths, whole=lengths)
     plan = PlanSettings(2, 1, Limit(1), seed=0, epochs=2, depth=1000, known_at_old=True)
-    _, later = plan_rollouts(rollouts, replace(plan, kept_tokens=kept_tokens)).steps
+    _, later = plan_rollouts(rollouts, replace(plan, kept_tokens=kept_tokens))
     assert [wave.score_first for wave in later.waves] == [score_first]

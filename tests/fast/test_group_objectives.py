@@ -18,8 +18,8 @@ from real_openrlhf.algorithm.formulas import OBJECTIVES, Constant, Objective, fi
 from real_openrlhf.algorithm.groups import Moment, Table
 from real_openrlhf.algorithm.objective import ObjectiveSettings, make_groups, score_weights
 from real_openrlhf.algorithm.schedule import Limit
-from real_openrlhf.algorithm.step_plan import PlanSettings, plan_rollouts, rank_plans
-from real_openrlhf.algorithm.update import Coefficients, Forward, StepTable, TokenGroup
+from real_openrlhf.algorithm.step_plan import PlanSettings, plan_rollouts, rank_shares
+from real_openrlhf.algorithm.update import Coefficients, Forward, GroupUpdate, TokenGroup
 
 quick = settings(max_examples=100, deadline=None, derandomize=True, database=None)
 score = st.floats(-3, 3).map(lambda x: round(x, 3))
@@ -163,23 +163,24 @@ def test_rewards_and_lengths_travel_with_the_plan():
         whole=torch.tensor(lengths) + 9,
     )
     settings = PlanSettings(groups_per_step=2, num_ranks=2, limit=Limit(1, None), seed=3, steps=9)
-    plan = plan_rollouts(rollouts, settings, rollout_step=4)
-    _, plans = rank_plans(plan, rollouts, 2, [])
-    for own in plans:
-        seen = [row for s in own.steps for row in zip(s.table.values.tolist(), s.table.lengths.tolist(), strict=True)]
+    updates = plan_rollouts(rollouts, settings, rollout_step=4)
+    for own in rank_shares(updates, rollouts, 2):
+        seen = [
+            row for s in own.updates for row in zip(s.table.values.tolist(), s.table.lengths.tolist(), strict=True)
+        ]
         assert sorted(seen) == sorted(zip(rewards, lengths, strict=True))
-        assert {s.moment for s in own.steps} == {Moment(5, 9)}  # the fifth step, in a resumed run too
+        assert {s.moment for s in own.updates} == {Moment(5, 9)}  # the fifth step, in a resumed run too
 
 
 def test_a_rollouts_weight_takes_the_clipped_factor_of_its_whole_answer():
     lengths, labels = [3, 1, 2, 2], torch.tensor([1, 0, 0, 1])
     rollouts = Table(labels, torch.zeros(4), None, torch.tensor(lengths), torch.tensor([5] * 4))
     settings = PlanSettings(groups_per_step=1, num_ranks=1, limit=Limit(2), seed=0)
-    step = rank_plans(plan_rollouts(rollouts, settings), rollouts, 1, [])[1][0].steps[0]
-    table = StepTable(ObjectiveSettings(), step, Coefficients(sampler_clip=1.2))
+    (step,) = plan_rollouts(rollouts, settings)
+    table = GroupUpdate(ObjectiveSettings(), step, Coefficients(sampler_clip=1.2))
     leaf, mask = torch.zeros(4, 3, requires_grad=True), torch.arange(3) < torch.tensor(lengths)[:, None]
     sampler = torch.tensor([[0.1, -0.2, 0.3], [-0.4, 9, 9], [-0.1, -0.05, 9], [0.5, 0.2, 9]])
-    for rows in (batch.rows for wave in step.waves for batch in wave.micro_batches):
+    for rows in (torch.tensor(rows) for wave in step.waves for rows in wave.ranks[0]):
         columns = (leaf[rows], leaf[rows].detach(), None, sampler[rows])
         table.loss(Forward("log_ratio_old", rows, mask[rows], *columns)).backward()
     plain = score_weights(ObjectiveSettings(), torch.zeros(4), Table(labels, torch.zeros(4))).weights
@@ -188,7 +189,7 @@ def test_a_rollouts_weight_takes_the_clipped_factor_of_its_whole_answer():
     for row, length in enumerate(lengths):
         expected = [float(plain[row]) * factors[row] / length] * length + [0.0] * (3 - length)
         assert leaf.grad[row].tolist() == pytest.approx(expected, rel=1e-6)
-    sums = {name: float(table.meter.sums[name]) for name in StepTable.shares}
+    sums = {name: float(table.meter.sums[name]) for name in GroupUpdate.shares}
     assert sums == pytest.approx({"factors": sum(factors), "clipped_factors": 1, "rollouts": 4})
 
 

@@ -19,7 +19,7 @@ from real_openrlhf.algorithm.metrics import (
     group_metrics,
     mismatch_metrics,
     norm_metrics,
-    over_steps,
+    over_updates,
     ratio_metrics,
     ratio_table,
     rollout_gaps,
@@ -195,7 +195,7 @@ def test_a_metric_is_merged_by_its_rule_and_not_by_its_name(monkeypatch):
     monkeypatch.setitem(MERGED, "real/mean_of_max", Metric("a mean"))
     monkeypatch.setitem(MERGED, "real/deepest", Metric("a maximum", max))
     steps = [{"real/mean_of_max": value, "real/deepest": value} for value in (1.0, 3.0)]
-    assert over_steps(steps, [1.0, 7.0]) == {"real/mean_of_max": 2.0, "real/deepest": 3.0}
+    assert over_updates(steps, [1.0, 7.0]) == {"real/mean_of_max": 2.0, "real/deepest": 3.0}
 
 
 def test_steps_of_a_rollout_batch_are_merged_by_what_the_number_is():
@@ -206,8 +206,8 @@ def test_steps_of_a_rollout_batch_are_merged_by_what_the_number_is():
         "real/weight_abs_max",
     )
     steps = [dict(zip(names, values, strict=True)) for values in [(1, 9, 0.1, 3), (3, 8, 0.3, 1)]]
-    assert over_steps(steps) == dict(zip(names, (2, 8, 0.3, 3), strict=True))
-    assert over_steps(steps[:1]) == steps[0]
+    assert over_updates(steps) == dict(zip(names, (2, 8, 0.3, 3), strict=True))
+    assert over_updates(steps[:1]) == steps[0]
 
 
 @pytest.mark.parametrize("right", [(2, 0, 0, 0), (0, 0, 0, 3), (1, 3, 0, 2), (0, 0, 0, 0)])
@@ -226,7 +226,7 @@ def test_a_batch_of_updates_has_the_numbers_of_all_its_rollouts(right):
         ratios.append(ratio_table(*columns, weighed.rollout_weights.abs()[:, None].expand(8, 2)))
         updates.append(numbers | ratio_metrics(ratios[-1]))
         tables.append((labels, truncated, weighed.rollout_weights.abs()))
-    merged = over_steps(updates, [16.0] * 4)
+    merged = over_updates(updates, [16.0] * 4)
     labels, truncated, weights = (torch.cat(column).double() for column in zip(*tables, strict=True))
     of = {"pos": labels == 1, "neg": labels == 0}
     for side, chosen in of.items():
@@ -252,10 +252,10 @@ def test_an_update_counts_by_the_tokens_that_it_trained_and_an_empty_one_adds_no
         {**dict.fromkeys(of_all, 2.0), **dict.fromkeys(names, 0.0)},
         {**dict.fromkeys(of_all, 3.0), **dict.fromkeys(names, 1.0)},
     ]
-    merged = over_steps(steps, [30.0, 0.0, 10.0])
+    merged = over_updates(steps, [30.0, 0.0, 10.0])
     assert {name: merged[name] for name in of_all} == of_all
     assert [merged[name] for name in names] == [(0.5 * 30 + 10) / 40] * 3
-    assert over_steps(steps[1:2], [0.0])["ppo_kl"] == 0
+    assert over_updates(steps[1:2], [0.0])["ppo_kl"] == 0
 
 
 @pytest.mark.parametrize(

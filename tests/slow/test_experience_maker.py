@@ -20,6 +20,7 @@ from openrlhf.trainer.ppo_utils.experience import Experience, split_experience_b
 from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
 
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE
+from real_openrlhf.algorithm.step_plan import RankShare
 from real_openrlhf.hooks.controller.experience_maker import ExperienceMaker
 from real_openrlhf.hooks.controller.labels import NO_ANSWER, complete_columns, label_rollouts
 from real_openrlhf.hooks.controller.run_controller import RunController
@@ -197,6 +198,16 @@ def numbers(experience: PlannedExperience) -> list[int]:
     return [int(number) for number in experience.info["number"]]
 
 
+def first_items(share: RankShare) -> list[int]:
+    """The places of the rank's rollouts of the first update."""
+    return [
+        item
+        for w in share.updates[0].waves
+        for rows in w.ranks[share.rank]
+        for item in share.items(share.updates[0], rows)
+    ]
+
+
 LAYOUTS = [
     dict(ranks=2),
     dict(ranks=4, micro=1),
@@ -217,9 +228,7 @@ def test_a_rollouts_tokens_and_log_probabilities_stay_together():
             buffer.append(experience)
             with pytest.raises(RuntimeError, match="before the one before it was trained"):
                 buffer.append(experience)
-            first = {
-                item for wave in buffer.plan.steps[0].waves for batch in wave.micro_batches for item in batch.items
-            }
+            first = {*first_items(buffer.share)}
             for place, item in enumerate(buffer.items):
                 expected = tokens[int(item.info["number"])]
                 assert torch.equal(item.sequences, expected)
@@ -237,8 +246,8 @@ def test_a_rollouts_tokens_and_log_probabilities_stay_together():
 def test_only_rollouts_of_later_updates_need_a_forward(changes, share):
     made = Maker(arguments(**changes))
     ranks = dealt(made.args, 32, made)
-    assert all(rank.plan.metrics["real/old_forward_share"] == share for rank in ranks)
-    assert all(rank.plan.steps[0].makes_old_log_probs == (share < 1) for rank in ranks)
+    assert all(rank.share.metrics["real/old_forward_share"] == share for rank in ranks)
+    assert all(rank.share.updates[0].on_policy for rank in ranks)
     assert sum(len(batch) for forward in made.forwards for batch in forward) >= 32 * share
     assert bool(made.forwards) == bool(share)
 
@@ -254,9 +263,9 @@ def test_scores_against_the_sampler_need_no_old_forward_but_for_a_kl_term(change
     for sample in samples:
         sample.rollout_log_probs = -sample.action_mask.float()
     for rank in made.make_experience_batch(samples):
-        assert rank.plan.metrics["real/old_forward_share"] == share
-        assert not any(step.scores_known for step in rank.plan.steps)
-        assert [step.makes_old_log_probs for step in rank.plan.steps] == [share < 1, False]
+        assert rank.share.metrics["real/old_forward_share"] == share
+        assert not any(step.scores_known for step in rank.share.updates)
+        assert [step.on_policy for step in rank.share.updates] == [True, False]
         if not share:
             assert torch.equal(rank.action_log_probs, rank.rollout_log_probs)
     assert bool(made.forwards) == bool(share)
@@ -269,8 +278,8 @@ def test_each_rollout_step_is_dealt_anew_and_a_seed_and_the_step_decide_it():
     args.train.max_steps = 4
 
     def plan(made) -> tuple[float, float]:
-        found = dealt(args, 32, made)[0].plan
-        return found.metrics["update/rollouts_crc"], found.steps[0].moment.progress
+        found = dealt(args, 32, made)[0].share
+        return found.metrics["update/rollouts_crc"], found.updates[0].moment.progress
 
     made, resumed = Maker(args), Maker(args)
     first, second, third = (plan(made) for _ in range(3))
@@ -283,7 +292,7 @@ def test_each_rollout_step_is_dealt_anew_and_a_seed_and_the_step_decide_it():
 
 
 def test_the_layout_does_not_change_what_an_update_trains_on():
-    assert len({dealt(arguments(**layout), 32)[0].plan.metrics["update/rollouts_crc"] for layout in LAYOUTS}) == 1
+    assert len({dealt(arguments(**layout), 32)[0].share.metrics["update/rollouts_crc"] for layout in LAYOUTS}) == 1
 
 
 # Advantages of OpenRLHF's losses.
@@ -376,11 +385,11 @@ def test_what_has_no_gradient_is_counted_and_neither_forwarded_nor_sent(max_toke
     (_, every), (maker, ranks) = made(), made(skip=True)
     trained = sorted(itertools.chain.from_iterable(map(numbers, ranks)))
     assert trained == [i for i in range(32) if i // 4 % 2 == 0 and i != 1]
-    metrics, all_metrics = ranks[0].plan.metrics, every[0].plan.metrics
+    metrics, all_metrics = ranks[0].share.metrics, every[0].share.metrics
     assert metrics["update/trained_share"] == 15 / 32 and all_metrics["update/trained_share"] == 1
     of_all = ("update/rollouts_crc", "reward", "number", "response_length", "total_length", "truncated")
     assert [metrics[name] for name in of_all] == [all_metrics[name] for name in of_all]
     assert metrics["number"] == 15.5 and metrics["reward"] == 31 / 32
-    first = sum(len(batch.items) for rank in ranks for w in rank.plan.steps[0].waves for batch in w.micro_batches)
+    first = sum(len(first_items(rank.share)) for rank in ranks)
     assert metrics["real/old_forward_share"] == (15 - first) / 32
     assert sum(len(batch) for forward in maker.forwards for batch in forward) < 16  # a rank's batch may be a repeat
