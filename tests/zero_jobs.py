@@ -28,7 +28,7 @@ from torch._C._distributed_c10d import ProcessGroup
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from real_openrlhf.algorithm.update import NonFiniteError
+from real_openrlhf.base.errors import NonFiniteError
 from real_openrlhf.hooks.actor import policy_trainer
 from real_openrlhf.hooks.actor.mismatch import MismatchError
 from real_openrlhf.hooks.controller.experience_maker import ExperienceMaker

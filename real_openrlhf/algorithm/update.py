@@ -34,10 +34,7 @@ from real_openrlhf.algorithm.objective import ObjectiveSettings, rollout_scores
 from real_openrlhf.algorithm.policy_loss import RealPolicyLoss, kl_k1, kl_old
 from real_openrlhf.algorithm.schedule import Wave
 from real_openrlhf.algorithm.step_plan import PlannedUpdate
-
-
-class NonFiniteError(RuntimeError):
-    """A loss, score or gradient was nan or infinite; the model keeps the weights of the step before."""
+from real_openrlhf.base.errors import NonFiniteError
 
 
 @dataclass(frozen=True)

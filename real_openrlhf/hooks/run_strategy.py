@@ -12,10 +12,10 @@ from openrlhf.utils.deepspeed import DeepspeedStrategy
 
 from real_openrlhf.base import ownership, whole_folders
 from real_openrlhf.base.files import write_json, write_text
-from real_openrlhf.hooks.controller.prompt_stream import PromptStream
 from real_openrlhf.hooks.fixes.deepspeed_optimizers import compile_less, forget_host_buffers, restore_powers
 from real_openrlhf.hooks.fixes.process_starts import keep_stores_here
 from real_openrlhf.hooks.model import flash_attention_torch
+from real_openrlhf.hooks.rollout.prompt_stream import PromptStream
 from real_openrlhf.machine.signs_of_life import enter, offer_stacks
 
 # OpenRLHF reads these keys of a loaded checkpoint's state before it checks whether there was a checkpoint.

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from real_openrlhf.hooks.controller.kept_groups import judge_answers
+from real_openrlhf.hooks.trainer_classes import judge_answers
 
 
 class State(dict):
