@@ -90,7 +90,8 @@ FOREIGN = set(
 
 
 GONE = {"--epochs", "--task", "--jobs", "--algo.real.trpa_beta", "--algo.real.bce_reduction"}  # with 0.2
-GONE |= {"--algo.real.scoring", "--algo.real.old_log_probs", "--ds.head_dtype", "--quick"}
+GONE |= {"--algo.real.scoring", "--algo.real.old_log_probs", "--ds.head_dtype", "--quick", "--agent"}
+GONE |= {"--algo.real.labels", "--algo.real.mismatch_limit", "--train.hopeless", "--logger.file"}
 
 
 @cache

@@ -65,9 +65,9 @@ def test_a_method_that_became_a_file_weighs_as_it_did_built_in(case):
         weights, alone = (choices.objective.loss(log_ratio, a, None, own) for a in (advantages, advantages.sign()))
         found = [*weights.flatten().tolist(), *choices.objective.clipped(alone, log_ratio).double().flatten().tolist()]
     else:
-        *ints, values, lengths, scores = map(torch.tensor, FROZEN["rollouts"])
-        table = Table(*ints, values.double(), lengths)
-        weighed = score_weights(choices, scores.double(), table, moment=Moment(5, 10))
+        *ints, values, lengths, scores = (torch.tensor(column, dtype=torch.float64) for column in FROZEN["rollouts"])
+        table = Table(*(column.long() for column in ints), values, lengths)
+        weighed = score_weights(choices, scores, table, moment=Moment(5, 10))
         found = [weighed.loss.item(), *weighed.weights.tolist()]
     assert found == pytest.approx(expected, rel=1e-12, abs=1e-14)
 
@@ -211,7 +211,7 @@ def test_torn_groups_are_told(loss_ranks):
 @pytest.mark.parametrize("rows", [[[0, 1, 2, 6], [3, 4, 5, 7]], [[*range(8)], []]])
 @pytest.mark.parametrize(
     "options",
-    [{}, {"uniform_groups": "keep"}, {"objective": "listwise"}, {"objective": "bce", "bce_reduction": "mean"}],
+    [{}, {"uniform_groups": "keep"}, {"objective": LISTWISE}, {"objective": "bce", "bce_reduction": "mean"}],
 )
 def test_groups_over_ranks_have_the_loss_of_one_process(loss_ranks, rows, options):
     """Ragged rollouts, an ignored one, one without tokens; or a rank without any. Ranks by themselves have another."""

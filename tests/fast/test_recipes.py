@@ -266,10 +266,10 @@ def test_files_of_the_user_are_found_from_any_directory(tmp_path, monkeypatch):
     """Ray's actors run in other directories."""
     monkeypatch.chdir(tmp_path)
     words = ["--reward.remote_url", "mine.py,http://host/reward", "--train.agent_func_path", "agent.py"]
-    plan = request_of([*words, "--algo.real.labels", "rules.py:best"]).plan()
+    plan = request_of([*words, "--algo.real.objective", "mine.py:best"]).plan()
     assert plan.text("--reward.remote_url") == f"{tmp_path}/mine.py,http://host/reward"
     assert plan.text("--train.agent_func_path") == f"{tmp_path}/agent.py"
-    assert plan.text("--algo.real.labels") == f"{tmp_path}/rules.py:best"
+    assert plan.text("--algo.real.objective") == f"{tmp_path}/mine.py:best"
 
 
 # `train --config FILE.toml`, and the file that each run folder gets
