@@ -206,7 +206,7 @@ class Naive:
             return torch.zeros(()), {}
         kind = self.objective.score
         scores = {p: naive_score(kind, one["new"], one["old"], one["ref"], one["drawn"]) for p, one in columns.items()}
-        sizes, mixed, losses, values, clip = {}, 0, [], [], self.args.algo.real.sampler_clip
+        sizes, mixed, losses, values, clip = {}, 0, [], [], self.args.algo.real.tis_cap
         gaps = {p: float((one["old"] - one["drawn"]).sum()) for p, one in columns.items()}
         factors = {p: 1.0 if clip is None else min(math.exp(gap), clip) for p, gap in gaps.items()}
         for group in groups:
@@ -226,8 +226,8 @@ class Naive:
         numbers["policy_loss"] = numbers["real/loss"]
         if clip is not None:
             trained = [p for p in columns if self.trained[p]]
-            numbers["mismatch/factor"] = sum(factors[p] for p in trained) / max(len(trained), 1)
-            numbers["mismatch/factor_clipped"] = sum(factors[p] == clip for p in trained) / max(len(trained), 1)
+            numbers["mismatch/is_ratio"] = sum(factors[p] for p in trained) / max(len(trained), 1)
+            numbers["mismatch/is_ratio_capped"] = sum(factors[p] == clip for p in trained) / max(len(trained), 1)
         numbers["real/ignored"] = sum(self.labels[p] == -1 for p in columns) / len(columns)
         numbers["real/weight_abs_max"] = max(sizes.values())
         for name, chosen in (("pos", [p for p in columns if self.labels[p] == 1]), ("neg", self.wrong(columns))):

@@ -280,12 +280,12 @@ MISMATCH_METRICS = {
     "mismatch/rollout_max": of_trained("largest mean gap of a rollout", max),
 }
 
-# Logged with `--algo.real.sampler_clip`.
-FACTOR_METRICS = {
-    "mismatch/factor": of_trained(
-        "mean factor of a trained rollout, pi_old / pi of vLLM of its whole answer, clipped"
+# Logged with `--algo.real.tis_cap`.
+TIS_METRICS = {
+    "mismatch/is_ratio": of_trained(
+        "mean importance ratio of a trained rollout, pi_old / pi of vLLM of its whole answer, capped"
     ),
-    "mismatch/factor_clipped": of_trained("share of trained rollouts whose factor was clipped"),
+    "mismatch/is_ratio_capped": of_trained("share of trained rollouts whose ratio was capped"),
 }
 
 # A trained model's logits lie between 16 and 32, where neighbouring bf16 numbers are 1/8 apart: either side rounds a

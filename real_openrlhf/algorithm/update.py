@@ -18,8 +18,8 @@ from torch import Tensor
 from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, TokenLoss
 from real_openrlhf.algorithm.groups import IGNORED, POSITIVE, AtMoment, Groups, Moment
 from real_openrlhf.algorithm.metrics import (
-    FACTOR_METRICS,
     TERMS,
+    TIS_METRICS,
     Meter,
     fetch,
     group_counts,
@@ -44,7 +44,7 @@ class Coefficients:
     kl_old: float = 0.0  # KL to the old policy
     kl: float = 0.0  # KL to the reference model
     entropy: float | None = None
-    sampler_clip: float | None = None  # the largest factor of a rollout for the gap to its sampler; None: no factors
+    tis_cap: float | None = None  # the largest factor of a rollout for the gap to its sampler; None: no factors
 
 
 @dataclass
@@ -191,7 +191,7 @@ class GroupUpdate(Update):
 
     def factors(self, now: Forward) -> Tensor:
         """(B,) how much likelier the old policy makes each whole answer than its sampler, at most the clip."""
-        if (clip := self.coefficients.sampler_clip) is None or now.sampler is None:
+        if (clip := self.coefficients.tis_cap) is None or now.sampler is None:
             return torch.ones(len(now.mask), dtype=torch.float64, device=self.device)
         return (-token_gaps(now.old, now.sampler, now.mask).double().sum(-1)).clamp(max=math.log(clip)).exp()
 
@@ -200,7 +200,7 @@ class GroupUpdate(Update):
         used, weights = torch.stack([self.scores[now.rows], self.weights[now.rows]]).to(self.device)
         self.meter.raise_to(score_drift=(now.scores.double() - used).abs().max())
         factors = self.factors(now)
-        if (clip := self.coefficients.sampler_clip) is not None:
+        if (clip := self.coefficients.tis_cap) is not None:
             sums = factors.sum(), (factors > clip * (1 - 1e-9)).sum(), torch.tensor(len(factors))
             self.meter.add(**dict(zip(self.shares, sums, strict=True)))
         columns = (now.log_probs, now.old, now.mask)
@@ -228,10 +228,10 @@ class GroupUpdate(Update):
         drift = float(self.meter.maxima["score_drift"])
         metrics = group_metrics(*columns, trained=self.trained, score_drift=drift)
         metrics |= group_counts(self.planned.table, weighed, self.trained)
-        if self.coefficients.sampler_clip is not None:
+        if self.coefficients.tis_cap is not None:
             factors, clipped, rollouts = (float(self.meter.sums[name]) for name in self.shares)
             means = (factors / max(rollouts, 1), clipped / max(rollouts, 1))
-            metrics |= dict(zip(FACTOR_METRICS, means, strict=True))
+            metrics |= dict(zip(TIS_METRICS, means, strict=True))
         return {"policy_loss": float(weighed.loss), **metrics}
 
 

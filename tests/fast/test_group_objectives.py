@@ -177,7 +177,7 @@ def test_a_rollouts_weight_takes_the_clipped_factor_of_its_whole_answer():
     rollouts = Table(labels, torch.zeros(4), None, torch.tensor(lengths), torch.tensor([5] * 4))
     settings = PlanSettings(groups_per_step=1, num_ranks=1, limit=Limit(2), seed=0)
     (step,) = plan_rollouts(rollouts, settings)
-    table = GroupUpdate(ObjectiveSettings(), step, Coefficients(sampler_clip=1.2))
+    table = GroupUpdate(ObjectiveSettings(), step, Coefficients(tis_cap=1.2))
     leaf, mask = torch.zeros(4, 3, requires_grad=True), torch.arange(3) < torch.tensor(lengths)[:, None]
     sampler = torch.tensor([[0.1, -0.2, 0.3], [-0.4, 9, 9], [-0.1, -0.05, 9], [0.5, 0.2, 9]])
     for rows in (torch.tensor(rows) for wave in step.waves for rows in wave.ranks[0]):

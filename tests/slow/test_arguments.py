@@ -125,7 +125,7 @@ def test_an_objective_of_the_users_own_is_found_from_anywhere_and_gets_what_it_n
 # flags, what the message must name, the fix that it must give (flags that are then accepted in their place)
 GROUPS, MICRO, LEVEL = "--train.batch_size", "--train.micro_batch_size", "--algo.advantage.is_correction_level"
 RANKS, SAMPLES = "--actor.num_gpus_per_node", "--rollout.n_samples_per_prompt"
-ESTIMATOR, CLIP = "--algo.advantage.estimator", "--algo.real.sampler_clip"
+ESTIMATOR, CLIP = "--algo.advantage.estimator", "--algo.real.tis_cap"
 SHARED = "--ds.share_prompts"
 KEEP = "--algo.real.uniform_groups keep"
 REFUSED = [

@@ -95,7 +95,7 @@ def test_gradient_loss_and_every_logged_mean_are_the_naive_ones(start_ranks, ran
     if "score" in ways and "score" not in OBJECTIVES.get(case["method"], OBJECTIVES["trpa"]).settings:
         del ways["score"]
     if case["sampler"] and of_groups and "score" not in ways:
-        flags += ["--algo.real.sampler_clip", "1.3"]
+        flags += ["--algo.real.tis_cap", "1.3"]
     records = start_ranks(case["ranks"], "zero_jobs")(
         "differential_jobs.compared",
         model=random_model,

@@ -38,7 +38,7 @@ FORMS = {
     "dapo": ({"loss": "ppo", "flags": (*PACKED, "--actor.eps_clip_low_high", "0.2", "0.28"), **UPSTREAM}, 6),
     "gspo": ({"loss": "gspo", **UPSTREAM}, 6),
     "token weights by a file": ({"objective": f"{REPOSITORY}/examples/objectives/nft.py:nft"}, 6),
-    "a factor for the sampler": ({"flags": (*PACKED, "--algo.real.sampler_clip", "2")}, 7),
+    "a factor for the sampler": ({"flags": (*PACKED, "--algo.real.tis_cap", "2")}, 7),
 }
 # Where the forward is another one, its waits are others too: of all forwards, then beside them.
 OTHERS = {

@@ -117,7 +117,7 @@ class PolicyTrainer(EngineStartTrainer):
         real, actor = self.args.algo.real, self.args.actor
         sampled = self.replay_buffer.items[0].rollout_log_probs is not None
         sampled = sampled and (planned.on_policy or self.reads_old)  # else old log-probabilities are vLLM's
-        coefficients = Coefficients(real.kl_old_coef, kl_ctl, actor.entropy_coef, real.sampler_clip)
+        coefficients = Coefficients(real.kl_old_coef, kl_ctl, actor.entropy_coef, real.tis_cap)
         family = "grpo" if actor.policy_loss_type == "ppo" else actor.policy_loss_type
         make: Callable[..., Update] = partial(TokenUpdate, self.actor_loss_fn, family, tuple(actor.eps_clip_low_high))
         if self.settings:

@@ -132,11 +132,11 @@ class ExperienceMaker(RemoteExperienceMaker):
         """
         if (
             self.objective
-            and (against_sampler(self.objective.score) or self.args.algo.real.sampler_clip is not None)
+            and (against_sampler(self.objective.score) or self.args.algo.real.tis_cap is not None)
             and any(sample.rollout_log_probs is None for sample in samples)
         ):
             raise ValueError(
-                f"the score {self.objective.score} or --algo.real.sampler_clip needs vLLM's log-probabilities, and "
+                f"the score {self.objective.score} or --algo.real.tis_cap needs vLLM's log-probabilities, and "
                 "the agent returned rollouts without them. Return them as `rollout_log_probs`, or use a score against "
                 "the old policy without a clip"
             )

@@ -75,7 +75,7 @@ def _add_objective(group: argparse._ArgumentGroup) -> None:
         "no value given; TRPA: 0.001; default: 0)",
     )
     group.add_argument(
-        "--algo.real.sampler_clip",
+        "--algo.real.tis_cap",
         type=float,
         metavar="FLOAT",
         help="multiply the weight of a rollout by pi_old / pi of vLLM of its whole answer, at most this (truncated "

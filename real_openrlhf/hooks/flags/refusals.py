@@ -33,7 +33,7 @@ _FLAGS = {  # (lowest number, highest number, whether the lowest itself is allow
         --train.hung_minutes --algo.kl.init_coef --algo.real.kl_old_coef""",
     (0.0, math.inf, False): """
         --actor.adam.lr --actor.adam.eps --actor.eps_clip --actor.eps_clip_low_high --rollout.temperature
-        --algo.real.tau --algo.real.sampler_clip""",
+        --algo.real.tau --algo.real.tis_cap""",
     (0.0, 1.0, True): """
         --actor.adam.betas --actor.lr_warmup_ratio --actor.min_lr_ratio --algo.advantage.gamma
         --algo.advantage.lambd --train.ema_beta --ds.lora.dropout""",
@@ -298,12 +298,12 @@ def _objective(args: SimpleNamespace) -> Iterator[str]:
             f"--actor.loss_agg_mode {args.actor.loss_agg_mode}: {real.objective} declares the mean {objective.mean}. "
             "Leave the flag out, or change the file"
         )
-    score, clip = str(own.get("score", objective.score)), real.sampler_clip
+    score, clip = str(own.get("score", objective.score)), real.tis_cap
     if clip is not None and (objective.of_tokens or against_sampler(score)):
         has = "has `group.gap`" if objective.of_tokens else f"scores by {score}, which is against vLLM already"
-        yield f"--algo.real.sampler_clip {clip:g}: {real.objective} {has}. Leave it out"
+        yield f"--algo.real.tis_cap {clip:g}: {real.objective} {has}. Leave it out"
     elif clip is not None or against_sampler(score):
-        what = f"the score {score}" if clip is None else f"--algo.real.sampler_clip {clip:g}"
+        what = f"the score {score}" if clip is None else f"--algo.real.tis_cap {clip:g}"
         if args.rollout.mismatch == "off":
             yield f"{what} is made of vLLM's log-probabilities. Leave --rollout.mismatch off out"
         if args.rollout.top_p < 1:
