@@ -15,7 +15,7 @@ from pathlib import Path
 REPLY_SECONDS = 240
 # What ranks of these modules import, before they are forked. The first module that is asked for decides for all.
 IMPORTS = {"zero_jobs": ["openrlhf.cli.train_ppo_ray"], "loss_jobs": ["torch"]}
-# Then new ranks: each of DeepSpeed's engines leaves process groups with six threads behind, that wake 100 times a second.
+# Then new ranks: each of DeepSpeed's engines leaves process groups with six threads, that wake 100 times a second.
 JOBS = 8
 GRACE_SECONDS = 5  # for what the other ranks have to say when one has failed
 

@@ -90,8 +90,15 @@ FOREIGN = set(
 
 
 GONE = {"--epochs", "--task", "--jobs", "--algo.real.trpa_beta", "--algo.real.bce_reduction"}  # with 0.2
-GONE |= {"--algo.real.scoring", "--algo.real.old_log_probs", "--ds.head_dtype", "--quick", "--agent"}
-GONE |= {"--algo.real.labels", "--algo.real.mismatch_limit", "--train.hopeless", "--logger.file"}
+GONE |= {
+    "--algo.real.scoring",
+    "--algo.real.old_log_probs",
+    "--ds.head_dtype",
+    "--quick",
+    "--agent",
+    "--ds.share_prompts",
+}
+GONE |= {"--agent", "--algo.real.labels", "--algo.real.mismatch_limit", "--train.hopeless", "--logger.file"}
 
 
 @cache
@@ -154,7 +161,7 @@ def test_every_path_exists(page):
 
 OF_OUR_PROCESSES = {  # set by a process of ours for another one, or by a test
     *("REAL_FAMILY", "REAL_WORKER_PYTHON", "REAL_REMOTE_URL", "REAL_VERIFIER_FAULTS"),
-    *("REAL_ENGINE_REASON", "REAL_ENGINE_ENDS_WITH_PARENT", "REAL_TIME_LIMIT"),
+    *("REAL_ENGINE", "REAL_TIME_LIMIT"),
 }
 
 

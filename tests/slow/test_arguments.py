@@ -126,7 +126,6 @@ def test_an_objective_of_the_users_own_is_found_from_anywhere_and_gets_what_it_n
 GROUPS, MICRO, LEVEL = "--train.batch_size", "--train.micro_batch_size", "--algo.advantage.is_correction_level"
 RANKS, SAMPLES = "--actor.num_gpus_per_node", "--rollout.n_samples_per_prompt"
 ESTIMATOR, CLIP = "--algo.advantage.estimator", "--algo.real.tis_cap"
-SHARED = "--ds.share_prompts"
 KEEP = "--algo.real.uniform_groups keep"
 REFUSED = [
     ("--algo.advantage.estimator gae", "no critic to deal to", "--algo.advantage.estimator group_norm"),
@@ -172,10 +171,6 @@ REFUSED = [
      "--train.enable_ema --ds.zero_stage 2"),
     ("--ds.ring_attn_size 2", "Use --ds.ring_attn_size 1", "--ds.ring_attn_size 1"),
     ("--data.max_images_per_prompt 1", "text prompts", ""),
-    (f"{SHARED} --ds.logit_free --data.max_images_per_prompt 1", "does not go with images", ""),
-    (f"{SHARED} --ds.logit_free --actor.aux_loss_coef 0.01", "Leave one of them out", "--actor.aux_loss_coef 0.01"),
-    (f"{SHARED} --ds.logit_free --ds.attn_implementation flash_attention_2", "Use --ds.attn_implementation sdpa",
-     f"{SHARED} --ds.logit_free --ds.attn_implementation sdpa"),
     *(
         (f"{score} {flag}", f"score log_ratio_rollout {message}", score)
         for score in ("--algo.real.set score=log_ratio_rollout",)
@@ -256,10 +251,3 @@ def test_the_script_refuses_with_a_line_for_each_problem_and_exit_code_2(capsys)
     zero, coefficient = capsys.readouterr().err.splitlines()
     assert zero == "error: --ds.zero_stage 0: --train.deal groups needs ZeRO stage 1, 2 or 3. Use --ds.zero_stage 2"
     assert coefficient.startswith("error: --algo.real.kl_old_coef -1.0: ")
-
-
-@pytest.mark.parametrize(
-    "flags", ["", "--ds.logit_free --ds.packing_samples --ds.attn_implementation flash_attention_2"]
-)
-def test_prompts_are_shared_without_logits_and_without_packing_only(flags):
-    assert "Add the one, leave the other out" in refusals(f"{SHARED} {flags}")[0]

@@ -22,6 +22,7 @@ from real_openrlhf.algorithm.metrics import fetch, logged_of_batch, norm_metrics
 from real_openrlhf.algorithm.schedule import Wave
 from real_openrlhf.algorithm.step_plan import PlannedUpdate
 from real_openrlhf.algorithm.update import Coefficients, Forward, GroupUpdate, TokenUpdate, Update, WeightedTokens
+from real_openrlhf.base.files import enter
 from real_openrlhf.hooks.actor.kept_graphs import kept_tokens
 from real_openrlhf.hooks.actor.mismatch import Mismatch
 from real_openrlhf.hooks.fixes.deepspeed_optimizers import accumulate_as_flagged
@@ -93,7 +94,8 @@ class PolicyTrainer(EngineStartTrainer):
 
     def train_batch(self, kl_ctl: float) -> dict[str, float]:
         """Run all optimizer steps of the controller's plan, over all epochs."""
-        self.strategy.enter("update")
+        if self.strategy.is_rank_0():
+            enter(self.args.train.run_dir, "update")
         share, self.tables, logs = self.replay_buffer.share, [], []
         for planned in share.updates:
             update = self.update(planned, kl_ctl)
@@ -101,7 +103,6 @@ class PolicyTrainer(EngineStartTrainer):
             self.mismatch.judge(logs[-1], update.number)
             if (columns := update.columns()) is not None:
                 self.tables.append(columns)
-        self.strategy.enter("handing over weights")
         merged = over_updates(logs, [planned.log_weight for planned in share.updates])
         merged |= norm_metrics([log["actor_grad_norm"] for log in logs], self.args.actor.max_norm)
         return logged_of_batch(share.metrics, merged, self.log_conditions(share.updates))
