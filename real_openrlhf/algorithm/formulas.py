@@ -43,9 +43,6 @@ IN_FILES = {"listwise": "listwise", "conspo": "conspo", "maxrl": "maxrl", "cispo
 IN_FILES |= {"disco_logl": "disco", "disco_lratio": "disco"}
 IN_FILES |= dict.fromkeys(("permuted", "shrunk", "balanced"), "controls")
 
-# Settings with a flag of their own, --algo.real.NAME; --algo.real.set gives all others.
-FLAGGED = ("tau",)
-
 
 def against_sampler(score: str) -> bool:
     """Whether a kind of score is measured against vLLM's log-probabilities of the tokens that it drew."""
@@ -127,14 +124,14 @@ class Objective:
     @property
     def spelled_out(self) -> dict[str, float | str]:
         """Defaults that `recipes` writes into every run's --algo.real.set; the paper's score is left out."""
-        own = {name: one.default for name, one in self.settings.items() if name not in FLAGGED}
+        own = {name: one.default for name, one in self.settings.items() if name != "tau"}
         return {name: default for name, default in own.items() if default != "log_ratio_old"}
 
     def constants(self, given: Mapping[str, float | str]) -> dict[str, float | str]:
         """All settings that it defines, with the given values or defaults; a ValueError for an unknown name."""
         for name in given:
             if name not in self.settings:
-                known = ", ".join(known for known in self.settings if known not in FLAGGED) or "none"
+                known = ", ".join(known for known in self.settings if known != "tau") or "none"
                 raise ValueError(f"the objective has no setting {name!r}. Use one of these: {known}")
         return {name: one.read(name, given.get(name, one.default)) for name, one in self.settings.items()}
 
@@ -185,12 +182,11 @@ def assignments(words: Iterable[str] | None) -> dict[str, str]:
 
 
 def given_settings(flags: Any) -> dict[str, Any]:
-    """The settings that the flags --algo.real.* give, by name."""
-    given = {name: getattr(flags, name) for name in FLAGGED}
+    """The settings that --algo.real.tau and --algo.real.set give, by name."""
     words = assignments(flags.set)
-    if twice := [name for name in words if name in FLAGGED]:
-        raise ValueError(f"{twice[0]} has a flag of its own. Use --algo.real.{twice[0]}")
-    return {name: value for name, value in given.items() if value is not None} | words
+    if "tau" in words:
+        raise ValueError("tau has a flag of its own. Use --algo.real.tau")
+    return words if flags.tau is None else {"tau": flags.tau} | words
 
 
 def softplus(x: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ _FAMILIES = {
         ),
     },
 }
-_OTHER_FAMILY = {"--algo.kl.init_coef": own("0", "no KL penalty, no reference model")}
+_TAU = paper("0.5", "“the temperature parameter is fixed at τ=0.5”")
 
 # Values of --algo.real.set that come from the paper or from other authors' code.
 _OWN = {
@@ -32,27 +32,18 @@ _OWN = {
 }
 
 
-def _tau(objective: Objective) -> Setting:
-    words = f"{objective.settings['tau'].default:g}" if "tau" in objective.settings else ""
-    if objective.family not in _FAMILIES:
-        return own(words, "temperature of its scores; ours, not tuned")
-    if objective.family != "REAL":
-        return Setting.of(f"{objective.family}'s code", words, "temperature of its scores")
-    return paper(words, "“the temperature parameter is fixed at τ=0.5”") if words == "0.5" else own(words)
-
-
 def _of_objective(name: str, objective: Objective) -> Algorithm:
     """The algorithm that trains an objective. A variant of REAL is called real_NAME, any other objective NAME."""
     defaults = " ".join(f"{setting}={value}" for setting, value in objective.spelled_out.items())
     settings = {
         "--actor.policy_loss_type": own("real", "selects the trainer for objectives over a prompt's whole group"),
         "--algo.real.objective": own(name),
-        **({"--algo.real.tau": _tau(objective)} if "tau" in objective.settings else {}),
+        **({"--algo.real.tau": _TAU} if "tau" in objective.settings else {}),
         **({SET: _OWN.get(name, own(defaults))} if defaults else {}),
         "--algo.real.uniform_groups": code(
             "drop", "an all-right or all-wrong group has loss 0 and stays in the denominator; `keep` is the paper's"
         ),
-        **_FAMILIES.get(objective.family, _OTHER_FAMILY),
+        **_FAMILIES[objective.family],
     }
     variant = objective.family == "REAL" and name != "real"
     called = f"real_{name}" if variant else name

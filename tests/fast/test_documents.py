@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from real_openrlhf.algorithm.formulas import FLAGGED
-
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(
     page
@@ -113,7 +111,7 @@ def openrlhf_flags() -> set[str]:
     ]
     declared = re.findall(r"""add_argument\(\s*f?["'](--[\w.{}-]+)["']""", "\n".join(texts))
     roles = {re.sub(r"{\w+}", role, flag) for flag in declared for role in ("actor", "critic")}  # one loop adds both
-    return roles | {f"--algo.real.{name}" for name in FLAGGED}
+    return roles
 
 
 @cache

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
-from real_openrlhf.algorithm.formulas import FLAGGED, OBJECTIVES, OF_THE_BATCH, find
+from real_openrlhf.algorithm.formulas import OBJECTIVES, OF_THE_BATCH, find
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import FINISHED, hold_environment, write_text
 from real_openrlhf.base.parsing import positive, whole
@@ -119,7 +119,7 @@ def _add_settings_of_some(group: argparse._ArgumentGroup) -> None:
         f"{name}: {setting}, {one.help} ({one.default})"
         for name, objective in OBJECTIVES.items()
         for setting, one in objective.settings.items()
-        if setting not in ("score", *FLAGGED)
+        if setting not in ("score", "tau")
     )
     takers = ", ".join(name for name, objective in OBJECTIVES.items() if "score" in objective.settings)
     score = OBJECTIVES["real"].settings["score"]
