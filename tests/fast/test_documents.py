@@ -110,8 +110,7 @@ def openrlhf_flags() -> set[str]:
         (ROOT / "real_openrlhf/hooks/flags/arguments.py").read_text(),
     ]
     declared = re.findall(r"""add_argument\(\s*f?["'](--[\w.{}-]+)["']""", "\n".join(texts))
-    roles = {re.sub(r"{\w+}", role, flag) for flag in declared for role in ("actor", "critic")}  # one loop adds both
-    return roles
+    return {re.sub(r"{\w+}", role, flag) for flag in declared for role in ("actor", "critic")}  # one loop adds both
 
 
 @cache

@@ -18,7 +18,6 @@ from unittest.mock import MagicMock
 import psutil
 import pytest
 import torch
-from chat_agents import Template
 from openrlhf.cli.train_ppo_ray import parse_args
 from openrlhf.trainer import ppo_trainer_async
 from openrlhf.trainer.ppo_trainer_async import GenerateSamplesActor, TrainingActor
@@ -39,6 +38,7 @@ from real_openrlhf.training.tasks.tiny_model import make_tokenizer
 AGENTS = Path(__file__).parents[2] / "examples/agents"
 EXAMPLE, CALCULATOR = AGENTS / "guess_number.py", AGENTS / "calculator.py"
 sys.path.append(str(AGENTS))
+from chat_agents import Template  # noqa: E402
 from tiny_calculator import CALL, END, TEMPLATE, CalculatorTask  # noqa: E402
 from tiny_guesser import GuessTask  # noqa: E402
 
