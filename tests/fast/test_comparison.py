@@ -59,7 +59,7 @@ def test_runs_beside_are_those_of_this_machine_and_starting_weights(tmp_path, ca
         write_run(tmp_path / "of-others-3", "dapo", seed, machine=here, starting_weights="6f")
         write_run(
             tmp_path / "of-others-4",
-            "cispo",
+            "trpa",
             seed,
             machine=here,
             starting_weights="5e",

@@ -368,7 +368,7 @@ def test_the_example_is_short():
     assert len(FILE.read_text().splitlines()) <= 150
 
 
-@pytest.mark.parametrize("objective", ["real", "bce", "examples/objectives/disco.py:disco_lratio"])
+@pytest.mark.parametrize("objective", ["real", "bce", f"{ROOT}/examples/objectives/disco.py:disco_lratio"])
 @pytest.mark.parametrize("anchor", ["sampler", "policy"])
 def test_the_weights_that_are_sent_are_the_gradient_in_float64(example, objective, anchor):
     """Ragged prompts and answers, one without a verdict, scores that moved. The loss sees float32, as the client's."""
