@@ -11,12 +11,11 @@ import torch.distributed as dist
 from openrlhf.utils.deepspeed import DeepspeedStrategy
 
 from real_openrlhf.base import ownership, whole_folders
-from real_openrlhf.base.files import write_json, write_text
-from real_openrlhf.hooks.controller.prompt_stream import PromptStream
+from real_openrlhf.base.files import enter, write_json, write_text
 from real_openrlhf.hooks.fixes.deepspeed_optimizers import compile_less, forget_host_buffers, restore_powers
 from real_openrlhf.hooks.fixes.process_starts import keep_stores_here
 from real_openrlhf.hooks.model import flash_attention_torch
-from real_openrlhf.machine.signs_of_life import enter, offer_stacks
+from real_openrlhf.hooks.rollout.prompt_stream import PromptStream
 
 # OpenRLHF reads these keys of a loaded checkpoint's state before it checks whether there was a checkpoint.
 NOTHING_YET = {"episode": 0, "global_step": 0, "total_consumed_prompts": 0, "data_loader_state_dict": {}}
@@ -38,7 +37,6 @@ class RunStrategy(DeepspeedStrategy):
         compile_less()
         flash_attention_torch.register()
         keep_stores_here()
-        offer_stacks()
         super().setup_distributed(*args, **named)
 
     def get_ds_eval_config(self, *args: Any, **named: Any) -> dict:
@@ -47,13 +45,10 @@ class RunStrategy(DeepspeedStrategy):
         config.pop("train_batch_size")
         return config
 
-    def enter(self, phase: str) -> None:
-        if self.is_rank_0():
-            enter(getattr(self.args.train, "run_dir", None), phase)
-
     def reseed(self, updates: int) -> None:
         """Seed torch by the run's seed, the updates so far and the rank: a resume needs no generator's state."""
-        torch.manual_seed((self.args.train.seed * 1_000_003 + updates) * 1_000_003 + dist.get_rank())
+        mixed = (self.args.train.seed * 1_000_003 + updates) * 1_000_003 + dist.get_rank()
+        torch.manual_seed(mixed % 2**64)  # torch takes 64 bits
 
     def setup_dataloader(
         self, data: Any, batch_size: int, pin_memory: bool = False, shuffle: bool = True, *rest: Any, **named: Any
@@ -83,7 +78,7 @@ class RunStrategy(DeepspeedStrategy):
         if not self.in_run_folder:
             super().save_ckpt(model, save_dir, tag, max_num, max_mem, client_state, **metric)
             return
-        self.enter("checkpoint")
+        self.on_first(lambda: enter(str(self.run_dir), "checkpoint"))
         place, draft, state = Path(save_dir), Path(save_dir) / DRAFT, client_state or {}
         try:
             self.on_first(lambda: self.empty(draft))

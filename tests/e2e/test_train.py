@@ -4,6 +4,7 @@ import json
 from collections import Counter
 
 from small_runs import LEARNING, NO_EVALUATION, REAL, SMALL
+from small_world import REPOSITORY
 
 from real_openrlhf.base.files import ROLLOUTS
 from real_openrlhf.report import answers as kept
@@ -24,7 +25,7 @@ def test_real_starts_no_critic_no_reference_and_no_reward_model(real):
 
 
 def test_only_this_machine_can_reach_a_run(real):
-    """Ray, vLLM, gloo and torch's stores, of a run alone and of one in a session."""
+    """Ray, vLLM, gloo and torch's stores, of a run that a user starts and of one that is forked."""
     assert real.listening == set()
 
 
@@ -71,8 +72,9 @@ def test_trpa_trains_with_a_reference(train):
     assert len(set(run.values("rollout/prompts_crc"))) == 3  # other prompts in every step
 
 
-def test_cispo_trains_on_the_first_rollouts_of_real(train, real):
-    run = train("cispo", "--algo", "cispo", *FIRST_STEPS, "--max-steps", "2")
+def test_a_loss_of_tokens_trains_on_the_first_rollouts_of_real(train, real):
+    cispo = f"{REPOSITORY}/examples/objectives/cispo.py:cispo"
+    run = train("cispo", "--algo", "real", "--algo.real.objective", cispo, *FIRST_STEPS, "--max-steps", "2")
     assert run.finite
     assert run.values("rollout/pass_rate")[0] == real.values("rollout/pass_rate")[0]
     for other in (run, real):
@@ -112,9 +114,6 @@ def test_resume_continues_where_the_run_ended(real, train):
     assert [line["step"] for line in resumed.lines("train")] == [*range(1, 13)]
     before, after = resumed.values("rollout/pass_rate")[9:11]
     assert abs(after - before) < 0.25  # the policy that it left, not the one that it began with
-
-
-# A run that fails ends the session, so that it comes last
 
 
 UNSYNCED = """

@@ -47,7 +47,7 @@ STANDARD_LIBRARY_ONLY = """
     algorithm.formulas algorithm.schedule evaluation.engines rewards.math_reward rewards.gym_reward
 """.split()
 # OpenRLHF is for hooks/; this module asks for it inside functions.
-ASKS_OPENRLHF = {"training.launch.shared_ray"}
+ASKS_OPENRLHF: set[str] = set()
 
 
 def module_name(path: Path) -> str:
@@ -138,6 +138,17 @@ def test_hooks_have_an_order():
     graphlib.TopologicalSorter(folders).prepare()
 
 
+PORTABLE = ("hooks.engine", "hooks.fixes", "hooks.model", "hooks.rollout", "hooks.run_strategy")
+OF_EITHER = {"hooks", "hooks.trainer_classes", "algorithm", "algorithm.token_log_probs"}
+
+
+@pytest.mark.parametrize("name", [name for name in TREES if name.startswith(PORTABLE)])
+def test_what_makes_openrlhf_portable_knows_real_by_one_module(name):
+    """Devices, starts, weights and strategy could go to OpenRLHF as they are."""
+    asked = {other for other in modules(name, anywhere=True) if room(other) in ("algorithm", "hooks")}
+    assert not [other for other in asked - OF_EITHER if not other.startswith(PORTABLE)]
+
+
 def test_the_root_has_the_package_the_commands_and_the_patches_alone():
     assert {name for name in TREES if room(name) == TOP} == {"", "cli", "patching"}
 
@@ -156,7 +167,7 @@ HOMES = {
     "the bounds of a flag's number": (r"\bBOUNDS = |low <= number <= high", {"hooks.flags.refusals"}),
     "a user's file is run": (
         r"(?<![\w.])exec\(|runpy\.run_path\(",
-        {"base.user_files", "recipes.openrlhf_parser", "training.launch.forked_workers"},
+        {"base.user_files", "recipes.openrlhf_parser"},
     ),
 }
 
@@ -167,8 +178,7 @@ def test_what_has_one_home(what):
     assert {name for name, text in TEXTS.items() if re.search(pattern, text)} == homes
 
 
-# Parts of OpenRLHF's script for a shared Ray, and vLLM's watch of a dying engine; the last one sets an option.
-REPLACING = {"training.launch.shared_ray", "machine.engine_reason", "data.sources"}
+REPLACING = {"data.sources"}  # an option of its library
 
 
 def test_parts_of_other_libraries_are_replaced_in_fixes_only():

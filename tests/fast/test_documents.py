@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from real_openrlhf.algorithm.formulas import FLAGGED
-
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(
     page
@@ -90,7 +88,15 @@ FOREIGN = set(
 
 
 GONE = {"--epochs", "--task", "--jobs", "--algo.real.trpa_beta", "--algo.real.bce_reduction"}  # with 0.2
-GONE |= {"--algo.real.scoring", "--algo.real.old_log_probs", "--ds.head_dtype", "--quick"}
+GONE |= {
+    "--algo.real.scoring",
+    "--algo.real.old_log_probs",
+    "--ds.head_dtype",
+    "--quick",
+    "--agent",
+    "--ds.share_prompts",
+}
+GONE |= {"--agent", "--algo.real.labels", "--algo.real.mismatch_limit", "--train.hopeless", "--logger.file"}
 
 
 @cache
@@ -104,8 +110,7 @@ def openrlhf_flags() -> set[str]:
         (ROOT / "real_openrlhf/hooks/flags/arguments.py").read_text(),
     ]
     declared = re.findall(r"""add_argument\(\s*f?["'](--[\w.{}-]+)["']""", "\n".join(texts))
-    roles = {re.sub(r"{\w+}", role, flag) for flag in declared for role in ("actor", "critic")}  # one loop adds both
-    return roles | {f"--algo.real.{name}" for name in FLAGGED}
+    return {re.sub(r"{\w+}", role, flag) for flag in declared for role in ("actor", "critic")}  # one loop adds both
 
 
 @cache
@@ -153,7 +158,7 @@ def test_every_path_exists(page):
 
 OF_OUR_PROCESSES = {  # set by a process of ours for another one, or by a test
     *("REAL_FAMILY", "REAL_WORKER_PYTHON", "REAL_REMOTE_URL", "REAL_VERIFIER_FAULTS"),
-    *("REAL_ENGINE_REASON", "REAL_ENGINE_ENDS_WITH_PARENT", "REAL_TIME_LIMIT"),
+    *("REAL_ENGINE", "REAL_TIME_LIMIT"),
 }
 
 
