@@ -28,7 +28,7 @@ from real_openrlhf.report.benchmarks import compare_two
 from real_openrlhf.report.model_card import write_card
 from real_openrlhf.report.table_forms import to_markdown
 from real_openrlhf.runs.provenance import code, versions
-from real_openrlhf.verifier.conventions import CONVENTIONS
+from same_answer.conventions import CONVENTIONS
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

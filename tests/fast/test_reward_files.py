@@ -17,7 +17,7 @@ from real_openrlhf.data.problems import without_verdict
 from real_openrlhf.evaluation.grading import find_grader
 from real_openrlhf.evaluation.tasks import Task
 from real_openrlhf.rewards.graders import Asked, judge, reward_function
-from real_openrlhf.verifier.conventions import CONVENTIONS
+from same_answer.conventions import CONVENTIONS
 
 # `real-openrlhf reward`: shipped files are right, and each fault of a broken one is named.
 

@@ -2,11 +2,11 @@
 
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import Any
 
-from real_openrlhf.verifier.reading.tree import Answer, Call, Expr, Number, Symbol, letters_of, names_of, quantity
+from same_answer.reading.tree import Answer, Call, Expr, Number, Symbol, letters_of, names_of, quantity
 
 MAX_BITS = 40_000  # 2^{1009} and 100! are answers; a tower of powers is not
 # Significant digits that a decimal needs to be accepted for a value that has no finite decimal.
@@ -334,7 +334,7 @@ def _agree(one: Expr, other: Expr, point: dict[str, Fraction], real: bool = Fals
     """Whether the difference shrinks when it is computed with more digits, as only that of equal values does."""
     difference = Call("+", (one, Call("-", (other,))))
     rough, fine = (abs(numeric(difference, point, digits, real)) for digits in (60, 150))
-    return bool(fine <= rough * 1e-60 if rough else fine < 1e-100)
+    return bool(fine <= rough * 1e-60 if rough else fine < 1e-100 * (1 + abs(numeric(one, point, 30))))
 
 
 def same_function(one: Expr, other: Expr) -> bool:
@@ -345,19 +345,14 @@ def same_function(one: Expr, other: Expr) -> bool:
 
 def _agree_at_points(one: Expr, other: Expr, real: bool) -> bool | None:
     """At positive points first, because of roots; of both signs for abs, floor and such. None if no point counts."""
-    names = sorted(letters_of(one) | letters_of(other))
     corners = bool(_WITH_CORNERS & (names_of(one, Call) | names_of(other, Call)))
-    generator, agreed, needed = random.Random(7), 0, 12 if corners else 3
-    for attempt in range(60):
-        sign = generator.choice((1, -1)) if corners or attempt >= 40 else 1
-        # A floor of n/100 is 0 near 1; a root of (x-5)^2 is 5-x there.
-        size = 30 ** (attempt % 4) if corners else (1, 12)[attempt % 2]
-        point = {name: sign * size * Fraction(generator.randrange(300, 2600), 997) for name in names}
+    agreed, needed = 0, 12 if corners else 3
+    for point, near in _points(letters_of(one) | letters_of(other), corners):
         try:
             if not _agree(one, other, point, real):
                 return False
         except TooLarge:
-            if size == 1 and not corners:
+            if near and not corners:
                 raise
             continue
         except NotReal:
@@ -372,6 +367,16 @@ def _agree_at_points(one: Expr, other: Expr, real: bool) -> bool | None:
     return not corners if agreed else None
 
 
+def _points(names: set[str], corners: bool) -> Iterator[tuple[dict[str, Fraction], bool]]:
+    """Random points, and whether each is near 1. A floor of n/100 is 0 there, and a root of (x-5)^2 is 5-x."""
+    generator = random.Random(7)
+    for attempt in range(60):
+        sign = generator.choice((1, -1)) if corners or attempt >= 40 else 1
+        size = 30 ** (attempt % 4) if corners else (1, 12)[attempt % 2]
+        numbers = {name: Fraction(generator.randrange(300, 2600), 997) for name in sorted(names)}
+        yield {name: sign * size * number for name, number in numbers.items()}, size == 1
+
+
 def _has_value(expr: Expr, point: dict[str, Fraction]) -> bool:
     try:
         numeric(expr, point, 30)
@@ -380,36 +385,35 @@ def _has_value(expr: Expr, point: dict[str, Fraction]) -> bool:
     return True
 
 
-def proportional(one: Expr, other: Expr) -> Fraction | int | None:
+def proportional(one: Expr, other: Expr) -> int | None:
     """The sign of the constant factor between two expressions; None if their ratio is no real constant."""
-    names = sorted(letters_of(one) | letters_of(other))
-    for real in (True, False):  # outside their domain where they have none
-        generator = random.Random(5)
-        ratios = []
-        for attempt in range(40):
-            size = (1, 12)[attempt % 2]
-            point = {name: size * Fraction(generator.randrange(300, 2600), 997) for name in names}
-            try:
-                above, below = (numeric(side, point, 60, real) for side in (one, other))
-            except NoValue:
-                continue
-            except TooLarge:
-                if size == 1:
-                    raise
-                continue
-            if abs(below) > 1e-40:
-                ratios.append(above / below)
-            elif abs(above) > 1e-40:
-                return None
-            if len(ratios) == 4:
-                break
-        if ratios:
-            break
+    ratios = _ratios(one, other, real=True) or _ratios(one, other, real=False)
     if len(ratios) < 4 or any(abs(ratio - ratios[0]) > abs(ratios[0]) * 1e-40 for ratio in ratios):
         return None
     if abs(ratios[0].imag) > 0:
         return None
     return 1 if ratios[0].real > 0 else -1 if ratios[0].real < 0 else None
+
+
+def _ratios(one: Expr, other: Expr, real: bool) -> list:
+    """Four of them; fewer where the second one alone is 0, or where too few points count."""
+    ratios: list = []
+    for point, near in _points(letters_of(one) | letters_of(other), corners=False):
+        try:
+            above, below = (numeric(side, point, 60, real) for side in (one, other))
+        except NoValue:
+            continue
+        except TooLarge:
+            if near:
+                raise
+            continue
+        if abs(below) > 1e-40:
+            ratios.append(above / below)
+        elif abs(above) > 1e-40:
+            return []
+        if len(ratios) == 4:
+            break
+    return ratios
 
 
 def same_value(one: Expr, other: Expr, enough: int = ROUNDED_DIGITS, digits: bool = False) -> bool:

@@ -2,9 +2,9 @@
 
 from collections import Counter
 
-from real_openrlhf.verifier.arithmetic import NoFraction, exact
-from real_openrlhf.verifier.reading.tex import FUNCTIONS
-from real_openrlhf.verifier.reading.tree import Answer, Call, Expr, Number, quantity
+from same_answer.arithmetic import NoFraction, exact
+from same_answer.reading.tex import FUNCTIONS
+from same_answer.reading.tree import Answer, Call, Expr, Number, quantity
 
 _FLAT = ("+", "*")
 _FUNCTION = 3  # a sine is more work than a sum

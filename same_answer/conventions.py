@@ -5,12 +5,12 @@ import re
 from collections.abc import Callable
 from functools import lru_cache
 
-from real_openrlhf.verifier import compare
-from real_openrlhf.verifier.arithmetic import is_number
-from real_openrlhf.verifier.forms import contains, form, form_of, simple, work
-from real_openrlhf.verifier.reading.cutting import RELATIONS, split, trimmed
-from real_openrlhf.verifier.reading.tex import FUNCTIONS, Tokens, clean, is_recurring, tokens, untokenize
-from real_openrlhf.verifier.reading.tree import (
+from same_answer import compare
+from same_answer.arithmetic import is_number
+from same_answer.forms import contains, form, form_of, simple, work
+from same_answer.reading.cutting import RELATIONS, split, trimmed
+from same_answer.reading.tex import FUNCTIONS, Tokens, clean, is_recurring, tokens, untokenize
+from same_answer.reading.tree import (
     Answer,
     Call,
     Expr,
@@ -22,7 +22,7 @@ from real_openrlhf.verifier.reading.tree import (
     names_of,
     quantity,
 )
-from real_openrlhf.verifier.reading.whole import answer_of, read
+from same_answer.reading.whole import answer_of, read
 
 COPIED, UNEVALUATED = "copied", "unevaluated"
 CONVENTIONS = (COPIED, UNEVALUATED)

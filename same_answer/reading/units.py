@@ -4,8 +4,8 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
-from real_openrlhf.verifier.reading.tex import Tokens, closing
-from real_openrlhf.verifier.reading.words import CURRENCIES
+from same_answer.reading.tex import Tokens, closing
+from same_answer.reading.words import CURRENCIES
 
 Dimensions = tuple[tuple[str, int], ...]
 

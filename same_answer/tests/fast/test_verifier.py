@@ -19,17 +19,15 @@ import spelled_pairs
 import verifier_properties as properties
 from hypothesis import HealthCheck, given, settings
 
-from real_openrlhf import verifier
-from real_openrlhf.verifier import arithmetic
-from real_openrlhf.verifier import verdict as verdict_module
-from real_openrlhf.verifier.extract import after_thinking, boxed_answer, golds_of
-from real_openrlhf.verifier.reading.grammar import expression
-from real_openrlhf.verifier.reading.tex import clean, tokens
-from real_openrlhf.verifier.reading.tree import NoExpression
-from real_openrlhf.verifier.verdict import verify
+from same_answer import arithmetic, verify
+from same_answer import verdict as verdict_module
+from same_answer.extract import after_thinking, boxed_answer, golds_of
+from same_answer.reading.grammar import expression
+from same_answer.reading.tex import clean, tokens
+from same_answer.reading.tree import NoExpression
 
-ROOT = Path(__file__).resolve().parents[3]
-ROOM, PAIRS = ROOT / "real_openrlhf/verifier", ROOT / "tests/verifier"
+PACKAGE = Path(__file__).resolve().parents[2]
+PAIRS, PAGE = PACKAGE / "tests", PACKAGE / "README.md"
 
 
 def boxed(answer: str) -> str:
@@ -167,7 +165,7 @@ def test_a_tower_of_powers_is_wrong_and_leaves_its_worker_alive(gold):
 
 
 ALONE = r"""
-from real_openrlhf.verifier.verdict import verify
+from same_answer import verify
 assert verify(r"\boxed{\frac{2}{4}}", "0.5") == (1.0, "exact")
 assert verify(r"\boxed{\gcd(2,4)}", "2", prompt="Find $\gcd(2,4)$") == (0.0, "unevaluated")
 print("works")
@@ -179,13 +177,12 @@ OTHER_PYTHONS = map(str, sorted(Path.home().glob(".pyenv/versions/3.1[0-3].*/bin
 
 @pytest.mark.parametrize("python", [sys.executable, *OTHER_PYTHONS])
 def test_the_folder_alone_works_without_any_other_package_on_other_pythons(python, tmp_path):
-    """The package asks for Python 3.11; other trainers may have another one. Many digits need mpmath there."""
-    shutil.copytree(ROOM, tmp_path / "real_openrlhf/verifier")
+    """Other trainers may have another Python. Many digits need mpmath there."""
+    shutil.copytree(PACKAGE, tmp_path / "same_answer", ignore=shutil.ignore_patterns("tests", "benchmarks"))
     done = subprocess.run([python, "-S", "-c", ALONE], cwd=tmp_path, capture_output=True, text=True)
     assert done.stdout == "works\n", done.stderr
 
 
-PAGE = ROOT / "docs/evidence/verifier.md"
 BLOCKS = dict(re.findall(r"^```python\n# (\w+)\.py\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE))
 
 
@@ -321,10 +318,8 @@ def test_no_pattern_backtracks_for_ever():
         raise TimeoutError
 
     before = signal.signal(signal.SIGALRM, too_long)
-    modules = (
-        importlib.import_module(found.name)
-        for found in pkgutil.walk_packages(verifier.__path__, f"{verifier.__name__}.")
-    )
+    found = pkgutil.walk_packages([PACKAGE], "same_answer.")
+    modules = [importlib.import_module(module.name) for module in found if not re.search("tests|bench", module.name)]
     patterns = {item for module in modules for item in vars(module).values() if isinstance(item, re.Pattern)}
     slow = []
     try:
@@ -345,7 +340,7 @@ def test_no_pattern_backtracks_for_ever():
 
 @pytest.mark.parametrize("file", ["mended", "written", "tricky"])
 def test_labelled_pairs(file):
-    """docs/evidence/verifier.md says who wrote them, and which kinds are `given_up`: their verdict is wrong."""
+    """README.md says who wrote them, and which kinds are `given_up`: their verdict is wrong."""
     pairs = [json.loads(line) for line in (PAIRS / f"{file}_pairs.jsonl").read_text(encoding="utf-8").splitlines()]
     right = [(pair, (graded(pair).score == 1.0) == pair["equal"]) for pair in pairs]
     assert [pair for pair, is_right in right if is_right == pair.get("given_up", False)] == []

@@ -7,7 +7,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 
-from real_openrlhf.verifier.reading.words import CURRENCIES, in_english
+from same_answer.reading.words import CURRENCIES, in_english
 
 
 class Token(NamedTuple):

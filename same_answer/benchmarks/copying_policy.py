@@ -1,6 +1,6 @@
 """How often a policy is right that copies the question: it boxes the last formula of the problem, also in a disguise.
 
-    python benchmarks/copying_policy.py FILE ...
+    python same_answer/benchmarks/copying_policy.py FILE ...
 
 A file is parquet as the benchmarks of DeepScaleR and DisCO have it, or JSON or JSONL with `problem` and `answer` or
 `solution`. Before: without the prompt, so that a value counts however it is written. After: with the prompt, as in
@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pyarrow.parquet
 
-from real_openrlhf.verifier.extract import boxed_answer, golds_of
-from real_openrlhf.verifier.verdict import verify
+from same_answer import verify
+from same_answer.extract import boxed_answer, golds_of
 
 FORMULA = re.compile(r"(?<!\\)\$\$?(.+?)(?<!\\)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
 LAYOUT = re.compile(r"\\begin\{align\*?\}|\\end\{align\*?\}|\[asy\].*?\[/asy\]", re.DOTALL)

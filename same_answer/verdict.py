@@ -10,15 +10,15 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
-from real_openrlhf.verifier import compare, conventions, extract
-from real_openrlhf.verifier.arithmetic import NeedsDigits, is_number
-from real_openrlhf.verifier.extract import Think, golds_of
-from real_openrlhf.verifier.pool import ALGEBRA, Limits, WorkerPool
-from real_openrlhf.verifier.process import NoVerdict
-from real_openrlhf.verifier.reading.tex import FUNCTIONS, clean, tokens, untokenize
-from real_openrlhf.verifier.reading.whole import read
+from same_answer import compare, conventions, extract
+from same_answer.arithmetic import NeedsDigits, is_number
+from same_answer.extract import Think, golds_of
+from same_answer.pool import ALGEBRA, Limits, WorkerPool
+from same_answer.process import NoVerdict
+from same_answer.reading.tex import FUNCTIONS, clean, tokens, untokenize
+from same_answer.reading.whole import read
 
-logger = logging.getLogger("real_openrlhf.verifier")
+logger = logging.getLogger("same_answer")
 
 RIGHT = ("exact", "algebra")
 WRONG = ("no_answer", "unfinished_thinking", "too_long", "too_deep", "too_large", "different", "unread",

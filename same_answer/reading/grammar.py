@@ -5,7 +5,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
 
-from real_openrlhf.verifier.reading.tex import (
+from same_answer.reading.tex import (
     FUNCTIONS,
     GREEK,
     INVERTIBLE,
@@ -15,7 +15,7 @@ from real_openrlhf.verifier.reading.tex import (
     texts_of,
     untokenize,
 )
-from real_openrlhf.verifier.reading.tree import CONSTANTS, Call, Expr, NoExpression, Number, Symbol
+from same_answer.reading.tree import CONSTANTS, Call, Expr, NoExpression, Number, Symbol
 
 _UNFINISHED = (r"\sum", r"\int", r"\iint", r"\oint", r"\prod", r"\lim", r"\limsup", r"\liminf", r"\bigcup", r"\bigcap")
 _DECORATED = (r"\overline", r"\vec", r"\hat", r"\bar", r"\dot", r"\tilde", r"\widehat", r"\ddot", r"\overrightarrow")

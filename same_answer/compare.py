@@ -4,13 +4,13 @@ from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
 
-from real_openrlhf.verifier import arithmetic
-from real_openrlhf.verifier.arithmetic import ROUNDED_DIGITS, NeedsDigits, NoValue
-from real_openrlhf.verifier.forms import form, form_of
-from real_openrlhf.verifier.process import NoVerdict
-from real_openrlhf.verifier.reading.grammar import expression
-from real_openrlhf.verifier.reading.tex import Tokens, clean, tokens, untokenize
-from real_openrlhf.verifier.reading.tree import (
+from same_answer import arithmetic
+from same_answer.arithmetic import ROUNDED_DIGITS, NeedsDigits, NoValue
+from same_answer.forms import form, form_of
+from same_answer.process import NoVerdict
+from same_answer.reading.grammar import expression
+from same_answer.reading.tex import Tokens, clean, tokens, untokenize
+from same_answer.reading.tree import (
     INFINITY,
     Answer,
     Call,
@@ -28,8 +28,8 @@ from real_openrlhf.verifier.reading.tree import (
     names_of,
     quantity,
 )
-from real_openrlhf.verifier.reading.units import Dimensions, Unit
-from real_openrlhf.verifier.reading.whole import read
+from same_answer.reading.units import Dimensions, Unit
+from same_answer.reading.whole import read
 
 _APPROXIMATE_DIGITS = 2  # significant digits that a decimal after `\approx` needs, as in `\sqrt{2} \approx 1.4`
 _OPERATIONS: dict[Dimensions, str] = {(("%", 1),): "percent", (("deg", 1),): "degrees"}
@@ -213,8 +213,7 @@ class _Comparison:
             return None
         if not self.digits:
             raise NeedsDigits
-        factor = arithmetic.proportional(gold, answer)
-        return None if factor is None else int(factor)
+        return arithmetic.proportional(gold, answer)
 
     def _quantities(self, gold: Expr, gold_unit: Unit | None, answer: Expr, unit: Unit | None) -> bool:
         if gold_unit and unit:

@@ -4,10 +4,10 @@ import re
 from fractions import Fraction
 from itertools import pairwise
 
-from real_openrlhf.verifier.reading.cutting import is_words, texts_of, trimmed
-from real_openrlhf.verifier.reading.grammar import expression
-from real_openrlhf.verifier.reading.tex import Tokens, tokens, untokenize
-from real_openrlhf.verifier.reading.tree import (
+from same_answer.reading.cutting import is_words, texts_of, trimmed
+from same_answer.reading.grammar import expression
+from same_answer.reading.tex import Tokens, tokens, untokenize
+from same_answer.reading.tree import (
     HIGH,
     LOW,
     NOTHING,
@@ -24,7 +24,7 @@ from real_openrlhf.verifier.reading.tree import (
     letters_of,
     quantity,
 )
-from real_openrlhf.verifier.reading.units import BARE, SCALES, Unit, known, unit
+from same_answer.reading.units import BARE, SCALES, Unit, known, unit
 
 SYNONYMS = {
     "nosolution": "emptyset", "norealsolution": "emptyset", "emptyset": "emptyset", "empty": "emptyset",
