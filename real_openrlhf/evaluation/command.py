@@ -24,8 +24,7 @@ from real_openrlhf.evaluation.tasks import (
     refuse_length,
     refuse_unfit,
 )
-from real_openrlhf.report.benchmarks import compare_two
-from real_openrlhf.report.model_card import write_card
+from real_openrlhf.report.paired import compare_two
 from real_openrlhf.report.table_forms import to_markdown
 from real_openrlhf.runs.provenance import code, versions
 from real_openrlhf.verifier.conventions import CONVENTIONS
@@ -177,6 +176,4 @@ def run(args: argparse.Namespace) -> int:
     said = to_markdown(table(results, thinks))
     write_text(args.out / TABLE, [said])
     print(said)
-    if (model.parent / "run.json").exists():
-        write_card(model.parent)  # the model is a run's final weights
     return 0
