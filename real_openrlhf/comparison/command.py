@@ -27,7 +27,7 @@ from real_openrlhf.base.parsing import (
     whole,
     words_of,
 )
-from real_openrlhf.comparison import dry_run, recorded
+from real_openrlhf.comparison import dry_run
 from real_openrlhf.comparison.repeats import without_repeats
 from real_openrlhf.comparison.run_list import (
     FINISHED,
@@ -43,7 +43,7 @@ from real_openrlhf.comparison.run_list import (
     stepped,
     taken,
 )
-from real_openrlhf.comparison.trainer import SESSION_LOG, Trainer, eval_args, make_benchmarks
+from real_openrlhf.comparison.trainer import Trainer, eval_args, make_benchmarks
 from real_openrlhf.data.benchmarks import chosen
 from real_openrlhf.evaluation import grading
 from real_openrlhf.evaluation.store import SAMPLES
@@ -82,7 +82,7 @@ INSTEAD_OF_EVAL = {
 # A campaign is a comparison in a TOML file, whose keys are the options of `compare`.
 CAMPAIGNS = Path(__file__).with_name("campaigns")
 OURS = sorted(path.stem for path in CAMPAIGNS.glob("*.toml"))
-KEYS = "about recipe skill algos seeds first-seed grid steps benchmarks eval-flags beside".split()
+KEYS = "about recipe skill algos seeds first-seed grid steps benchmarks eval-flags".split()
 
 
 def campaign_file(name: str) -> Path:
@@ -177,14 +177,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--all", action="store_true", help="with --dry-run: every run")
     parser.add_argument("--status", action="store_true", help="a line for each run: how far it is; starts nothing")
-    parser.add_argument(
-        "--beside",
-        nargs="+",
-        default=[],
-        metavar="DIR",
-        help="campaigns or run folders, with * for any name: the report shows their runs too, those of this "
-        "machine, starting model, steps and batches",
-    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -255,7 +247,6 @@ def _notes(args: argparse.Namespace, runs: RunList) -> Iterator[str]:
         yield "--eval-flags is not read, because nothing is evaluated: give --benchmarks too"
     if args.skill is not None and _skilled(args) == default(RECIPES[args.recipe].model):
         yield f"--skill {args.skill:g} is what the recipe's model has anyway: these runs are those without it"
-    yield from recorded.notes(args.beside)
 
 
 def refuse_foreign_results(runs: RunList) -> None:
@@ -263,7 +254,6 @@ def refuse_foreign_results(runs: RunList) -> None:
 
     ownership.refuse_foreign("--out", [runs.out], runs.out.is_dir())
     refuse_foreign(runs.out / "report")
-    ownership.refuse_foreign("--out", [runs.out / SESSION_LOG], (runs.out / QUEUE).is_dir())
 
 
 def _grid(args: argparse.Namespace) -> dict[str, list[str]]:
@@ -338,41 +328,41 @@ def _work(runs: RunList, todo: Sequence[Entry]) -> int:
     seconds: list[float] = []
     sound = False  # whether a run has made a step here
     failed: set[str] = set()  # methods that failed
-    with Trainer(runs, todo) as trainer:
-        while True:
-            now = {entry: state(runs, entry) for entry in todo}
-            held = [entry for entry, one in now.items() if one.kind == HELD]
-            free = [entry for entry, one in now.items() if one.kind == WAITING or 0 < one.ended < began]
-            if not free and (not held or "SLURM_JOB_ID" in os.environ):
-                return last  # a waiting node costs as much as a working node
-            if not free:
-                if not waiting:
-                    print(f"\nother processes train the rest: {', '.join(entry.name for entry in held)}", flush=True)
-                waiting = True
-                time.sleep(LOOK_SECONDS)
+    trainer = Trainer(runs)
+    while True:
+        now = {entry: state(runs, entry) for entry in todo}
+        held = [entry for entry, one in now.items() if one.kind == HELD]
+        free = [entry for entry, one in now.items() if one.kind == WAITING or 0 < one.ended < began]
+        if not free and (not held or "SLURM_JOB_ID" in os.environ):
+            return last  # a waiting node costs as much as a working node
+        if not free:
+            if not waiting:
+                print(f"\nother processes train the rest: {', '.join(entry.name for entry in held)}", flush=True)
+            waiting = True
+            time.sleep(LOOK_SECONDS)
+            continue
+        entry = min(free, key=lambda one: now[one].ended > 0)  # what failed before comes last
+        with taken(runs.out / QUEUE, entry.name, now[entry].attempt + 1) as ended:
+            if ended is None:
                 continue
-            entry = min(free, key=lambda one: now[one].ended > 0)  # what failed before comes last
-            with taken(runs.out / QUEUE, entry.name, now[entry].attempt + 1) as ended:
-                if ended is None:
-                    continue
-                left = f", about {duration(statistics.median(seconds) * len(free))} left" if seconds else ""
-                print(f"\n--- {entry.name}, {len(free)} of {len(runs.entries)} runs to go{left}", flush=True)
-                started, waiting = time.time(), False
-                code, reason = trainer.one(entry)
-                seconds.append(time.time() - started)
-                ended(code, reason)
-            last = code or last
-            if code in SIGNALS:
-                return 1 if len(seconds) == 1 and _limit_is_too_short(runs.path(entry), started) else code
-            sound = sound or runs.trained(entry) or stepped(runs.path(entry), since=started)
-            failed |= {entry.algo} if code else set()
-            if not sound and len(failed) > 1 and len(free) > 1:
-                print(
-                    f"{' and '.join(sorted(failed))} failed before a first step, and no run has made one here: this "
-                    "machine may be at fault, and takes no more runs",
-                    file=sys.stderr,
-                )
-                return last
+            left = f", about {duration(statistics.median(seconds) * len(free))} left" if seconds else ""
+            print(f"\n--- {entry.name}, {len(free)} of {len(runs.entries)} runs to go{left}", flush=True)
+            started, waiting = time.time(), False
+            code, reason = trainer.one(entry)
+            seconds.append(time.time() - started)
+            ended(code, reason)
+        last = code or last
+        if code in SIGNALS:
+            return 1 if len(seconds) == 1 and _limit_is_too_short(runs.path(entry), started) else code
+        sound = sound or runs.trained(entry) or stepped(runs.path(entry), since=started)
+        failed |= {entry.algo} if code else set()
+        if not sound and len(failed) > 1 and len(free) > 1:
+            print(
+                f"{' and '.join(sorted(failed))} failed before a first step, and no run has made one here: this "
+                "machine may be at fault, and takes no more runs",
+                file=sys.stderr,
+            )
+            return last
 
 
 def _limit_is_too_short(path: Path, started: float) -> bool:
@@ -405,5 +395,4 @@ def _report(runs: RunList, args: argparse.Namespace) -> None:
             print(f"skipped {path}: {reason}")
         if not found:
             return
-        found = recorded.with_rivals(found, args.beside)
         print(f"report: {write(found, skipped, runs.out / 'report')}")

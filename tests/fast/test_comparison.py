@@ -1,5 +1,4 @@
 import argparse
-import contextlib
 import json
 import os
 import platform
@@ -17,10 +16,9 @@ from invented_runs import write_lines, write_run
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.parsing import rejoined
 from real_openrlhf.cli import main
-from real_openrlhf.comparison import command, dry_run, recorded
+from real_openrlhf.comparison import command, dry_run
 from real_openrlhf.comparison import run_list as attempts
 from real_openrlhf.comparison.run_list import entries
-from real_openrlhf.comparison.trainer import environment_of
 from real_openrlhf.data.benchmarks import BENCHMARKS
 from real_openrlhf.recipes.plan import recorded_flags
 from real_openrlhf.runs import provenance, run_folder
@@ -46,44 +44,6 @@ def test_a_file_among_the_methods_is_an_objective_of_the_users_own():
     assert mine.name == "real-objective-losses_my_loss.py_better-tau-0.1-s1"
     for spelt in shlex.quote(f"{Path.cwd()}/losses/my_loss.py:better"), "./losses/my_loss.py:better":
         assert entries([f"{spelt} --algo.real.tau 0.1"], 1)[0].name == mine.name
-
-
-def test_runs_beside_are_those_of_this_machine_and_starting_weights(tmp_path, capsys):
-    here, there = ({"cpu": name, "instructions": "avx2", "gpus": ""} for name in "AB")
-    for seed in (1, 2, 3):
-        write_run(tmp_path / "mine" / "runs", "real", seed, machine=here, starting_weights="5e")
-        write_run(tmp_path / "of-others-1", "grpo", seed, machine=here, starting_weights="5e")
-        write_run(tmp_path / "of-others-2", "gspo", seed, machine=there, starting_weights="5e")
-        write_run(tmp_path / "of-others-3", "dapo", seed, machine=here, starting_weights="6f")
-        write_run(
-            tmp_path / "of-others-4",
-            "cispo",
-            seed,
-            machine=here,
-            starting_weights="5e",
-            flags={"--train.max_steps": 9},
-        )
-        write_run(tmp_path / "of-others-5", "real", seed, machine=here, starting_weights="5e")  # the same seeds again
-    args = argparse.Namespace(beside=[f"{tmp_path}/of-others-*"])
-    command._report(command.RunList([], (), tmp_path / "mine", None), args)
-    assert "beside: 6 of the 15 recorded runs" in capsys.readouterr().out
-    said = (tmp_path / "mine" / "report" / "tables" / "results.md").read_text()
-    assert "3 of the runs repeat a seed of their setting on the same machine" in said
-
-
-def test_beside_names_folders_with_runs_from_anywhere(tmp_path, monkeypatch, capsys):
-    """The records of a campaign of ours are the checkout's, wherever the command is typed."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "empty").mkdir()
-    for folder, said in (("nowhere*", "no such folder"), ("empty", "empty folder")):
-        assert main(["compare", "--campaign", "arena", "--beside", folder, "--dry-run"]) == 2
-        assert f"--beside {folder}: {said}" in capsys.readouterr().err
-    write_run(tmp_path / "mine" / "runs", "real")
-    assert main(["compare", "--campaign", "arena", "--seeds", "1", "--beside", "mine", "--dry-run"]) == 0
-    assert "0 of the 1 runs recorded in mine are of a machine like this one" in " ".join(
-        capsys.readouterr().out.split()
-    )
-    assert [*recorded.folders(["examples/results/next/ratio-*"])] and not recorded.folders([""])
 
 
 def test_a_grid_is_every_method_at_every_choice_seed_by_seed():
@@ -369,9 +329,9 @@ class Failing:
     def __init__(self, code, steps=0, checkpoint=False):
         self.code, self.steps, self.checkpoint, self.tried = code, steps, checkpoint, []
 
-    def __call__(self, runs, todo):
+    def __call__(self, runs):
         self.runs = runs
-        return contextlib.nullcontext(self)
+        return self
 
     def one(self, entry):
         self.tried.append(entry.name)
@@ -489,16 +449,3 @@ def test_a_finished_run_of_other_files_of_those_names_is_refused(tmp_path, capsy
         assert f"was made with {said}" in capsys.readouterr().err
         file.write_text(before)
     assert main(["compare", *words, "--dry-run"]) == 0
-
-
-def test_a_session_has_gpus_for_the_run_that_needs_most(monkeypatch):
-    """A reference model apart is one more; where there are too few, Ray would wait for ever."""
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    apart = ("--no-train.colocate_all", "--vllm.num_engines", "1")
-    needs = {algo: ["--recipe", "cpu", "--algo", algo, *apart] for algo in ("real", "grpo")}
-
-    def gpus(*algos: str) -> int:
-        environment = environment_of(*(needs[algo] for algo in algos))
-        return json.loads(environment["RAY_OVERRIDE_RESOURCES"])["GPU"]
-
-    assert (gpus("real"), gpus("grpo"), gpus("real", "grpo"), gpus("grpo", "real")) == (2, 3, 3, 3)

@@ -97,7 +97,6 @@ REFUSED = [
     ("show nothing", "has no responses: there is no such folder. Name"),
     ("show piped", "not a regular file"),
     ("show run --step x", "is not a whole number"),
-    ("patch export model/../rows.jsonl", "rows.jsonl"),
     ("patch nope", "there is no 'nope'"),
     ("doctor --nope", "real-openrlhf doctor: error: unknown flag --nope. `real-openrlhf doctor --help`"),
     ("doctor --jsn", "Did you mean --json?"),
