@@ -112,10 +112,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if args.compare:
-        if args.model:
-            raise UserError("--compare reads two finished evaluations and loads no model. Leave --model out")
-        first, second = args.compare
-        print(compare_two(first, second, args.out))
+        if args.model or args.out:
+            raise UserError("--compare prints a table of two finished evaluations. Leave --model and --out out")
+        print(compare_two(*args.compare))
         return 0
     if not args.model or not args.out:
         raise UserError("--model or --out is missing. Give both, or --compare with two folders that --out filled")

@@ -1,27 +1,22 @@
-"""The table of benchmark scores, which `real-openrlhf eval` wrote, beside published numbers; and gains over GRPO."""
+"""The table of benchmark scores, which `real-openrlhf eval` wrote, beside published numbers."""
 
 import json
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
-from real_openrlhf.base.errors import UserError
 from real_openrlhf.data.benchmarks import BENCHMARKS
-from real_openrlhf.report.paired import LEVEL, Evaluated, paired_gaps, protocol, refuse_unlike, title_of
+from real_openrlhf.report.paired import protocol, title_of
 from real_openrlhf.report.read_runs import Run
 from real_openrlhf.report.settings import Setting, Task
 from real_openrlhf.report.statistics import Estimate, estimate
-from real_openrlhf.report.table_forms import BLOCK, Bold, Row, Table
+from real_openrlhf.report.table_forms import BLOCK, Row, Table
 
 # Numbers measured by others, each with its source: printed beside ours, never mixed with them. One run each, without a
 # standard error. Of DisCO's own tables only the averages are here.
 PUBLISHED = json.loads(Path(__file__).with_name("published.json").read_text(encoding="utf-8"))
 AVERAGED = tuple(PUBLISHED["average_of"])  # the benchmarks of the paper's average
-BASELINE = "grpo"
 
 
 def published(mean: float | None, digits: int = 3) -> Estimate | None:
@@ -93,43 +88,3 @@ def benchmarks(tasks: Sequence[Task]) -> Table:
             add(block["title"], label, {name: published(number) for name, number in numbers.items()})
         notes.append(f"{block['title']}: {block['source']}.")
     return Table("benchmarks", "Benchmarks: pass@1", rows, notes)
-
-
-def gains(task: Task) -> Table | None:
-    """pass@1 of each evaluated setting minus that of GRPO, on the same problems."""
-    evaluated = {setting: known for setting in task.settings if (known := _evaluated(setting))}
-    baseline = next((setting for setting in evaluated if setting.algo == BASELINE and not setting.changed), None)
-    if baseline is None:
-        return None
-    rows: list[Row] = []
-    notes = [
-        f"pass@1 less that of {baseline.label}, each problem's mean over the runs of a setting; in brackets the "
-        f"{LEVEL} % interval, a bootstrap over problems that keeps pairs together. It does not cover other seeds. "
-        "Bold: the interval excludes 0.",
-    ]
-    first = evaluated.pop(baseline)
-    for setting, other in evaluated.items():
-        try:
-            gaps = paired_gaps(first, other)
-        except UserError as error:
-            notes.append(f"{setting.label} is not compared: {error}.")
-            continue
-        cells: Row = {gap.title: (Bold if gap.clear else str)(f"{gap.mean:+.3f} ({gap.interval})") for gap in gaps}
-        rows.append({"Method": setting.label, **cells})
-    return Table("gains", f"Gain over {baseline.label}", rows, notes) if rows else None
-
-
-def _evaluated(setting: Setting) -> Evaluated | None:
-    """Its runs' evaluations, averaged problem by problem; None if there are none, or if they do not match."""
-    runs = []
-    for run in setting.counted:
-        if run.evaluation is not None and (run.path / "eval" / "per_problem.jsonl").exists():
-            try:
-                runs.append(Evaluated.read(run.path / "eval"))
-                refuse_unlike(runs[0], runs[-1])
-            except UserError:
-                return None
-    if not runs:
-        return None
-    means = {key: float(np.mean([run.problems[key]["pass@1"] for run in runs])) for key in runs[0].problems}
-    return replace(runs[0], problems={key: {**runs[0].problems[key], "pass@1": mean} for key, mean in means.items()})

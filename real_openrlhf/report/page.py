@@ -38,7 +38,7 @@ def write(runs: Sequence[Run], skipped: Sequence[tuple[Path, str]], out: Path) -
         for number, task in enumerate(every, 1):
             name = re.sub(r"[^a-z0-9.]+", "-", task.name.lower()).strip("-.")[:60]
             prefix = f"{number}-{name}-" if len(every) > 1 else ""
-            known = [tables.results(task), tables.differences(task), tables.ratios(task), benchmarks.gains(task)]
+            known = [tables.results(task), tables.differences(task), tables.ratios(task)]
             parts = [table for table in known if table is not None]
             for table in parts:
                 _save(table, out, prefix)

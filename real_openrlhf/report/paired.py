@@ -6,14 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from real_openrlhf.base import ownership
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.base.files import write_json, write_text
 from real_openrlhf.data.benchmarks import BENCHMARKS, average_title
 from real_openrlhf.report.statistics import bootstrap
 from real_openrlhf.report.table_forms import Bold, Row, Table, to_markdown
 
-NUMBERS, TABLE = "comparison.json", "comparison.md"
 LEVEL = 95  # percent of an interval
 PROTOCOL = {"k": "k", "temperature": "T", "top_p": "top_p", "max_new_tokens": "max tokens", "grader": "grader"}
 PROTOCOL |= {"think": "closed thinking", "limit": "only the first", "allow": "also counted"}
@@ -75,10 +72,6 @@ class PairedGap:
         """Whether the interval excludes 0 as it is printed: a bound of 1e-17 is a rounding error."""
         return round(self.low, 3) > 0 or round(self.high, 3) < 0
 
-    @property
-    def interval(self) -> str:
-        return f"{self.low:+.3f} to {self.high:+.3f}"
-
 
 def refuse_unlike(a: Evaluated, b: Evaluated) -> None:
     """Raise `UserError` if the two evaluations differ in settings, problems or answers."""
@@ -126,13 +119,9 @@ def _interval(means: np.ndarray) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def compare_two(a: Path, b: Path, out: Path | None) -> str:
-    """The table as Markdown; with `out` also written there, and as JSON with all digits."""
-    if out:
-        ours = ownership.has_keys(out / NUMBERS, "a", "b", "level", "rows")
-        ownership.refuse_foreign("--out", (out / name for name in (NUMBERS, TABLE)), ours)
+def compare_two(a: Path, b: Path) -> str:
+    """The table as Markdown."""
     first, second = Evaluated.read(a), Evaluated.read(b)
-    gaps = paired_gaps(first, second)
     rows: list[Row] = [
         {
             "Benchmark": gap.title,
@@ -140,19 +129,14 @@ def compare_two(a: Path, b: Path, out: Path | None) -> str:
             f"A: {first.name}": f"{gap.a:.3f}",
             f"B: {second.name}": f"{gap.b:.3f}",
             "B less A": (Bold if gap.clear else str)(f"{gap.mean:+.3f}"),
-            f"{LEVEL} % interval": gap.interval,
+            f"{LEVEL} % interval": f"{gap.low:+.3f} to {gap.high:+.3f}",
             "B better, worse": f"{gap.better}, {gap.worse}",
         }
-        for gap in gaps
+        for gap in paired_gaps(first, second)
     ]
     notes = [
         "pass@1, problem by problem. Interval: bootstrap over problems, which keeps pairs together. Bold: it leaves "
         "out 0. Of twenty such intervals over equal models one does so by chance.",
         f"{protocol(first.settings)}, seed = {first.settings['seed']}.",
     ]
-    text = to_markdown(Table("comparison", "B less A", rows, notes))
-    if out:
-        numbers = [{**vars(gap), "difference": gap.mean} for gap in gaps]
-        write_json(out / NUMBERS, {"a": first.name, "b": second.name, "level": LEVEL, "rows": numbers})
-        write_text(out / TABLE, [text])
-    return text
+    return to_markdown(Table("comparison", "B less A", rows, notes))

@@ -1,7 +1,6 @@
 """`real-openrlhf show`: the responses of a step that a run kept (rollouts.jsonl), with their weights."""
 
 import argparse
-import math
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -33,8 +32,8 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f"{args.run / ROLLOUTS} has no step {step}. It has {', '.join(map(str, steps))}.")
     for group in sorted((group for group in groups if group["step"] == step), key=spread, reverse=True):
         kind = "held-out question" if group["phase"] == "eval" else "group"
-        print(f"step {step}, {kind}", hanging("question  ", group["prompt"]), sep="\n")
-        print(hanging("expected  ", group["gold"]))
+        texts = hanging("question  ", group["prompt"]), hanging("expected  ", group["gold"])
+        print(f"step {step}, {kind}", *texts, sep="\n")
         for response in group["rollouts"]:
             numbers = [f"{name} {value:+.4f}" for name in ("score", "weight") if (value := response[name]) is not None]
             reward = "none" if response["reward"] is None else f"{response['reward']:.4g}"
@@ -58,20 +57,20 @@ def read(folder: Path) -> list[dict[str, Any]]:
                 for response in row["rollouts"]
             ]
             texts = {key: str(row[key]) for key in ("phase", "prompt", "gold")}
-            groups += [{**texts, "step": int(row["step"]), "rollouts": rollouts}]
+            groups.append({**texts, "step": int(row["step"]), "rollouts": rollouts})
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
             continue
     return groups
 
 
 def number(value: object) -> float | None:
-    return float(value) if type(value) in (int, float) and math.isfinite(value) else None  # type: ignore[arg-type]
+    return float(value) if isinstance(value, int | float) and abs(value) < 1e100 else None
 
 
 def spread(group: dict[str, Any]) -> float:
     """Between the largest and the smallest weight; below every group of training for a held-out question."""
-    weights = [response["weight"] or 0.0 for response in group["rollouts"]] or [0.0]
-    return -1.0 if group["phase"] == "eval" else max(weights) - min(weights)
+    weights = [response["weight"] or 0.0 for response in group["rollouts"]]
+    return -1.0 if group["phase"] == "eval" or not weights else max(weights) - min(weights)
 
 
 def hanging(head: str, text: str) -> str:

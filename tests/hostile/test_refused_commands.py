@@ -143,7 +143,7 @@ REFUSED = [
     (f"{ALONE} --gpu-memory-utilization 1.1", "'1.1' is not a share"),
     (f"{ALONE} --gpu-memory-utilization half", "'half' is not a share"),
     ("eval --model model --out e --benchmarks problems.jsonl --max-new-tokens 62", "Use --max-new-tokens 61 or less"),
-    ("eval --compare run run --model m", "Leave --model out"),
+    ("eval --compare run run --model m", "Leave --model and --out out"),
     (f"{PROBLEMS} it.jsonl", "row 1 has no column label", '{"prompt": "a"}'),
     (f"{PROBLEMS} it.jsonl", "row 1 has no column prompt", '{"label": "a"}'),
     (f"{PROBLEMS} it.jsonl", "the label text", '{"prompt": "a", "label": 1}'),

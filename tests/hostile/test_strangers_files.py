@@ -65,7 +65,6 @@ REFUSED = {
     ),
     "`report --out DIR`": (["site/index.html"], ["report run --out site"]),
     "`eval --out DIR`": (["e/table.md"], ["eval --model model --benchmarks problems.jsonl --out e"]),
-    "`eval --compare A B --out DIR`": (["e/comparison.md"], ["eval --compare run run --out e"]),
     "`data --out FILE`, `data gym --out DIR`": (
         ["mine.jsonl", "gym/train.jsonl"],
         ["data math.jsonl --out mine.jsonl", "data gym chain_sum --out gym --train 2 --test 2"],
