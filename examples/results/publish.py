@@ -20,7 +20,7 @@ from campaigns import ABOUT, FORMAT, LINE, METRICS, RUNS, cell_value, is_campaig
 
 from real_openrlhf.base.files import parsed, sha256, write_json, write_text
 from real_openrlhf.runs.provenance import DIRTY
-from real_openrlhf.runs.run_folder import as_it_is, record_ending
+from real_openrlhf.runs.run_folder import record_ending, state
 from real_openrlhf.training.tasks.tiny_model import cache_folder
 
 # Beginnings of the names of all metrics that results and maps read.
@@ -128,7 +128,7 @@ def main(*words: str) -> int:
     ended = []
     for folder in sorted(path.parent for path in places[0].glob("*/run.json")):
         record_ending(folder)  # else the record of a run that nobody watched still says running
-        record = as_it_is(folder, parsed((folder / "run.json").read_bytes()))
+        record = state(folder, parsed((folder / "run.json").read_bytes()))
         if record["status"] != "running" and not str(record.get("reason")).startswith("interrupted"):
             ended.append(folder)
         else:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from real_openrlhf.base.errors import UserError, first_line, plain
 from real_openrlhf.base.files import parsed, read_bytes
 from real_openrlhf.recipes.plan import flags_of
-from real_openrlhf.runs.run_folder import as_it_is
+from real_openrlhf.runs.run_folder import state
 
 if TYPE_CHECKING:
     import pandas
@@ -102,7 +102,7 @@ def read_run(folder: str | Path) -> Run:
         meta = _read_json(folder / "run.json")
         if not isinstance(meta, dict) or "algo" not in meta:
             raise UnreadableRun("run.json is missing, or of another program: it has no key `algo`")
-        meta = as_it_is(folder, meta)
+        meta = state(folder, meta)
         ended, metrics = meta.get("status") == "finished", folder / "metrics.jsonl"
         if not metrics.exists():
             reason = f" ({word(meta['reason'])})" if isinstance(meta.get("reason"), str) else ""

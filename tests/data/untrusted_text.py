@@ -123,7 +123,7 @@ def a_run_is_read_or_refused(record: bytes, lines: bytes, results: bytes) -> Non
         for name, content in (("run.json", record), ("metrics.jsonl", lines), ("eval/results.json", results)):
             (here / name).write_bytes(content)
         with contextlib.suppress(UserError):
-            run_folder.read(here)
+            run_folder.state(here)
         run_folder.last_step(here / "metrics.jsonl")
         with contextlib.suppress(UnreadableRun):
             run = read_run(here)

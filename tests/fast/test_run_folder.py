@@ -78,11 +78,11 @@ def running(path, *steps: int, torn: bool = False, **changes):
 def test_a_run_whose_processes_are_gone_is_shown_as_what_it_was(tmp_path):
     died, ended = running(tmp_path / "died", 1, 2, 3, torn=True), running(tmp_path / "ended", 1, 2)
     (ended / FINISHED).touch()
-    found = run_folder.read(died)
+    found = run_folder.state(died)
     assert found["status"] == "failed" and "died after step 3" in found["reason"] and found["finished"]
-    found = run_folder.read(ended)
+    found = run_folder.state(ended)
     assert found["status"] == "finished" and found["reason"] is None and found["finished"]
-    assert run_folder.read(running(tmp_path / "none"))["reason"].startswith("its processes died after step 0")
+    assert run_folder.state(running(tmp_path / "none"))["reason"].startswith("its processes died after step 0")
 
 
 def test_a_run_is_running_while_one_of_its_processes_is_there(tmp_path):
@@ -90,22 +90,22 @@ def test_a_run_is_running_while_one_of_its_processes_is_there(tmp_path):
     with run_folder.only_one(path) as lock:
         child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, pass_fds=(lock,))
         os.pwrite(lock, f"{child.pid}\n".encode(), 0)
-    assert run_folder.read(path)["status"] == "running"
+    assert run_folder.state(path)["status"] == "running"
     with pytest.raises(UserError, match=f"by process {child.pid}: `kill {child.pid}` ends it"):
         with run_folder.only_one(path):
             pass
     child.kill()
     child.wait()
-    assert run_folder.read(path)["status"] == "failed"
+    assert run_folder.state(path)["status"] == "failed"
 
 
 @pytest.mark.parametrize("where", [{"host": "elsewhere"}, {"job": "run-1"}])
 def test_a_run_on_another_machine_is_dead_when_its_log_has_been_silent_for_an_hour(tmp_path, where):
     path = running(tmp_path / "run", 1, **where)
-    assert run_folder.read(path)["status"] == "running"
+    assert run_folder.state(path)["status"] == "running"
     for name in ("run.json", "metrics.jsonl"):
         os.utime(path / name, (time.time() - 3700,) * 2)
-    assert "died after step 1" in run_folder.read(path)["reason"]
+    assert "died after step 1" in run_folder.state(path)["reason"]
 
 
 def test_who_only_asks_keeps_nobody_from_training(tmp_path):
@@ -142,7 +142,7 @@ def test_a_run_that_finished_unseen_gets_its_summary_and_picture(tmp_path):
 def test_a_folder_that_cannot_be_written_is_only_read(tmp_path, monkeypatch):
     path = running(tmp_path / "died", 1)
     monkeypatch.setattr(run_folder, "write", lambda *_: (_ for _ in ()).throw(PermissionError("read-only")))  # as root
-    assert end_unwatched(path) is None and run_folder.read(path)["status"] == "failed"
+    assert end_unwatched(path) is None and run_folder.state(path)["status"] == "failed"
 
 
 # Folders that are whole or not there: whatever happens to a file of one is told by the file's name
