@@ -72,7 +72,7 @@ def write_evaluation(folder: Path, changed: dict | None = None, /, **scores: tup
 
 # Broken files of a run: (file, content, a word of the reason that must be named)
 BROKEN = {
-    "no-lines": ("metrics.jsonl", "", "empty"),
+    "no-lines": ("metrics.jsonl", "", "nothing was logged"),
     "list": ("metrics.jsonl", "[1]\n", "no phase"),
     "other-log": ("metrics.jsonl", '{"loss": 1}\n', "no phase"),
     "no-numbers": ("metrics.jsonl", '{"phase": "train", "step": 1}\n', "nothing was logged"),
