@@ -79,8 +79,9 @@ def _draw(settings: Sequence[Setting], panels: Mapping[str, Curve], columns: int
 def _styles(settings: Sequence[Setting]) -> Iterator[dict[str, Any]]:
     methods = list(dict.fromkeys(setting.algo for setting in settings))
     for place, setting in enumerate(settings):
+        again, colour = divmod(methods.index(setting.algo), 10)  # colours of matplotlib's cycle
         same = sum(other.algo == setting.algo for other in settings[:place])
-        yield {"color": f"C{methods.index(setting.algo) % 10}", "linestyle": LINES[same % len(LINES)]}
+        yield {"color": f"C{colour}", "linestyle": LINES[(same + 3 * again) % len(LINES)]}
 
 
 def _line(axes: Axes, setting: Setting, curve: Curve, style: Mapping[str, Any]) -> Iterator[tuple]:
