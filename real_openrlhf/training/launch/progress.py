@@ -155,11 +155,9 @@ def end_unwatched(path: Path) -> str | None:
 
 def final_summary(path: Path) -> str:
     from real_openrlhf.report.figures import training_curves  # matplotlib takes a second
-    from real_openrlhf.report.model_card import write_card
 
     picture = path / "curves.png"
     training_curves(path, picture)
-    write_card(path)
     return f"{summary(path)}\n\npicture of the training curves: {picture}"
 
 
