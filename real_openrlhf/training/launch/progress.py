@@ -49,7 +49,7 @@ class Progress:
         if not self.seen and time.monotonic() - self.began > QUIET:
             self.seen = True
             print(
-                "still starting: about 20 s in all on two free cores, minutes on busy ones or with a large model",
+                "still starting: about 40 s in all on two free cores, minutes on busy ones or with a large model",
                 flush=True,
             )
         for line in self.new_lines(self.notes):
