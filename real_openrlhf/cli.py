@@ -22,7 +22,6 @@ COMMANDS = {
     "eval": ("evaluation.command", "vllm", "score a model on the benchmarks: pass@1 with standard errors"),
     "data": ("data.command", None, "write training sets and benchmarks as OpenRLHF's JSONL"),
     "grade": ("rewards.command", "math_verify", "verify the answers in a JSONL file"),
-    "reward": ("training.reward_command", None, "try a reward function before a run"),
     "report": ("report.command", "matplotlib", "make figures and tables from run folders"),
     "show": ("report.answers", None, "print answers that a run kept, with the weight of each one"),
     "patch": ("patching", None, "apply, revert or show the patches to OpenRLHF"),

@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from real_openrlhf.base.errors import UserError
 
@@ -71,8 +71,9 @@ def flag_name(text: str) -> str:
 def did_you_mean(word: str, names: Iterable[str]) -> str:
     """`Did you mean X? ` if one of the names is similar, else an empty text."""
     known = {name.lower(): name for name in names}
-    near = difflib.get_close_matches(word.lower(), known, n=1, cutoff=0.5)
-    return f"Did you mean {known[near[0]]}? " if near else ""
+    near = difflib.get_close_matches(word.lower(), known, n=9, cutoff=0.5)
+    swapped = [name for name in near if sorted(name) == sorted(word.lower())]  # gpro is grpo, and not gspo
+    return f"Did you mean {known[(swapped or near)[0]]}? " if near else ""
 
 
 def name_list(title: str, names: Iterable[tuple[str, str]]) -> list[str]:
@@ -124,6 +125,9 @@ class Parser(argparse.ArgumentParser):
         if rest:
             self.error(f"unrecognized arguments: {' '.join(rest)}")
         return namespace, []
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: error: {message}\n")
 
     def refuse_unknown(self, words: Iterable[str], others: Iterable[str] = ()) -> None:
         known = [option[2:] for option in (*self._option_string_actions, *others)]

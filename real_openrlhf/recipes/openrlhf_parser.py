@@ -61,7 +61,10 @@ def parsed(parse: Callable[[list[str]], Any], words: list[str]) -> tuple[Any, st
         with contextlib.redirect_stderr(output), contextlib.redirect_stdout(io.StringIO()):
             return parse(words), ""
     except SystemExit:
-        return None, output.getvalue().strip().splitlines()[-1].partition("error: ")[2]
+        *_, last = ["", *output.getvalue().strip().splitlines()]
+        if "error: " not in last:  # not argparse's
+            raise
+        return None, last.partition("error: ")[2]
 
 
 @cache

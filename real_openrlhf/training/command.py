@@ -8,15 +8,13 @@ import contextlib
 import platform
 import shutil
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from real_openrlhf import __version__
 from real_openrlhf.base import ownership, signals
-from real_openrlhf.base.errors import on_one_line
-from real_openrlhf.base.files import FINISHED, write_text
-from real_openrlhf.base.parsing import name_list, path_of, share, short_path, whole, wrapped
+from real_openrlhf.base.files import FINISHED
+from real_openrlhf.base.parsing import name_list, path_of, short_path, whole, wrapped
 from real_openrlhf.recipes import openrlhf_parser
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.plan import (
@@ -34,7 +32,7 @@ from real_openrlhf.recipes.plan import (
 from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.training import config_file, run_inputs
-from real_openrlhf.training.checks import memory_estimate, run_checks
+from real_openrlhf.training.checks import run_checks
 from real_openrlhf.training.checks.findings import Findings
 from real_openrlhf.training.launch import forked_workers, shared_ray
 from real_openrlhf.training.launch.place import TRAINER, Place
@@ -92,20 +90,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--nodes", type=whole, metavar="N", help="nodes; more than one needs a Ray cluster, named by RAY_ADDRESS"
     )
     parser.add_argument(
-        "--fill",
-        nargs="?",
-        type=share,
-        const=memory_estimate.SHARE,
-        metavar="SHARE",
-        help="micro-batches as large as this share of a GPU's memory takes, by the estimate (without a number: "
-        "%(const)s; default: the recipe's)",
-    )
-    parser.add_argument(
-        "--working-dir",
-        type=path_of,
-        help="folder for `ray job submit`, not read on one machine; made by `real-openrlhf patch export`",
-    )
-    parser.add_argument(
         "--runs-dir", type=path_of, default=Path("runs"), help="folder of run folders (default: %(default)s)"
     )
     parser.add_argument("--run-name", help="name of the run folder (default: recipe, algorithm, seed and time)")
@@ -130,27 +114,24 @@ def request_of(words: Sequence[str]) -> Request:
 def run(args: argparse.Namespace, session: Path | None = None) -> int:
     """Train in a new process, or in the shared Ray (shared_ray.py) that listens at the socket `session`."""
     request = Request.of(args)
-    place = Place.of(request.recipe, args.working_dir)
+    place = Place.of(request.recipe)
+    findings = run_checks.found(request, place)
+    findings.refuse()
     if request.resumed and not args.dry_run and (unseen := end_unwatched(request.resumed)):
         print(f"{unseen}\n")
     show(request, place)
-    findings = run_checks.found(request, place)
     if args.dry_run:
         print("\n".join(page(findings, args.all)))
-    if args.all and not findings.problems:
+    if args.all:
         print("variables that are set for its processes:")
         for name, value in place.variables(request.plan()).items():
             print(f"  {name}={value if len(value) < 60 else f'{value[:50]}...'}")
-    if not findings.problems and not args.dry_run and request.missing():
+    if not args.dry_run and request.missing():
         request.make_missing()
         findings.add(run_checks.data(request))
+        findings.refuse()
     for note in findings.notes:
         print(wrapped(note, "note: "))
-    if findings.problems:
-        print(f"{len(findings.problems)} wrong:", file=sys.stderr)
-        for problem in findings.problems:
-            print(f"  - {on_one_line(problem)}", file=sys.stderr)
-        return 2
     if args.dry_run:
         print(verdict(findings))
         return 0
@@ -170,16 +151,12 @@ def _train(request: Request, place: Place, session: Path | None = None) -> int:
             if not request.resumed:
                 run_folder.refuse_name(args.runs_dir, args.run_name)  # another command may have been there before
             plan = request.plan(path)
-            job = f"{path.name}-{time.time_ns()}"
-            record = _record(request, plan, path, job if place.job_address else None) | origin
+            record = _record(request, plan, path) | origin
             if request.resumed:
                 before = run_folder.read(path)
                 record["started"] = before.get("started", record["started"])
                 record |= provenance.earlier(before, record)
             run_folder.write(path, record)
-            if not request.resumed:
-                again = config_file.text(request.recipe.name, args.algo, request.user, request.removed)
-                write_text(path / config_file.NAME, [again])
         (path / FINISHED).unlink(missing_ok=True)
         print(f"run folder: {path}\n", flush=True)
         code = 1
@@ -188,13 +165,11 @@ def _train(request: Request, place: Place, session: Path | None = None) -> int:
             for folder, flag in run_checks.outside(request, path):
                 ownership.claim(folder, flag, ownership.owner_name(path))
             environment = place.environment(plan) | request.secrets
-            code, reason = _supervised(path, plan, place, environment, job, lock, session)
+            code, reason = _supervised(path, plan, environment, lock, session, place.address is None)
         except KeyboardInterrupt as ended:
             code, reason = signals.code_and_words(ended)
         finally:
             with signals.held():
-                if reason and reason.startswith(("interrupted", "stalled")):
-                    place.stop(job)
                 if reason and shutil.disk_usage(path).free < FULL_BYTES:
                     reason = f"the disk of {path} is full: free some space, or move the run to another --runs-dir"
                 status = "failed" if reason else "finished"
@@ -214,7 +189,7 @@ def _train(request: Request, place: Place, session: Path | None = None) -> int:
     return code
 
 
-def _record(request: Request, plan: Plan, path: Path, job: str | None) -> dict:
+def _record(request: Request, plan: Plan, path: Path) -> dict:
     return {
         "name": path.name,
         "algo": request.args.algo,
@@ -226,23 +201,22 @@ def _record(request: Request, plan: Plan, path: Path, job: str | None) -> dict:
         "finished": None,
         "command": typed(),
         "host": platform.node(),
-        "job": job,
         "flags": recorded_flags(plan),
     }
 
 
 def _supervised(
-    path: Path, plan: Plan, place: Place, environment: dict, job: str, lock: int, session: Path | None
+    path: Path, plan: Plan, environment: dict, lock: int, session: Path | None, local: bool
 ) -> tuple[int, str | None]:
     """Run the training to its end: (exit code, why it failed)."""
     progress = Progress(path, plan.args.train.max_steps or None, path / "train.log")
     watch = Watch(path, plan.args.train.hung_minutes)
-    if place.address is None and "TORCH_EXTENSIONS_DIR" in environment:
+    if local and "TORCH_EXTENSIONS_DIR" in environment:
         drop_stale_locks(Path(environment["TORCH_EXTENSIONS_DIR"]).resolve())
     if session:
         return supervise(shared_ray.command(session, plan.argv()), environment, lock, progress, watch)
-    if place.address:
-        return supervise(place.command([*TRAINER, *plan.argv()], job), environment, lock, progress, watch)
+    if not local:
+        return supervise([sys.executable, *TRAINER, *plan.argv()], environment, lock, progress, watch)
     with scratch(environment) as own, forked_workers.started(own.environment) as (python, environment):
         code, reason = supervise([python, *TRAINER, *plan.argv()], environment, lock, progress, watch)
         own.keep = bool(reason) and code not in SIGNALS
@@ -265,7 +239,7 @@ def show(request: Request, place: Place) -> None:
         print(wrapped(about, f"  {name:9}  "))
     print()
     if args.dry_run:
-        print("\n".join([*_all_of(plan, place)] if args.all else [*_main(plan)]) + "\n")
+        print("\n".join([*_all_of(plan)] if args.all else [*_main(plan)]) + "\n")
     if plan.changes:
         print("changed by you:")
         for flag, before, after in plan.changes:
@@ -283,8 +257,8 @@ def _main(plan: Plan) -> Iterator[str]:
     yield wrapped(f"all {len(plan.flags)} flags with their origins, the processes and their variables: --all")
 
 
-def _all_of(plan: Plan, place: Place) -> Iterator[str]:
-    yield " ".join(place.command([*TRAINER]))
+def _all_of(plan: Plan) -> Iterator[str]:
+    yield " ".join([sys.executable, *TRAINER])
     words = {flag: f"{flag} {setting.text}".strip() for flag, setting in plan.flags.items()}
     left = min(max(map(len, words.values())), 46)
     middle = max(len(setting.origin) for setting in plan.flags.values())

@@ -14,10 +14,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from real_openrlhf.base import files, secrets
+from real_openrlhf.base import files
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import parsed, sha256
-from real_openrlhf.base.secrets import REWARD
+from real_openrlhf.base.secrets import BY_VARIABLE, KEY_VARIABLE, REWARD, WANDB_KEY
 from real_openrlhf.base.user_files import absolute, file_of
 from real_openrlhf.data.sources import is_hub_id
 from real_openrlhf.machine import nvidia
@@ -37,7 +37,7 @@ from real_openrlhf.recipes.plan import (
 from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.runs.provenance import PACKAGE
-from real_openrlhf.training.checks import flag_checks, memory_estimate, preflight
+from real_openrlhf.training.checks import flag_checks
 from real_openrlhf.training.tasks import smollm2
 from real_openrlhf.training.tasks.tasks import TASKS, default, prepare
 from real_openrlhf.training.tasks.tiny_model import cache_folder
@@ -54,7 +54,7 @@ SHORTHANDS = {
     "--nodes": "--actor.num_nodes",
 }
 Maker = Callable[[], object]
-TRAINS_OWN = "recipe algo dry-run resume run-name runs-dir fill data-dir working-dir config".split()
+TRAINS_OWN = "recipe algo dry-run resume run-name runs-dir data-dir config".split()
 OPTIONS = [*SHORTHANDS, *(f"--{name}" for name in TRAINS_OWN)]
 
 
@@ -79,14 +79,15 @@ class Request:
             raise UserError(f"{RUN_DIR} is the run's folder, which --runs-dir and --run-name name. Leave it out.")
         if empty := [short for short, flag in SHORTHANDS.items() if given.get(flag) == ("",)]:
             raise UserError(f"{empty[0]} '': its value is missing. Give one, or leave it out.")
-        flags, hidden = secrets.taken_out(given)
+        flags, variables = dict(given), {}
+        if (key := " ".join(flags.get(WANDB_KEY, ()))) not in ("", BY_VARIABLE):
+            flags[WANDB_KEY], variables[KEY_VARIABLE] = (BY_VARIABLE,), key
         args.model, args.data = (" ".join(flags[flag]) if flag in flags else None for flag in (MODEL, TRAINING))
         user = found_anywhere(flags, args.data_dir)
         seed = user.get("--train.seed") or recipe.settings["--train.seed"].words
         stem = run_folder.run_stem(recipe.name, args.algo, seed[0])
-        request = cls(args, recipe, user, removed, stem, None, hidden)
-        request = request.resuming() if args.resume else request
-        return request.filled(args.fill) if args.fill else request
+        request = cls(args, recipe, user, removed, stem, None, variables)
+        return request.resuming() if args.resume else request
 
     def resuming(self) -> "Request":
         """The request with the run that --resume continues: the named one, else the newest that trains the same."""
@@ -98,30 +99,6 @@ class Request:
         same = [path for path, record in unfinished.items() if not trains_other(record, plan)]
         others = [path for path in unfinished if not same and not run_folder.is_trained(path)]
         return replace(self, resumed=next(iter(same), None), left_alone=next(iter(others), None))
-
-    def filled(self, share: float) -> "Request":
-        """The request with token budgets that fill this share of each GPU: of those here, else of the recipe's."""
-        plan = self.plan()
-        if named := {memory_estimate.TRAIN_TOKENS, memory_estimate.ROLLOUT_TOKENS} & self.user.keys():
-            raise UserError(f"--fill and {min(named)} say the same thing. Give one of them.")
-        if self.recipe.on_cpu:
-            raise UserError(f"--fill is for GPUs, and recipe {self.recipe.name} is for CPU. Leave it out.")
-        model = plan.text(MODEL)
-        shape = memory_estimate.shape_of(config_of(Path(model)) or memory_estimate.KNOWN_CONFIGS.get(model, {}))
-        if shape is None:
-            raise UserError(
-                f"--fill: the shape of {model} is not known here. Download it and name its folder with --model, or "
-                f"give {memory_estimate.TRAIN_TOKENS}."
-            )
-        elsewhere = os.environ.get("RAY_ADDRESS", "") not in ("", "local")
-        gpu_gb = (None if elsewhere else preflight.local_gpus()[1]) or self.recipe.gpu_gb
-        flags = memory_estimate.filling(shape, plan, gpu_gb * memory_estimate.GB, share)
-        if not flags:
-            raise UserError(
-                f"--fill {share:g}: not one of the longest samples fits into that share of {gpu_gb:.0f} GB. Give a "
-                "larger share, or a smaller --data.max_len."
-            )
-        return replace(self, user=self.user | {flag: (value,) for flag, value in flags.items()})
 
     def plan(self, folder: Path | None = None) -> Plan:
         """The run's flags; without `folder`, those for the folder that a run would get."""

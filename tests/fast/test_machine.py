@@ -93,7 +93,7 @@ def test_gpus_that_do_not_answer_are_told(monkeypatch):
     monkeypatch.setattr(nvidia, "environment_for_cpu", lambda: False)
     monkeypatch.setattr(nvidia, "memory_sizes", fail)
     with pytest.raises(UserError, match=r"no answer after 120 s.*doctor"):
-        preflight.local_gpus()
+        nvidia.local_gpus()
 
 
 def test_cores_of_a_head_without_gpus_serve_no_gpu():

@@ -1,6 +1,6 @@
 """REAL's flags in the patched OpenRLHF's own parser: what they default to, what is refused, and with what fix."""
 
-import pickle
+import contextlib
 import re
 import shlex
 from pathlib import Path
@@ -44,13 +44,6 @@ def test_without_a_validation_set_nothing_is_evaluated(flags, evaluates):
     """--no-eval.dataset ended the run before its first step, because recipes evaluate at the start."""
     found = resolve(f"{REAL} --eval.at_start --eval.at_end {flags}").eval
     assert (found.at_start, found.at_end) == (evaluates, evaluates)
-
-
-def test_a_password_comes_by_a_variable_and_is_not_printed(monkeypatch):
-    monkeypatch.setenv("REAL_REMOTE_URL", "http://me:pw@host/x")
-    args = resolve(f"{REAL} --reward.remote_url http://***@host/x")
-    assert args.reward.remote_url == ["http://me:pw@host/x"] and "pw" not in str(args)
-    assert pickle.loads(pickle.dumps(args.reward.remote_url)) == ["http://me:pw@host/x"]  # as Ray sends it
 
 
 @pytest.mark.parametrize("loss", ["ppo", "gspo", "real"])
@@ -116,6 +109,38 @@ def test_an_objective_of_the_users_own_is_found_from_anywhere_and_gets_what_it_n
     (tmp_path / "mine.py").write_text("def pull(scores, groups, settings):\n    return scores\n")
     (refusal,) = refusals("--algo.real.objective mine.py:pull")
     assert "pull: it returns shape (11,), not one loss for each group" in refusal
+
+
+def test_a_kl_in_somebodys_own_command_is_noted_in_the_logs_first_line(capsys):
+    grpo = "--algo.kl.use_loss --algo.kl.init_coef 1e-3"
+    for flags, noted in ((f"{REAL} {grpo}", True), (REAL, False), (grpo, False)):
+        arguments.to_the_end(lambda args: print("training"), lambda flags=flags: resolve(flags))
+        first, *_ = capsys.readouterr().out.splitlines()
+        assert ("note: --algo.kl.init_coef 0.001 adds a KL loss and a reference model to REAL" in first) == noted
+
+
+@pytest.mark.parametrize(
+    "flags, has, joined, ends",
+    [
+        ("", 8, False, True),  # 8 ranks, and one engine beside them
+        ("", 9, False, False),
+        ("--train.colocate_all", 8, False, False),
+        ("--train.colocate_all", 7, False, True),
+        ("--train.colocate_all", 0, True, False),  # to a cluster nodes may still come
+    ],
+)
+def test_fewer_gpus_than_a_run_needs_end_it_where_ray_would_wait_for_ever(
+    monkeypatch, capsys, flags, has, joined, ends
+):
+    monkeypatch.setattr("ray.cluster_resources", lambda: {"CPU": 2.0} | ({"GPU": float(has)} if has else {}))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    if joined:
+        monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    args = resolve(f"{REAL} {flags}")
+    with pytest.raises(SystemExit) if ends else contextlib.nullcontext():
+        arguments.refuse_too_few_gpus(args)
+    said = "".join(capsys.readouterr())
+    assert ("it would wait for ever" in said) == ends and ("it waits until more nodes join" in said) == joined
 
 
 def test_what_a_rule_decides_itself_is_refused_beside_it():

@@ -12,13 +12,12 @@ from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import FINISHED, write_text
 from real_openrlhf.base.parsing import positive, whole
 from real_openrlhf.base.reward_variables import reward_variables
-from real_openrlhf.base.secrets import put_back
 from real_openrlhf.base.user_files import absolute
-from real_openrlhf.hooks.flags.refusals import problems, run_problems
+from real_openrlhf.hooks.flags.refusals import notes, problems, run_problems
 from real_openrlhf.hooks.messages.settings import dealt, estimator_of
 from real_openrlhf.machine.signs_of_life import offer_stacks
 
-__all__ = ["add", "resolve", "reward_variables", "to_the_end"]  # the patches call these
+__all__ = ["add", "refuse_too_few_gpus", "resolve", "reward_variables", "to_the_end"]  # the patches call these
 
 # --actor.policy_loss_type: upstream's two losses, ours that run in upstream's loop, and `real` with its own trainer.
 POLICY_LOSSES = ["ppo", "gspo", *TOKEN_WEIGHTS, "real"]
@@ -271,7 +270,6 @@ def _add_rollouts(group: argparse._ArgumentGroup) -> None:
 
 def resolve(args: SimpleNamespace) -> SimpleNamespace:
     """Defaults that depend on the algorithm (upstream's own for ppo and gspo), then all checks."""
-    args.reward.remote_url = put_back(args.reward.remote_url, os.environ)
     real, kl = args.actor.policy_loss_type == "real", args.algo.kl
     args.train.deal = dealt(args)
     rollout = args.rollout
@@ -309,6 +307,31 @@ def resolve(args: SimpleNamespace) -> SimpleNamespace:
     return args
 
 
+def refuse_too_few_gpus(args: SimpleNamespace) -> None:
+    """After `ray.init`, which waits for ever for GPUs that it has not. To a cluster of others nodes may still come."""
+    import ray
+
+    actor, train, vllm = args.actor, args.train, args.vllm
+    ranks, engines = actor.num_nodes * actor.num_gpus_per_node, (vllm.num_engines or 0) * vllm.tensor_parallel_size
+    needed = ranks if train.colocate_all and not train.async_enable else ranks + engines
+    if args.algo.real.reference and not (train.colocate_all or train.colocate_actor_ref):
+        needed += ranks
+    offered = int(ray.cluster_resources().get("GPU", 0))
+    if offered >= needed:
+        return
+    said = f"this run needs {needed} GPUs at least, and Ray has {offered}"
+    if os.environ.get("RAY_ADDRESS", "local") != "local":
+        print(f"note: {said}: it waits until more nodes join", flush=True)
+        return
+    print(
+        f"error: {said}: it would wait for ever. Give fewer --actor.num_gpus_per_node and --vllm.num_engines, or join "
+        "a cluster with RAY_ADDRESS. Without a GPU: `real-openrlhf train --recipe cpu`, whose --dry-run --all shows "
+        "the variables that this takes",
+        file=sys.stderr,
+    )
+    sys.exit(2)
+
+
 def to_the_end(train: Callable[[SimpleNamespace], None], parse: Callable[[], SimpleNamespace]) -> None:
     """Run the training script. Refused flags give one line each on standard error, and exit code 2.
 
@@ -320,6 +343,8 @@ def to_the_end(train: Callable[[SimpleNamespace], None], parse: Callable[[], Sim
         for problem in error.problems:
             print(f"error: {problem}", file=sys.stderr)
         sys.exit(2)
+    for note in notes(args):
+        print(f"note: {note}", flush=True)
     offer_stacks()
     if os.environ.get("RAY_ADDRESS") == "local":  # as `real-openrlhf train` sets it: this process starts a Ray
         from real_openrlhf.hooks.fixes.process_starts import wait_longer

@@ -6,23 +6,20 @@ import platform
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from real_openrlhf.base.reward_variables import reward_variables
 from real_openrlhf.hooks.engine import engine_process
 from real_openrlhf.machine import nvidia, probe
 from real_openrlhf.recipes.plan import Plan, Recipe
 from real_openrlhf.training import run_inputs
-from real_openrlhf.training.checks import memory_estimate, preflight
+from real_openrlhf.training.checks import memory_estimate, model_check, preflight
 from real_openrlhf.training.launch import forked_workers
 from real_openrlhf.training.tasks import smollm2
 from real_openrlhf.training.tasks.tiny_model import cache_folder
 
 TRAINER = ("-m", "openrlhf.cli.train_ppo_ray")
-RAY_CLI = ("-m", "ray.scripts.scripts")
 SET_UP = "bash examples/scripts/setup_env.sh"
 
 SPARE_CPUS = 2  # logical ones, for the controllers; Ray starts an idle worker for each
@@ -59,42 +56,24 @@ SMALL = 1_000_000
 
 @dataclass(frozen=True)
 class Place:
-    """This machine with a Ray of its own, or a cluster: joined from here, or handed a job over HTTP."""
+    """This machine with a Ray of its own, or a cluster that is joined from here."""
 
     address: str | None
-    working_dir: Path | None
     gpus_here: int
     gpu_gb: float | None
     on_cpu: bool
 
     @classmethod
-    def of(cls, recipe: Recipe, working_dir: Path | None) -> "Place":
+    def of(cls, recipe: Recipe) -> "Place":
         address = os.environ.get("RAY_ADDRESS", "")
-        count, gpu_gb = (0, None) if recipe.on_cpu else preflight.local_gpus()
-        return cls(None if address in ("", "local") else address, working_dir, count, gpu_gb, recipe.on_cpu)
-
-    @property
-    def job_address(self) -> str | None:
-        """The cluster's address for `ray job submit`, if RAY_ADDRESS is one over HTTP."""
-        return self.address if self.address and self.address.startswith("http") else None
+        count, gpu_gb = (0, None) if recipe.on_cpu else nvidia.local_gpus()
+        return cls(None if address in ("", "local") else address, count, gpu_gb, recipe.on_cpu)
 
     @property
     def about(self) -> str:
-        if self.job_address:
-            return f"a job on the Ray cluster {self.job_address}"
         if self.address:
             return f"the Ray cluster {self.address} (RAY_ADDRESS)"
         return "this machine, on CPU with logical GPUs" if self.on_cpu else f"this machine, {self.gpus_here} GPUs"
-
-    def command(self, words: list[str], job: str = "NAME", python: str = sys.executable) -> list[str]:
-        """The command to start on this machine, so that `python WORDS` runs here or as a job of the cluster."""
-        if not self.job_address:
-            return [python, *words]
-        shipped = ["--working-dir", str(self.working_dir)] if self.working_dir else []
-        if variables := reward_variables():
-            shipped += ["--runtime-env-json", json.dumps({"env_vars": variables})]
-        submit = [sys.executable, *RAY_CLI, "job", "submit", "--address", self.job_address, "--submission-id", job]
-        return [*submit, *shipped, "--", "python", *words]
 
     def environment(self, plan: Plan) -> dict[str, str]:
         """All variables of the run's processes. The user's own values win over ours."""
@@ -153,7 +132,7 @@ class Place:
         elif nodes > 1:
             yield (
                 f"--nodes {nodes} needs a Ray cluster. Start one (`ray start --head`, on the others `ray start "
-                "--address=HEAD:6379`) and set RAY_ADDRESS to HEAD:6379, or to http://HEAD:8265 to submit a job."
+                "--address=HEAD:6379`) and set RAY_ADDRESS to HEAD:6379."
             )
         elif not self.on_cpu and self.gpus_here < needed:
             yield (
@@ -162,6 +141,9 @@ class Place:
             )
 
     def _ask_cluster(self, address: str, nodes: int, needed: int, shared: bool) -> Iterator[str]:
+        if address.startswith("http"):
+            yield f"RAY_ADDRESS {address} is that of `ray job submit`. Set it to HEAD:6379, and train on a node."
+            return
         host, _, port = address.rpartition("//")[2].rstrip("/").rpartition(":")
         try:  # Ray itself would try for minutes; it looks for `auto`, which has no host
             if host:
@@ -169,9 +151,8 @@ class Place:
         except (OSError, ValueError):
             yield f"nothing answers at RAY_ADDRESS {address}. Start the cluster there, or unset RAY_ADDRESS."
             return
-        question = ["-m", "real_openrlhf.training.checks.preflight", str(nodes), str(needed)]
-        question += [preflight.SHARED] if shared else []
-        command = self.command(question, job=f"preflight-{time.time_ns()}")
+        command = [sys.executable, "-m", "real_openrlhf.training.checks.preflight", str(nodes), str(needed)]
+        command += [preflight.SHARED] if shared else []
         try:
             answer = subprocess.run(command, capture_output=True, text=True, timeout=300)
         except subprocess.TimeoutExpired:
@@ -183,12 +164,6 @@ class Place:
         if answer.returncode and not problems:
             last = output[-1].strip() if output else f"exit code {answer.returncode}"
             yield f"the Ray cluster {address} cannot be used: {last}. Check RAY_ADDRESS and `ray status`."
-
-    def stop(self, job: str) -> None:
-        """Stop the cluster's job, which outlives the process that submitted it."""
-        if self.job_address:
-            stop = [sys.executable, *RAY_CLI, "job", "stop", "--address", self.job_address, job]
-            subprocess.run(stop, check=False)
 
 
 def threads_each(at_once: int) -> int:
@@ -208,7 +183,7 @@ def thread_choice(plan: Plan) -> int:
 def parameters(model: str) -> int | None:
     """Parameters of a model on this disk; 0 for a tiny model that this run will make; None if unknown."""
     folder = Path(model).expanduser()
-    if not folder.exists() and not preflight.HUB_ID.fullmatch(model):
+    if not folder.exists() and not model_check.HUB_ID.fullmatch(model):
         return smollm2.PARAMETERS if smollm2.NAME in model else 0  # made before training starts
     shape = memory_estimate.shape_of(run_inputs.config_of(folder))
     return shape.parameters if shape else None
