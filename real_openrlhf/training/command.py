@@ -8,13 +8,14 @@ import contextlib
 import platform
 import shutil
 import sys
+import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from real_openrlhf import __version__
 from real_openrlhf.base import ownership, signals
 from real_openrlhf.base.files import FINISHED
-from real_openrlhf.base.parsing import name_list, path_of, short_path, whole, wrapped
+from real_openrlhf.base.parsing import path_of, short_path, whole
 from real_openrlhf.recipes import openrlhf_parser
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.plan import (
@@ -56,8 +57,10 @@ SIGNALS = [128 + number for number in signals.ENDING]  # exit codes
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.usage = "%(prog)s [--recipe NAME] [--algo NAME] [any OpenRLHF flag]"
-    lines = name_list("recipes", [(recipe.name, recipe.about) for recipe in RECIPES.values()])
-    lines += name_list("algorithms", [(one.name, one.about) for one in ALGORITHMS.values()])
+    lines = []
+    for title, named in (("recipes", RECIPES), ("algorithms", ALGORITHMS)):
+        width = max(map(len, named))
+        lines += [f"{title}:", *(_two_columns(name, it.about, width) for name, it in named.items())]
     lines += ["OpenRLHF's own flags win over the recipe, and --no-FLAG removes one from it.", "All flags:"]
     parser.epilog = "\n".join([*lines, "  python -m openrlhf.cli.train_ppo_ray --help"])
     parser.add_argument(
@@ -100,6 +103,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _two_columns(name: str, about: str, width: int) -> str:
+    return textwrap.fill(f"  {name:{width}}  {about}", 79, subsequent_indent=" " * (width + 4), break_on_hyphens=False)
+
+
 def parse(words: Sequence[str]) -> argparse.Namespace:
     """The arguments of a command line, for callers in Python."""
     parser = PARSER(prog="real-openrlhf train")
@@ -121,7 +128,7 @@ def run(args: argparse.Namespace, session: Path | None = None) -> int:
         print(f"{unseen}\n")
     show(request, place)
     if args.dry_run:
-        print("\n".join(page(findings, args.all)))
+        print("\n".join(findings.lines))
     if args.all:
         print("variables that are set for its processes:")
         for name, value in place.variables(request.plan()).items():
@@ -131,7 +138,7 @@ def run(args: argparse.Namespace, session: Path | None = None) -> int:
         findings.add(run_checks.data(request))
         findings.refuse()
     for note in findings.notes:
-        print(wrapped(note, "note: "))
+        print(f"note: {note}")
     if args.dry_run:
         print(verdict(findings))
         return 0
@@ -236,14 +243,14 @@ def show(request: Request, place: Place) -> None:
         ("algorithm", f"{algorithm.name}: {algorithm.about}"),
         ("where", place.about),
     ):
-        print(wrapped(about, f"  {name:9}  "))
+        print(f"  {name:9}  {about}")
     print()
     if args.dry_run:
         print("\n".join([*_all_of(plan)] if args.all else [*_main(plan)]) + "\n")
     if plan.changes:
         print("changed by you:")
         for flag, before, after in plan.changes:
-            print(wrapped(f"{flag}: {_in_words(flag, before)} -> {_in_words(flag, after)}", "  "))
+            print(f"  {flag}: {_in_words(flag, before)} -> {_in_words(flag, after)}")
         print()
 
 
@@ -253,8 +260,8 @@ def _main(plan: Plan) -> Iterator[str]:
         if flag in plan.flags:
             setting = plan.flags[flag]
             value = ",".join(map(short_path, setting.text.split(","))) or "on"
-            yield wrapped(f"{value}  ({setting.origin})", f"  {flag:{width}}  ")
-    yield wrapped(f"all {len(plan.flags)} flags with their origins, the processes and their variables: --all")
+            yield f"  {flag:{width}}  {value}  ({setting.origin})"
+    yield f"all {len(plan.flags)} flags with their origins, the processes and their variables: --all"
 
 
 def _all_of(plan: Plan) -> Iterator[str]:
@@ -263,7 +270,7 @@ def _all_of(plan: Plan) -> Iterator[str]:
     left = min(max(map(len, words.values())), 46)
     middle = max(len(setting.origin) for setting in plan.flags.values())
     for flag, setting in plan.flags.items():
-        yield wrapped(setting.note, f"  {words[flag]:{left}}  {setting.origin:{middle}}  ").rstrip()
+        yield f"  {words[flag]:{left}}  {setting.origin:{middle}}  {setting.note}".rstrip()
 
 
 def _in_words(flag: str, setting: Setting | None) -> str:
@@ -272,13 +279,6 @@ def _in_words(flag: str, setting: Setting | None) -> str:
         return "not given" if default is None else f"{default} (OpenRLHF's default)" if default else "off"
     value = setting.text or "on"
     return value if setting.origin == USER else f"{value} ({setting.origin})"
-
-
-def page(findings: Findings, everything: bool) -> Iterator[str]:
-    """The lines of a dry run's findings; without `everything`, sums without their parts."""
-    for line in findings.lines:
-        if everything or not line.startswith("  "):
-            yield wrapped(line.strip(), "    " if line.startswith("  ") else "")
 
 
 def verdict(findings: Findings) -> str:

@@ -5,7 +5,6 @@ Files are prepared sets, files of a task, or the user's own. This package makes 
 
 import argparse
 import contextlib
-import csv
 import hashlib
 import os
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
@@ -19,7 +18,7 @@ from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import parsed, sha256
 from real_openrlhf.base.secrets import BY_VARIABLE, KEY_VARIABLE, REWARD, WANDB_KEY
 from real_openrlhf.base.user_files import absolute, file_of
-from real_openrlhf.data.sources import is_hub_id
+from real_openrlhf.data.sources import SUFFIXES, is_hub_id, read_local
 from real_openrlhf.machine import nvidia
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.plan import (
@@ -221,26 +220,25 @@ def training_rows(names: str) -> int | None:
     published = {training_set(name, Path()): default(name).train_prompts for name in TASKS}
     total = 0
     for path in map(Path, names.split(",")):
-        count = published.get(path) or (TRAINING_ROWS.get(path.stem) if path.suffix == ".jsonl" else None)
-        if os.path.isfile(path):
-            count = None
-            with contextlib.suppress(OSError, ValueError, TypeError, csv.Error):  # broken: its own check reports it
-                if path.suffix == ".parquet":
-                    import pyarrow.parquet
-
-                    count = int(pyarrow.parquet.ParquetFile(path).metadata.num_rows)
-                elif path.suffix in (".jsonl", ".json"):
-                    content = path.read_bytes()
-                    listed = path.suffix == ".json" and content[:1] == b"["
-                    count = len(parsed(content) if listed else content.splitlines())
-                elif path.suffix == ".csv":
-                    with path.open(newline="", encoding="utf-8") as file:
-                        lines = sum(map(bool, csv.reader(file)))  # without blank ones
-                    count = max(lines - 1, 0)
+        known = published.get(path) or (TRAINING_ROWS.get(path.stem) if path.suffix == ".jsonl" else None)
+        count = _row_count(path) if path.is_file() else known
         if count is None:
             return None
         total += count
     return total
+
+
+def _row_count(path: Path) -> int | None:
+    with contextlib.suppress(OSError, ValueError, UserError):  # of a broken file, which its own check reports
+        if path.suffix == ".parquet":
+            import pyarrow.parquet
+
+            return int(pyarrow.parquet.ParquetFile(path).metadata.num_rows)
+        if path.suffix == ".jsonl":
+            return len(path.read_bytes().splitlines())
+        if path.suffix in SUFFIXES:
+            return sum(1 for _ in read_local(path).rows)
+    return None
 
 
 def starting_weights(model: str) -> str | None:

@@ -17,7 +17,6 @@ from small_runs import plan
 import real_openrlhf
 from real_openrlhf.base import secrets, signals
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.base.parsing import rejoined
 from real_openrlhf.base.reward_variables import NAMES
 from real_openrlhf.machine import nvidia, signs_of_life
 from real_openrlhf.runs import run_folder
@@ -317,7 +316,7 @@ def test_a_loop_over_rates_takes_no_other_rates_run(request_for, begun, capsys):
     words = ("--resume", "--actor.adam.lr")
     assert [request_for(*words, rate).resumed for rate in ("1e-4", "2e-4", "3e-4")] == [first, second, None]
     command.run(command.parse([*words, "3e-4", "--data", "rows.jsonl", "--dry-run"]))
-    said = rejoined(capsys.readouterr().out)
+    said = capsys.readouterr().out
     assert f"this is a new run. {second} is unfinished" in said and "--actor.adam.lr 0.0002, here 0.0003" in said
     with run_folder.only_one(second):  # nobody can take it
         assert request_for(*words, "3e-4").left_alone == first

@@ -18,7 +18,6 @@ import pyarrow.parquet
 import pytest
 
 from real_openrlhf import rewards
-from real_openrlhf.base.parsing import rejoined
 from real_openrlhf.cli import main
 from real_openrlhf.evaluation.tasks import file_records
 from real_openrlhf.training.tasks.tasks import default
@@ -100,7 +99,7 @@ DATA = [
     Case("data empty", _file("rows.jsonl", ""), "rows.jsonl is empty. Download it again"),
     Case("data is a folder", _folder("rows.jsonl"), "rows.jsonl has no rows to read"),
     Case("data of one row", _file("rows.jsonl", _row() + "\n"), "1 rows of training data do not fill one"),
-    Case("data unreadable", lambda folder: (folder / "rows.jsonl").chmod(0), "cannot be read", nobody=True),
+    Case("data unreadable", lambda folder: (folder / "rows.jsonl").chmod(0), "Permission denied. Name", nobody=True),
     Case("a table that is missing", _nothing, "rows.parquet does not exist", "--data rows.parquet"),
     Case("a set that nobody knows", _nothing, "dapo17 does not exist. Did you mean dapo17k? Name a file",
          "--data dapo17"),
@@ -137,7 +136,7 @@ DATA = [
     Case("a prompt that is empty", _rows(_row(prompt="")), "row 65 has a prompt that is no text, or an empty one"),
     Case("a chat without a template", _file("rows.jsonl", _row(prompt=[{"role": "user", "content": "1="}]) + "\n"),
          "row 1 has a chat for a prompt. Add --data.apply_chat_template"),
-    Case("labels of two kinds", _rows(_row(label=21)), "labels of several kinds (int, str)"),
+    Case("labels of two kinds", _rows(_row(label=21)), "labels of several kinds (number, str)"),
     Case("no label at all", _file("rows.jsonl", (_row(label="") + "\n") * ROWS), "no row has a label in 'label'"),
     Case("nan for labels", _file("rows.jsonl", (_row(label=float("nan")) + "\n") * ROWS), "no row has a label in"),
     Case("a packed file", _file("rows.jsonl.gz", "12="), "'.gz', by which OpenRLHF knows the format",
@@ -152,7 +151,6 @@ MODELS = [
     Case("model is a file", _nothing, "model rows.jsonl has no readable config.json", "--model rows.jsonl"),
     Case("a hub id out of reach", _nothing, "no folder here, not in the cache, and the hub does not give it",
          "--model no/such-model"),
-    Case("a GGUF file that is none", _file("fake.gguf", "GGUP"), "fake.gguf is not a GGUF file", "--model fake.gguf"),
     Case("no configuration", _gone(CONFIG), "has no readable config.json"),
     Case("a broken configuration", _file(CONFIG, "{"), "has no readable config.json (Expecting property name"),
     Case("a model of another owner", lambda folder: (folder / "model").chmod(0o700),
@@ -259,7 +257,7 @@ def test_what_is_not_spoiled_is_accepted_and_weak_rows_are_told(world, capsys):
     rows = [GOOD | {"prompt": f"{number}="} for number in range(ROWS)] + [GOOD | {"prompt": "1=", "label": None}]
     (world / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert train("--dry-run") == 0
-    said = rejoined(capsys.readouterr().out)
+    said = capsys.readouterr().out
     assert "rows.jsonl: 1 of 65 rows have no label" in said and "rows.jsonl: 1 of 65 rows repeat a prompt" in said
 
 
@@ -303,7 +301,7 @@ def test_what_a_run_would_do_with_odd_rows_is_noted(world, capsys):
         "".join(json.dumps(GOOD | {"label": number % 5}) + "\n" for number in range(ROWS))
     )
     assert train("--reward.remote_url mine.py --no-eval.dataset --dry-run") == 0
-    said = rejoined(capsys.readouterr().out)
+    said = capsys.readouterr().out
     assert "labels are no text but int, and " in said and "mine.py gets them so" in said
     assert "rows.jsonl: 1 prompts have several labels" in said
 
@@ -335,12 +333,12 @@ def test_tables_and_lists_are_read_as_lines_are(world, capsys, name):
     else:
         pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), world / name)
     assert train(f"--data {name} --max-steps 18 --dry-run --all") == 0, capsys.readouterr().err
-    assert "--train.num_episodes 2" in (said := rejoined(capsys.readouterr().out)) and "passes over 300 rows" in said
+    assert "--train.num_episodes 2" in (said := capsys.readouterr().out) and "passes over 300 rows" in said
     assert "were not checked" not in said
 
 
 def test_a_set_of_the_hub_keeps_its_name(world, capsys):
     assert train("--data openai/gsm8k@main --train.num_episodes 1 --dry-run --all") == 0, capsys.readouterr().err
-    said = rejoined(capsys.readouterr().out)
+    said = capsys.readouterr().out
     assert "--data.prompt_dataset openai/gsm8k@main " in said
     assert "comes from the hub, and its rows were not checked: `real-openrlhf data openai/gsm8k@main" in said

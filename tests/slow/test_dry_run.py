@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import save_file
 
-from real_openrlhf.base.parsing import WIDTH, rejoined
 from real_openrlhf.cli import main
 from real_openrlhf.machine import nvidia
 from real_openrlhf.recipes import openrlhf_parser
@@ -41,7 +40,7 @@ def dry_run(capsys, *words) -> tuple[int, str, list[str]]:
     printed = capsys.readouterr()
     return (
         code,
-        rejoined(printed.out),
+        printed.out,
         [line.removeprefix(ERROR) for line in printed.err.splitlines() if line.startswith(ERROR)],
     )
 
@@ -53,9 +52,6 @@ def test_every_recipe_takes_every_algorithm(capsys, recipe, algo):
     printed = capsys.readouterr().out.splitlines()
     assert printed[-1].startswith("dry run: nothing is wrong") and printed[-1].endswith("; nothing was started")
     assert len(printed) <= 60
-    assert [
-        line for line in printed if len(line) > WIDTH and " " in line.strip()
-    ] == []  # a path or an address is whole
     assert os.listdir() == []  # nothing was written either
 
 

@@ -49,9 +49,10 @@ def _file(path: Path, flag: str, plan: Plan) -> Iterator[str]:
                 wrong += _of_prompt(prompt, plan.args.data.apply_chat_template, fits)
             for fault in wrong:
                 faults.setdefault(fault, []).append(count)
-            labels_of.setdefault(hash(str(prompt)), set()).add(str(label))
+            labels_of.setdefault(hash(str(prompt)), set())
             if label not in (None, "", []) and label == label:  # JSON and pandas have nan for nothing
                 labels.append(label)
+                labels_of[hash(str(prompt))].add(str(label))
     except UserError as error:
         yield from (f"{flag} {problem}" for problem in error.problems)
         return
@@ -59,7 +60,7 @@ def _file(path: Path, flag: str, plan: Plan) -> Iterator[str]:
         yield f"{flag} {path}, row {rows[0]} {fault}" + f" ({len(rows) - 1} more like it)" * (len(rows) > 1)
     if faults:
         return
-    kinds = sorted({type(label).__name__ for label in labels})
+    kinds = sorted({"number" if type(label) in (int, float) else type(label).__name__ for label in labels})
     if len(kinds) > 1:
         yield f"{flag} {path}: labels of several kinds ({', '.join(kinds)}), and `datasets` takes one. Write texts."
     elif label_column and not labels:
@@ -82,7 +83,8 @@ def _missing(option: str, column: str, row: dict) -> str:
 def _of_prompt(prompt: object, chat: bool, fits: Callable[[str], bool]) -> list[str]:
     if isinstance(prompt, list) and not chat:
         return ["has a chat for a prompt. Add --data.apply_chat_template, or write the prompt as text."]
-    texts = [message.get("content") for message in prompt] if isinstance(prompt, list) else [prompt]
+    messages = prompt if isinstance(prompt, list) else [{"content": prompt}]
+    texts = [message.get("content") if isinstance(message, dict) else None for message in messages]
     if not texts or not all(isinstance(text, str) and text for text in texts):
         return ["has a prompt that is no text, or an empty one. Mend the row, or leave it out."]
     long = "has a prompt that does not fit into --data.max_len less --rollout.max_new_tokens, and OpenRLHF would cut"
@@ -109,11 +111,11 @@ def _of_labels(path: Path, flag: str, plan: Plan, labels: list) -> Iterator[str]
     """What the reward function will make of the user's labels."""
     if plan.flags[flag].origin != USER or AGENT in plan.flags or not labels:
         return
-    reward = plan.text(REWARD)
-    if silent := without_verdict(Path(reward), labels[:TRIED]):
-        said = f"{flag} {path}: {reward} cannot grade by {len(silent)} of the first {TRIED} labels ({silent[0]})"
+    reward, first = plan.text(REWARD), labels[:TRIED]
+    if silent := without_verdict(Path(reward), first):
+        said = f"{flag} {path}: {reward} cannot grade by {len(silent)} of the first {len(first)} labels ({silent[0]})"
         said += ": no response is right there. Mend the labels, or give --reward.remote_url FILE.py of your own."
-        yield said if len(silent) == len(labels[:TRIED]) else Note(said)
+        yield said if len(silent) == len(first) else Note(said)
     elif REWARD in plan.flags and plan.flags[REWARD].origin == USER and not isinstance(labels[0], str):
         yield Note(f"{flag} {path}: labels are no text but {type(labels[0]).__name__}, and {reward} gets them so")
 
