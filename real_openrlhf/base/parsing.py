@@ -95,7 +95,9 @@ class Parser(argparse.ArgumentParser):
         own = takewhile(lambda word: word[:1] == "-" if self._subparsers else word != "--", words)
         for flag in (word.partition("=")[0] for word in own if word[:2] == "--" and " " not in word):
             if flag not in self._option_string_actions:
-                near = did_you_mean(flag, self._option_string_actions)
+                near = did_you_mean(flag[2:], (name[2:] for name in self._option_string_actions)).replace(
+                    "mean ", "mean --"
+                )
                 self.error(f"unknown flag {flag}. {near}`{self.prog} --help` lists all of them")
         namespace, rest = super().parse_known_args(words, namespace)
         if rest:

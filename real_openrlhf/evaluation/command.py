@@ -126,12 +126,12 @@ def run(args: argparse.Namespace) -> int:
     if args.data_dir and not args.data_dir.exists():
         raise UserError(f"no file or folder {args.data_dir}: `real-openrlhf data benchmarks --out DIR` makes it")
     refuse_foreign(args.out)
-    records = read_records(args.benchmarks, args.data_dir)  # before transformers is imported, or a model fetched
     model = find_model(args.model)
     refuse_length(args.max_new_tokens, model)
     judge = AGENT if args.agent else args.grader
     length = trajectory_length(model, str(args.agent), args.max_len) if args.agent else None
     refuse_unfit(model)
+    records = read_records(args.benchmarks, args.data_dir)  # before transformers is imported
     grader = find_grader(judge, args.think, tuple(args.allow))
     groups = tokenized(records, load_tokenizer(str(model)))
     prompts = {name: digest(group) for name, group in groups.items()}

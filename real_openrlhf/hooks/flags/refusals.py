@@ -83,11 +83,6 @@ def run_problems(args: SimpleNamespace) -> Iterator[str]:
             f"--rollout.mismatch {args.rollout.mismatch} is measured by the trainer of --train.deal groups. Use that, "
             "or leave --rollout.mismatch out"
         )
-    if ranks_of(args) < 1:
-        yield (
-            f"--ds.ring_attn_size {ds.ring_attn_size} x --ds.tensor_parallel_size {ds.tensor_parallel_size} need as "
-            "many GPUs of the policy, and it has fewer. Use 1 and 1, or more GPUs (--actor.num_gpus_per_node)"
-        )
     if ds.param_dtype != "bf16" and args.vllm.num_engines:
         yield (
             f"--ds.param_dtype {ds.param_dtype}: OpenRLHF starts vLLM in bf16, which takes no other weights after the "
@@ -105,11 +100,6 @@ def run_problems(args: SimpleNamespace) -> Iterator[str]:
         yield (
             f"--ds.share_prompts masks attention, which {ds.attn_implementation} does not take. Use "
             "--ds.attn_implementation sdpa, or leave it out"
-        )
-    if ds.attn_implementation == "flash_attention_torch" and ds.ring_attn_size > 1:
-        yield (
-            "--ds.attn_implementation flash_attention_torch does not go with --ds.ring_attn_size. Use "
-            "flash_attention_2, which ring attention needs"
         )
 
 
@@ -275,11 +265,6 @@ def _machinery(args: SimpleNamespace) -> Iterator[str]:
         yield (
             "--train.deal groups has no critic to deal to, and --algo.advantage.estimator gae starts one. Use another "
             "estimator (group_norm), or --train.deal upstream"
-        )
-    if args.ref.offload and ds.zero_stage < 3:
-        yield (
-            f"--ref.offload does nothing with --ds.zero_stage {ds.zero_stage}: DeepSpeed moves weights to the "
-            "host under ZeRO-3 only. Use --ds.zero_stage 3, or leave it out"
         )
     if ds.zero_stage not in (1, 2, 3):
         yield f"--ds.zero_stage {ds.zero_stage}: --train.deal groups needs ZeRO stage 1, 2 or 3. Use --ds.zero_stage 2"

@@ -1,5 +1,6 @@
 """All checks of a run before it starts: what would crash it late, or spoil it without a word."""
 
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,6 +39,10 @@ def found(request: Request, place: Place) -> Findings:
     for check in (flag_checks.size_problems, flag_checks.chosen_loss, reward_check.reward_problems):
         findings.add(check(plan))
     findings.add(reward_variables.problems())
+    if plan.args.logger.wandb.key == BY_VARIABLE and local and not {**os.environ, **request.secrets}.get(KEY_VARIABLE):
+        findings.problems.append(
+            f"{WANDB_KEY} {BY_VARIABLE}: {KEY_VARIABLE} is not set. Type `export {KEY_VARIABLE}=...`."
+        )
     if request.secrets and not local:
         where = f"Set {KEY_VARIABLE} where its Ray is started, and give {WANDB_KEY} {BY_VARIABLE}."
         findings.problems.append(f"{WANDB_KEY}: a key typed here does not reach the cluster {place.address}. {where}")
