@@ -104,7 +104,7 @@ class Plan:
     changes: list[Change]
 
     def text(self, flag: str) -> str:
-        """A flag's words; OpenRLHF's default if the plan lacks the flag; else an empty text."""
+        """A flag's words; OpenRLHF's default if the run lacks the flag; else an empty text."""
         return self.flags[flag].text if flag in self.flags else openrlhf_parser.defaults().get(flag, "")
 
     @property
@@ -121,7 +121,7 @@ class Plan:
         return [f"{flag}={words[0]}"] if len(words) == 1 and words[0].startswith("-") else [flag, *words]
 
     def number(self, flag: str) -> int:
-        """A whole number; 0 where neither the plan nor OpenRLHF has one."""
+        """A whole number; 0 where neither the run nor OpenRLHF has one."""
         return int(self.text(flag) or 0)
 
     @property
@@ -181,7 +181,7 @@ def compose(
     if OBJECTIVE in user and OBJECTIVE in method and user[OBJECTIVE] != method[OBJECTIVE].words:
         for flag in (SET, *(f"--algo.real.{name}" for name in FLAGGED)):
             method.pop(flag, None)  # the constants of another objective
-    flags = {
+    settings = {
         "--actor.model_name_or_path": own(recipe.model),
         "--actor.num_nodes": own("1"),
         "--actor.num_gpus_per_node": own(str(recipe.gpus)),
@@ -191,20 +191,20 @@ def compose(
     }
     changes: list[Change] = []
     for flag, words in user.items():
-        before, after = flags.get(flag), Setting(tuple(words), USER)
+        before, after = settings.get(flag), Setting(tuple(words), USER)
         if before is None or before.words != after.words:
             changes.append((flag, before, after))
-            flags[flag] = after
+            settings[flag] = after
     for flag in removed:
-        changes.append((flag, flags.pop(flag, None), None))
-    if AGENT in flags and REWARD in flags and REWARD not in user:
-        flags[REWARD] = replace(flags[REWARD], note="not called: the agent gives the rewards")
-    plan = Plan(flags, changes)
-    if not (plan.colocated or recipe.on_cpu or UTILIZATION in user) and UTILIZATION in flags:
-        flags[UTILIZATION] = derived("0.9", "engines have GPUs of their own")
+        changes.append((flag, settings.pop(flag, None), None))
+    if AGENT in settings and REWARD in settings and REWARD not in user:
+        settings[REWARD] = replace(settings[REWARD], note="not called: the agent gives the rewards")
+    plan = Plan(settings, changes)
+    if not (plan.colocated or recipe.on_cpu or UTILIZATION in user) and UTILIZATION in settings:
+        settings[UTILIZATION] = derived("0.9", "engines have GPUs of their own")
     for flag, setting in _derived(plan, rows).items():
-        if flag not in removed and (flag == SET or flag not in flags):
-            flags[flag] = setting
+        if flag not in removed and (flag == SET or flag not in settings):
+            settings[flag] = setting
     return plan
 
 
@@ -224,26 +224,26 @@ def _own_settings(plan: Plan) -> dict[str, Setting]:
 
 def _derived(plan: Plan, rows: int | None) -> dict[str, Setting]:
     """Flags that follow from the layout, the number of steps and the size of the data."""
-    flags = _own_settings(plan)
+    settings = _own_settings(plan)
     try:
-        flags["--ref.num_nodes"] = derived(str(plan.nodes), "as the policy")
-        flags["--ref.num_gpus_per_node"] = derived(str(plan.ranks // plan.nodes), "as the policy")
+        settings["--ref.num_nodes"] = derived(str(plan.nodes), "as the policy")
+        settings["--ref.num_gpus_per_node"] = derived(str(plan.ranks // plan.nodes), "as the policy")
         engines = plan.ranks // plan.number("--vllm.tensor_parallel_size")
-        flags["--vllm.num_engines"] = derived(str(engines), "one for each tensor-parallel group of GPUs")
+        settings["--vllm.num_engines"] = derived(str(engines), "one for each tensor-parallel group of GPUs")
         steps, prompts = plan.number("--train.max_steps"), plan.number("--rollout.batch_size")
         engines = plan.number("--vllm.num_engines") or engines
         share = math.ceil(prompts * plan.number("--rollout.n_samples_per_prompt") / engines)
         at_once = min(max(share, AT_ONCE[0]), AT_ONCE[1])
         about = "rollouts of a step / engines, from {} to {}".format(*AT_ONCE)
-        flags["--vllm.max_num_seqs"] = derived(str(at_once), about)
+        settings["--vllm.max_num_seqs"] = derived(str(at_once), about)
         if rows and steps:
             rows, filters = used_rows(plan, rows), FILTER in plan.flags
             passes = math.ceil(steps / max(rows // prompts, 1)) * (FILTERED if filters else 1)
             why = f"passes over {rows:,} rows for all steps{', of which filtering drops most' * filters}"
-            flags["--train.num_episodes"] = derived(str(passes), why)
+            settings["--train.num_episodes"] = derived(str(passes), why)
     except (ValueError, ZeroDivisionError):
         pass  # the parser reports such a value, with all others
-    return flags
+    return settings
 
 
 def used_rows(plan: Plan, rows: int) -> int:
@@ -260,8 +260,8 @@ def recorded_flags(plan: Plan) -> dict:
 
 def flags_of(record: dict) -> dict:
     """A record's flags; {} if it has none (old or foreign record)."""
-    flags = record.get("flags")
-    return flags if isinstance(flags, dict) else {}
+    recorded = record.get("flags")
+    return recorded if isinstance(recorded, dict) else {}
 
 
 def changed_flags(record: dict, plan: Plan) -> dict[str, tuple]:
@@ -284,7 +284,7 @@ def other_training(record: dict, plan: Plan) -> dict[str, tuple]:
 
 
 def is_finished(path: Path, plan: Plan) -> bool:
-    """Whether the run in this folder finished with the flags of this plan."""
+    """Whether the run in this folder finished with these flags."""
     record = run_folder.read(path)
     return record["status"] == "finished" and not changed_flags(record, plan)
 

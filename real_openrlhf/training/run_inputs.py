@@ -125,8 +125,9 @@ class Request:
     def missing(self) -> dict[Path, Maker]:
         """Missing files that the plan's flags read and this package can make: {path: the call that makes it}."""
         plan = self.plan()
-        flags = {MODEL, TRAINING, VALIDATION} & plan.flags.keys()
-        read = {word for flag in flags for word in plan.flags[flag].words}
+        read = {
+            word for flag in (MODEL, TRAINING, VALIDATION) if flag in plan.flags for word in plan.flags[flag].words
+        }
         makers = _makers(self.recipe, self.args.data_dir, plan.text(MODEL), self.args.model)
         return {path: make for path, make in makers if str(path) in read and not path.exists()}
 
@@ -293,13 +294,13 @@ OWN_FILES = {  # keys of a record
 
 def own_files(plan: Plan) -> dict[str, list[Path]]:
     """The files whose hashes a run keeps, by the key of its record: a flag names them, and they may change."""
-    flags = plan.flags
+    given = plan.flags
 
     def named(*names: str) -> list[Path]:
-        return [Path(name) for flag in names if flag in flags for name in plan.text(flag).split(",")]
+        return [Path(name) for flag in names if flag in given for name in plan.text(flag).split(",")]
 
-    functions = [path for flag in (OBJECTIVE, LABELS) if flag in flags and (path := file_of(flags[flag].text))]
-    agents = [Path(word) for word in flags[AGENT].words] if AGENT in flags else []
+    functions = [path for flag in (OBJECTIVE, LABELS) if flag in given and (path := file_of(given[flag].text))]
+    agents = [Path(word) for word in given[AGENT].words] if AGENT in given else []
     rewards = [path for path in named(REWARD) if path.suffix == ".py" and PACKAGE not in path.parents]
     found = {"data": named(TRAINING, VALIDATION), "objective": [*functions, *agents], "rewards": rewards}
     return {key: [path for path in dict.fromkeys(paths) if path.is_file()] for key, paths in found.items()}
