@@ -240,7 +240,7 @@ def run(args: argparse.Namespace) -> int:
         )
     for note in [*notes, *dry_run.cost_of(runs, todo)[1]]:
         print(f"note: {note}")
-    steps = runs.request(runs.entries[0]).plan().text("--train.max_steps")
+    steps = runs.request(runs.entries[0]).flags.text("--train.max_steps")
     print(f"{len(runs.entries)} runs of {steps} steps, {done} already finished: {runs.folder}")
     if todo and (wrong := dry_run.problems(runs, todo)[0]):
         raise UserError(*wrong)
@@ -351,11 +351,11 @@ def varied(records: Sequence[dict], across: Sequence[str]) -> bool:
 
 def refuse_other_inputs(path: Path, request: Request) -> None:
     """A finished run counts for this comparison only if it ran with its flags and with its files."""
-    record, plan = run_folder.read(path), request.plan(path)
-    if other := changed_flags(record, plan):
+    record, flags = run_folder.read(path), request.flags_in(path)
+    if other := changed_flags(record, flags):
         differences = "; ".join(f"{flag} {old}, not {new}" for flag, (old, new) in other.items())
         raise UserError(f"{path} was made with {differences}. Choose another --out.")
-    for changed in run_inputs.changed_files(record, plan).values():
+    for changed in run_inputs.changed_files(record, flags).values():
         raise UserError(f"{path} was made with {changed}. Put the file back as it was, or choose another --out.")
 
 

@@ -50,15 +50,15 @@ def _evaluation_problems(request: Request, place: Place, words: Sequence[str] | 
     """Why the model that this run makes could not be evaluated, as far as can be told before it is made."""
     if words is None:
         return
-    plan = request.plan()
-    if plan.args.ds.lora.rank:
+    flags = request.flags
+    if flags.args.ds.lora.rank:
         yield (
             "--benchmarks: a run with --ds.lora.rank saves an adapter, which `eval` cannot load. Give --benchmarks "
             "none, and evaluate the merged model (docs/use/runs.md)"
         )
     args = eval_args(words)
     try:
-        refuse_length(args.max_new_tokens, Path(plan.text(run_inputs.MODEL)).expanduser())
+        refuse_length(args.max_new_tokens, Path(flags.text(run_inputs.MODEL)).expanduser())
         engine_count(args.data_parallel, place.gpus_here, args.tensor_parallel)
     except UserError as error:
         yield from (f"--eval-flags {problem}" for problem in error.problems)
@@ -95,13 +95,13 @@ def cost_of(runs: RunList, todo: Sequence[Entry]) -> tuple[list[str], list[str]]
     disk, kept, most, downloads = 0.0, 0.0, 0.0, {}
     for entry in todo:
         with contextlib.suppress(UserError, ValueError, KeyError, OSError):  # `problems` reports these
-            plan = runs.request(entry).plan()
-            model = plan.text(run_inputs.MODEL)
+            flags = runs.request(entry).flags
+            model = flags.text(run_inputs.MODEL)
             config = memory_estimate.KNOWN_CONFIGS.get(model) or run_inputs.config_of(Path(model))
             if (shape := memory_estimate.shape_of(config)) is None:
                 return [f"no estimate: the shape of {model} is not known here"], []
             if not runs.trained(entry):
-                peak, end = (sum(memory_estimate.disk(shape, plan, ended).values()) for ended in (False, True))
+                peak, end = (sum(memory_estimate.disk(shape, flags, ended).values()) for ended in (False, True))
                 disk += peak
                 kept += max(end - size_of([runs.path(entry)]), 0)  # an interrupted run has some of it
                 most = max(most, peak - end)

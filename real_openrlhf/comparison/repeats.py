@@ -38,8 +38,8 @@ def _trained(runs: RunList, entry: Entry) -> Hashable:
     """What a setting trains: its method, and its arguments without paths and without flags that nothing reads."""
     with contextlib.suppress(UserError):  # the checks report a wrong flag
         request = runs.request(entry)
-        plan = request.plan()
-        unread = {*PLACES, *flag_checks.unread_flags(plan)}
-        read = replace(plan, flags={flag: setting for flag, setting in plan.flags.items() if flag not in unread})
+        flags = request.flags
+        unread = {*PLACES, *flag_checks.unread_flags(flags)}
+        read = replace(flags, flags={flag: setting for flag, setting in flags.settings.items() if flag not in unread})
         return entry.algo, request.recipe.name, repr(read.args)
     return entry.name

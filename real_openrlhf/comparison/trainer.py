@@ -71,7 +71,7 @@ def environment_of(*runs: Sequence[str]) -> dict[str, str]:
     """The environment of a session with GPUs enough for each run, also for a reference model on its own GPUs."""
     requests = [train_command.request_of(words) for words in runs]
     place = Place.of(requests[0].recipe, None)
-    largest = max((request.plan() for request in requests), key=lambda plan: plan.gpus)
+    largest = max((request.flags for request in requests), key=lambda flags: flags.gpus)
     return place.environment(largest) | requests[0].secrets  # the runs differ in no secret
 
 

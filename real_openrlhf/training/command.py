@@ -24,7 +24,7 @@ from real_openrlhf.recipes.plan import (
     REWARD,
     SET,
     USER,
-    Plan,
+    RunFlags,
     Setting,
     is_finished,
     recorded_flags,
@@ -131,10 +131,10 @@ def run(args: argparse.Namespace, session: Path | None = None) -> int:
         print("\n".join(findings.lines))
     if args.all:
         print("variables that are set for its processes:")
-        for name, value in place.variables(request.plan()).items():
+        for name, value in place.variables(request.flags).items():
             print(f"  {name}={value if len(value) < 60 else f'{value[:50]}...'}")
     if not args.dry_run and request.missing():
-        request.make_missing()
+        request = request.made()
         findings.add(run_checks.data(request))
         findings.refuse()
     for note in findings.notes:
@@ -142,14 +142,14 @@ def run(args: argparse.Namespace, session: Path | None = None) -> int:
     if args.dry_run:
         print(verdict(findings))
         return 0
-    if request.resumed and is_finished(request.resumed, request.plan()):
+    if request.resumed and is_finished(request.resumed, request.flags):
         print(f"{request.resumed} is finished: there is nothing to continue\n\n{final_summary(request.resumed)}")
         return 0
     return _train(request, place, session)
 
 
 def _train(request: Request, place: Place, session: Path | None = None) -> int:
-    args, inputs = request.args, request.plan()
+    args, inputs = request.args, request.flags
     origin = run_inputs.provenance_of(inputs, place.environment(inputs))
     with contextlib.ExitStack() as stack:
         with signals.held():  # a folder without a record would be nobody's
@@ -157,8 +157,8 @@ def _train(request: Request, place: Place, session: Path | None = None) -> int:
             lock = stack.enter_context(run_folder.only_one(path))
             if not request.resumed:
                 run_folder.refuse_name(args.runs_dir, args.run_name)  # another command may have been there before
-            plan = request.plan(path)
-            record = _record(request, plan, path) | origin
+            flags = request.flags_in(path)
+            record = _record(request, flags, path) | origin
             if request.resumed:
                 before = run_folder.read(path)
                 record["started"] = before.get("started", record["started"])
@@ -171,8 +171,8 @@ def _train(request: Request, place: Place, session: Path | None = None) -> int:
         try:
             for folder, flag in run_checks.outside(request, path):
                 ownership.claim(folder, flag, ownership.owner_name(path))
-            environment = place.environment(plan) | request.secrets
-            code, reason = _supervised(path, plan, environment, lock, session, place.address is None)
+            environment = place.environment(flags) | request.secrets
+            code, reason = _supervised(path, flags, environment, lock, session, place.address is None)
         except KeyboardInterrupt as ended:
             code, reason = signals.code_and_words(ended)
         finally:
@@ -180,10 +180,10 @@ def _train(request: Request, place: Place, session: Path | None = None) -> int:
                 if reason and shutil.disk_usage(path).free < FULL_BYTES:
                     reason = f"the disk of {path} is full: free some space, or move the run to another --runs-dir"
                 status = "failed" if reason else "finished"
-                steps = plan.args.train.max_steps, plan.args.logger.logging_steps
+                steps = flags.args.train.max_steps, flags.args.logger.logging_steps
                 reason = reason or run_folder.early_end(path, *steps)
                 if record["starting_weights"] is None:  # of a model of the hub, which the run has fetched
-                    record["starting_weights"] = run_inputs.starting_weights(plan.text(run_inputs.MODEL))
+                    record["starting_weights"] = run_inputs.starting_weights(flags.text(run_inputs.MODEL))
                 run_folder.write(path, record | {"status": status, "reason": reason, "finished": run_folder.now()})
     print(f"\n{status}{f' ({reason})' if reason else ''}: {path}")
     if status == "finished":
@@ -196,36 +196,36 @@ def _train(request: Request, place: Place, session: Path | None = None) -> int:
     return code
 
 
-def _record(request: Request, plan: Plan, path: Path) -> dict:
+def _record(request: Request, flags: RunFlags, path: Path) -> dict:
     return {
         "name": path.name,
         "algo": request.args.algo,
         "recipe": request.recipe.name,
-        "seed": plan.args.train.seed,
+        "seed": flags.args.train.seed,
         "status": "running",
         "reason": None,
         "started": run_folder.now(),
         "finished": None,
         "command": typed(),
         "host": platform.node(),
-        "flags": recorded_flags(plan),
+        "flags": recorded_flags(flags),
     }
 
 
 def _supervised(
-    path: Path, plan: Plan, environment: dict, lock: int, session: Path | None, local: bool
+    path: Path, flags: RunFlags, environment: dict, lock: int, session: Path | None, local: bool
 ) -> tuple[int, str | None]:
     """Run the training to its end: (exit code, why it failed)."""
-    progress = Progress(path, plan.args.train.max_steps or None, path / "train.log")
-    watch = Watch(path, plan.args.train.hung_minutes)
+    progress = Progress(path, flags.args.train.max_steps or None, path / "train.log")
+    watch = Watch(path, flags.args.train.hung_minutes)
     if local and "TORCH_EXTENSIONS_DIR" in environment:
         drop_stale_locks(Path(environment["TORCH_EXTENSIONS_DIR"]).resolve())
     if session:
-        return supervise(shared_ray.command(session, plan.argv()), environment, lock, progress, watch)
+        return supervise(shared_ray.command(session, flags.argv()), environment, lock, progress, watch)
     if not local:
-        return supervise([sys.executable, *TRAINER, *plan.argv()], environment, lock, progress, watch)
+        return supervise([sys.executable, *TRAINER, *flags.argv()], environment, lock, progress, watch)
     with scratch(environment) as own, forked_workers.started(own.environment) as (python, environment):
-        code, reason = supervise([python, *TRAINER, *plan.argv()], environment, lock, progress, watch)
+        code, reason = supervise([python, *TRAINER, *flags.argv()], environment, lock, progress, watch)
         own.keep = bool(reason) and code not in SIGNALS
     if own.keep and own.folder:
         print(f"Ray's own logs: {own.folder}")
@@ -236,7 +236,7 @@ def _supervised(
 
 
 def show(request: Request, place: Place) -> None:
-    plan, recipe, algorithm, args = request.plan(), request.recipe, ALGORITHMS[request.args.algo], request.args
+    flags, recipe, algorithm, args = request.flags, request.recipe, ALGORITHMS[request.args.algo], request.args
     print(f"real_openrlhf {__version__}")
     for name, about in (
         ("recipe", f"{recipe.name}: {recipe.about}"),
@@ -246,30 +246,30 @@ def show(request: Request, place: Place) -> None:
         print(f"  {name:9}  {about}")
     print()
     if args.dry_run:
-        print("\n".join([*_all_of(plan)] if args.all else [*_main(plan)]) + "\n")
-    if plan.changes:
+        print("\n".join([*_all_of(flags)] if args.all else [*_main(flags)]) + "\n")
+    if flags.changes:
         print("changed by you:")
-        for flag, before, after in plan.changes:
+        for flag, before, after in flags.changes:
             print(f"  {flag}: {_in_words(flag, before)} -> {_in_words(flag, after)}")
         print()
 
 
-def _main(plan: Plan) -> Iterator[str]:
+def _main(flags: RunFlags) -> Iterator[str]:
     width = max(len(flag) for flag in MAIN)
     for flag in MAIN:
-        if flag in plan.flags:
-            setting = plan.flags[flag]
+        if flag in flags.settings:
+            setting = flags.settings[flag]
             value = ",".join(map(short_path, setting.text.split(","))) or "on"
             yield f"  {flag:{width}}  {value}  ({setting.origin})"
-    yield f"all {len(plan.flags)} flags with their origins, the processes and their variables: --all"
+    yield f"all {len(flags.settings)} flags with their origins, the processes and their variables: --all"
 
 
-def _all_of(plan: Plan) -> Iterator[str]:
+def _all_of(flags: RunFlags) -> Iterator[str]:
     yield " ".join([sys.executable, *TRAINER])
-    words = {flag: f"{flag} {setting.text}".strip() for flag, setting in plan.flags.items()}
+    words = {flag: f"{flag} {setting.text}".strip() for flag, setting in flags.settings.items()}
     left = min(max(map(len, words.values())), 46)
-    middle = max(len(setting.origin) for setting in plan.flags.values())
-    for flag, setting in plan.flags.items():
+    middle = max(len(setting.origin) for setting in flags.settings.values())
+    for flag, setting in flags.settings.items():
         yield f"  {words[flag]:{left}}  {setting.origin:{middle}}  {setting.note}".rstrip()
 
 

@@ -1,4 +1,4 @@
-"""The inputs of a run: its command line as a request, the plan that follows, and the files that it reads.
+"""The inputs of a run: its command line as a request, the flags that follow, and the files that it reads.
 
 Files are prepared sets, files of a task, or the user's own. This package makes missing files if it can.
 """
@@ -9,7 +9,7 @@ import hashlib
 import os
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,8 @@ from real_openrlhf.recipes.plan import (
     LOGGER,
     OBJECTIVE,
     RECIPE,
-    Plan,
     Recipe,
+    RunFlags,
     Setting,
     compose,
     other_training,
@@ -94,14 +94,18 @@ class Request:
         if name is not None:
             begun = (folder / name).is_dir() and not run_folder.is_unused(folder / name)
             return replace(self, resumed=folder / name if begun else None)
-        unfinished, plan = run_folder.unfinished(folder, self.stem), self.plan()
-        same = [path for path, record in unfinished.items() if not trains_other(record, plan)]
+        unfinished, flags = run_folder.unfinished(folder, self.stem), self.flags
+        same = [path for path, record in unfinished.items() if not trains_other(record, flags)]
         others = [path for path in unfinished if not same and not run_folder.is_trained(path)]
         return replace(self, resumed=next(iter(same), None), left_alone=next(iter(others), None))
 
-    def plan(self, folder: Path | None = None) -> Plan:
-        """The run's flags; without `folder`, those for the folder that a run would get."""
-        folder = folder or self.resumed or self.args.runs_dir / (self.args.run_name or f"{self.stem}-TIME")
+    @cached_property
+    def flags(self) -> RunFlags:
+        """Those for the folder that the run has, or would get."""
+        name = self.args.run_name or f"{self.stem}-TIME"
+        return self.flags_in(self.resumed or self.args.runs_dir / name)
+
+    def flags_in(self, folder: Path) -> RunFlags:
         inputs = settings(self.recipe, self.args.data_dir)
         place, origin = Path(os.path.realpath(folder)), "run folder"
         launcher = {
@@ -123,19 +127,24 @@ class Request:
         return replace(self, user=user, removed=[flag for flag in self.removed if flag not in wrong])
 
     def missing(self) -> dict[Path, Maker]:
-        """Missing files that the plan's flags read and this package can make: {path: the call that makes it}."""
-        plan = self.plan()
+        """Missing files that its flags read and this package can make: {path: the call that makes it}."""
+        flags = self.flags
         read = {
-            word for flag in (MODEL, TRAINING, VALIDATION) if flag in plan.flags for word in plan.flags[flag].words
+            word
+            for flag in (MODEL, TRAINING, VALIDATION)
+            if flag in flags.settings
+            for word in flags.settings[flag].words
         }
-        makers = _makers(self.recipe, self.args.data_dir, plan.text(MODEL), self.args.model)
+        makers = _makers(self.recipe, self.args.data_dir, flags.text(MODEL), self.args.model)
         return {path: make for path, make in makers if str(path) in read and not path.exists()}
 
-    def make_missing(self) -> None:
+    def made(self) -> "Request":
+        """The request with all files that were missing."""
         with made_once():
             for path, make in self.missing().items():
                 if not path.exists():  # a task's files are made together
                     make()
+        return replace(self)  # its flags follow from these files
 
 
 # Files
@@ -257,9 +266,9 @@ def starting_weights(model: str) -> str | None:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest() if files else None
 
 
-def provenance_of(plan: Plan, environment: Mapping[str, str]) -> dict:
-    data, objective, rewards = own_files(plan).values()
-    weights = starting_weights(plan.text(MODEL))
+def provenance_of(flags: RunFlags, environment: Mapping[str, str]) -> dict:
+    data, objective, rewards = own_files(flags).values()
+    weights = starting_weights(flags.text(MODEL))
     return provenance.provenance(data, objective, rewards, weights, nvidia.gpu_names(), environment)
 
 
@@ -292,12 +301,12 @@ OWN_FILES = {  # keys of a record
 }
 
 
-def own_files(plan: Plan) -> dict[str, list[Path]]:
+def own_files(flags: RunFlags) -> dict[str, list[Path]]:
     """The files whose hashes a run keeps, by the key of its record: a flag names them, and they may change."""
-    given = plan.flags
+    given = flags.settings
 
     def named(*names: str) -> list[Path]:
-        return [Path(name) for flag in names if flag in given for name in plan.text(flag).split(",")]
+        return [Path(name) for flag in names if flag in given for name in flags.text(flag).split(",")]
 
     functions = [path for flag in (OBJECTIVE, LABELS) if flag in given and (path := file_of(given[flag].text))]
     agents = [Path(word) for word in given[AGENT].words] if AGENT in given else []
@@ -306,9 +315,9 @@ def own_files(plan: Plan) -> dict[str, list[Path]]:
     return {key: [path for path in dict.fromkeys(paths) if path.is_file()] for key, paths in found.items()}
 
 
-def trains_other(record: dict, plan: Plan) -> dict[str, tuple]:
+def trains_other(record: dict, flags: RunFlags) -> dict[str, tuple]:
     """The changed flags that make this another training. A file that has moved, or is named otherwise, is the same."""
-    found, files = other_training(record, plan), own_files(plan)
+    found, files = other_training(record, flags), own_files(flags)
     for flag, key in ((MODEL, ""), (TRAINING, "data"), (REWARD, "rewards")):
         old, new = (Path(str(value)) for value in found.get(flag, ("", "")))
         ours = old.parts[-3:] == new.parts[-3:] == (PACKAGE.name, "rewards", new.name)  # of a checkout that has moved
@@ -322,10 +331,10 @@ def _same_contents(hashes: Any, paths: Iterable[Path]) -> bool:
     return isinstance(hashes, dict) and {*hashes.values()} == {*provenance.hashes(paths).values()}
 
 
-def changed_files(record: Mapping, plan: Plan) -> dict[str, str]:
+def changed_files(record: Mapping, flags: RunFlags) -> dict[str, str]:
     """{key of OWN_FILES: what the run began with, and what is there now}, where the contents differ."""
     found = {}
-    for key, paths in own_files(plan).items():
+    for key, paths in own_files(flags).items():
         before = record.get(key, {} if key == "objective" else None)  # older records lack the other keys
         if not isinstance(before, dict) or (key == "data" and not paths):  # missing data is told where it is needed
             continue

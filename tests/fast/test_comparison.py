@@ -148,7 +148,7 @@ def test_what_is_typed_wins_over_a_campaigns_file(tmp_path):
     runs = of("--campaign", str(own), "--seeds", "1", "--algos", "dapo", "--eval.steps", "7", "--out", "here")
     assert [entry.name for entry in runs.entries] == ["dapo-tau-0.1-s1", "dapo-tau-0.5-s1"]
     assert runs.common[-3:] == ("--eval.steps=5", "--eval.steps", "7") and runs.out == Path("here")
-    assert runs.request(runs.entries[0]).plan().text("--eval.steps") == "7"
+    assert runs.request(runs.entries[0]).flags.text("--eval.steps") == "7"
 
 
 def test_a_wrong_flag_of_one_method_is_told_before_the_first_run_starts(tmp_path, capsys):
@@ -261,7 +261,7 @@ def test_what_trains_the_same_is_trained_once(cpu_task, capsys):
     assert names() == [f"{name}-s{seed}" for seed in (1, 2) for name in once]
     words.remove("grpo --actor.adam.lr fast")
     entry = next(entry for entry in of(*words[1:]).entries if entry.name == "grpo-tau-1.0-s2")
-    plan = of(*words[1:]).request(entry).plan()
+    plan = of(*words[1:]).request(entry).flags
     record(Path("out/runs", entry.name), flags=recorded_flags(plan), algo="grpo", seed=2)
     kept = ["real-tau-0.1-s1", "real-tau-1.0-s1", "grpo-tau-1.0-s1"]
     assert names() == [*kept, *(name.replace("s1", "s2") for name in kept)]
@@ -293,7 +293,7 @@ def test_a_disk_too_small_for_what_all_runs_keep_is_told(tmp_path, monkeypatch, 
 def test_tiny_models_are_compared_without_clipping_unless_asked(cpu_task):
     def norms(*words: str) -> list[str]:
         runs = of(*words, "--seeds", "1")
-        return [runs.request(entry).plan().text("--actor.max_norm") for entry in runs.entries]
+        return [runs.request(entry).flags.text("--actor.max_norm") for entry in runs.entries]
 
     assert norms("--algos", "real", "grpo --actor.max_norm 2") == ["100", "2"]
     assert norms("--algos", "real", "--actor.max_norm", "1") == ["1"]
@@ -466,7 +466,7 @@ def record(folder, **changes):
 def test_a_run_made_with_other_flags_is_refused_and_named(tmp_path):
     words = ["--recipe", "cpu", "--algo", "real", "--seed", "1", "--runs-dir", str(tmp_path), "--run-name", "real-s1"]
     request = request_of(words)
-    record(tmp_path / "real-s1", flags=recorded_flags(request.plan(tmp_path / "real-s1")), data=None)
+    record(tmp_path / "real-s1", flags=recorded_flags(request.flags_in(tmp_path / "real-s1")), data=None)
     command.refuse_other_inputs(tmp_path / "real-s1", request)
     for flag, before, after in (("--actor.adam.lr", "0.0001", "0.0005"), ("--train.max_steps", "40", "8")):
         other = request_of([*words, "--resume", flag, after])
@@ -488,8 +488,8 @@ def test_a_finished_run_of_other_files_of_those_names_is_refused(tmp_path, capsy
     request = of(*words).request(entry)
     folder = write_run(runs, "real", steps=40, name=entry.name)
     record = json.loads((folder / "run.json").read_text())
-    record["flags"] = recorded_flags(request.plan(folder))
-    record |= {key: provenance.hashes(paths) for key, paths in run_inputs.own_files(request.plan()).items()}
+    record["flags"] = recorded_flags(request.flags_in(folder))
+    record |= {key: provenance.hashes(paths) for key, paths in run_inputs.own_files(request.flags).items()}
     (folder / "run.json").write_text(json.dumps(record))
     assert main(["compare", *words, "--dry-run"]) == 0
     for file, after, said in (
@@ -578,7 +578,7 @@ def test_a_run_published_as_failed_is_not_tried_again(cpu_task, monkeypatch, cap
     words = ["--algos", "real", "grpo", "--seeds", "1", "--out", "out", "--publish", "shared"]
     runs, trainer = of(*words), Failing(1)
     (first, _), path = runs.entries, runs.path(runs.entries[0])
-    about = {"flags": recorded_flags(runs.request(first).plan(path)), "data": None, "status": "failed"}
+    about = {"flags": recorded_flags(runs.request(first).flags_in(path)), "data": None, "status": "failed"}
     publish([write_lines(record(path, **about), [{"phase": "train", "step": 1}])], cpu_task / "shared")
     monkeypatch.setattr(command, "Trainer", trainer)
     monkeypatch.setattr(command.publish, "refuse_now", lambda *_: None)  # of this checkout, which may have changes

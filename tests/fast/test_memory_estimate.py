@@ -1,7 +1,7 @@
 """Estimates against models that exist and against sums done by hand."""
 
 import pytest
-from small_runs import plan
+from small_runs import run_flags
 from tiny_models import model_of
 
 from real_openrlhf.recipes.algorithms import ALGORITHMS
@@ -14,7 +14,7 @@ P = 7_615_616_512
 
 def planned(*args, **named):
     """(the shape of the plan's model, the plan)"""
-    found = plan(*args, **named)
+    found = run_flags(*args, **named)
     return memory_estimate.shape_of(memory_estimate.KNOWN_CONFIGS[found.text("--actor.model_name_or_path")]), found
 
 

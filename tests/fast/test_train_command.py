@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from small_runs import plan
+from small_runs import run_flags
 
 import real_openrlhf
 from real_openrlhf.base import secrets, signals
@@ -126,12 +126,12 @@ def test_every_variable_that_the_reward_files_read_is_carried():
 
 
 def test_too_few_gpus_and_nodes_without_a_cluster_are_refused(monkeypatch):
-    assert [*place(on_cpu=True).problems(plan("cpu"))] == []
+    assert [*place(on_cpu=True).problems(run_flags("cpu"))] == []
     monkeypatch.setattr(nvidia, "environment_for_cpu", lambda: False)
-    (problem,) = place(gpus=4).problems(plan())
+    (problem,) = place(gpus=4).problems(run_flags())
     assert "8 GPUs are needed, this machine has 4" in problem and "--gpus" in problem
-    assert [*place(gpus=8).problems(plan())] == []
-    (problem,) = place(gpus=8).problems(plan(user={"--actor.num_nodes": ("2",)}))
+    assert [*place(gpus=8).problems(run_flags())] == []
+    (problem,) = place(gpus=8).problems(run_flags(user={"--actor.num_nodes": ("2",)}))
     assert "ray start --head" in problem and "RAY_ADDRESS" in problem
 
 
@@ -140,9 +140,9 @@ def test_a_dead_cluster_is_noticed_at_once():
         free.bind(("127.0.0.1", 0))  # bound, but nobody listens
         for address in ("127.0.0.1:%d", "ray://127.0.0.1:%d"):
             address %= free.getsockname()[1]
-            (problem,) = place(address).problems(plan())
+            (problem,) = place(address).problems(run_flags())
             assert f"nothing answers at RAY_ADDRESS {address}" in problem
-    (problem,) = place("http://head:8265").problems(plan())
+    (problem,) = place("http://head:8265").problems(run_flags())
     assert "is that of `ray job submit`. Set it to HEAD:6379" in problem
 
 
@@ -152,24 +152,24 @@ def test_a_cluster_at_an_ipv6_address_is_asked(monkeypatch):
     done = subprocess.CompletedProcess([], 0, stdout="", stderr="")
     monkeypatch.setattr(subprocess, "run", lambda *words, **named: done)
     with socket.create_server(("::1", 0), family=socket.AF_INET6) as listener:
-        assert [*place(f"[::1]:{listener.getsockname()[1]}").problems(plan())] == []
+        assert [*place(f"[::1]:{listener.getsockname()[1]}").problems(run_flags())] == []
 
 
 def test_the_users_environment_wins_and_a_private_ray_gets_logical_gpus(monkeypatch, tmp_path):
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     monkeypatch.delenv("TORCHDYNAMO_DISABLE", raising=False)
-    cpu = plan("cpu", user={"--actor.model_name_or_path": (str(tmp_path),), "--actor.num_gpus_per_node": ("2",)})
+    cpu = run_flags("cpu", user={"--actor.model_name_or_path": (str(tmp_path),), "--actor.num_gpus_per_node": ("2",)})
     found = place(on_cpu=True).environment(cpu)
     assert found["OMP_NUM_THREADS"] == "7"
     assert found["TORCHDYNAMO_DISABLE"] == "1"
     assert found["RAY_ADDRESS"] == "local"
     assert json.loads(found["RAY_OVERRIDE_RESOURCES"]) == {"GPU": 2, "CPU": 4}
     assert found["HF_HUB_OFFLINE"] == "1"
-    on_gpus = place(gpus=8).environment(plan())
+    on_gpus = place(gpus=8).environment(run_flags())
     assert json.loads(on_gpus["RAY_OVERRIDE_RESOURCES"]) == {"CPU": 10}  # a container may have fewer cores than GPUs
     of_the_cpu = {*CPU_ENVIRONMENT, "HF_HUB_OFFLINE"} - {*os.environ, "TORCH_EXTENSIONS_DIR"}
     assert not [name for name in of_the_cpu if name in on_gpus]
-    assert place("10.0.0.1:6379").environment(plan()).get("RAY_ADDRESS") == os.environ.get("RAY_ADDRESS")
+    assert place("10.0.0.1:6379").environment(run_flags()).get("RAY_ADDRESS") == os.environ.get("RAY_ADDRESS")
 
 
 # ------------------------------------------------------------------------------------------- a run's life
@@ -447,7 +447,7 @@ def test_a_compiler_lock_goes_with_its_owner(tmp_path):
 
 def test_a_task_is_a_recipe_with_its_own_model_data_and_reward():
     request = command.request_of(["--recipe", "cpu-sums"])
-    planned = request.plan()
+    planned = request.flags
     assert request.recipe.name == "cpu-sums" and request.stem.startswith("cpu-sums-real-")
     assert planned.text("--reward.remote_url").endswith("real_openrlhf/rewards/math_reward.py")
     assert "/sums-" in planned.text("--actor.model_name_or_path") and "/sums-" in planned.text("--eval.dataset")

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 from every import every
-from small_runs import plan
+from small_runs import run_flags
 
 from real_openrlhf.machine import probe
 from real_openrlhf.training.launch.place import Place
@@ -55,13 +55,13 @@ def test_a_home_that_cannot_be_written(shell, elsewhere, monkeypatch):
     monkeypatch.setenv("REAL_CACHE", str(elsewhere / "cache"))
     assert not probe.home_is_writable()
     place = Place(address=None, gpus_here=0, gpu_gb=None, on_cpu=True)
-    environment = place.environment(plan("cpu"))
+    environment = place.environment(run_flags("cpu"))
     stack = subprocess.run([sys.executable, "-c", STACK], env=environment, capture_output=True, text=True)
     assert stack.returncode == 0, stack.stderr[-2000:]
     monkeypatch.setenv("HOME", str(elsewhere))
     assert (
         probe.home_is_writable()
-        and not probe.CACHES.keys() & place.environment(plan("cpu")).keys() - os.environ.keys()
+        and not probe.CACHES.keys() & place.environment(run_flags("cpu")).keys() - os.environ.keys()
     )
 
 

@@ -7,7 +7,7 @@ must agree within 10 %. And every rank takes part in the same collectives in the
 
 import pytest
 import torch
-from small_runs import plan
+from small_runs import run_flags
 from small_world import REPOSITORY
 
 from real_openrlhf.algorithm.graph_memory import LOGITS_AT_ONCE_ON_GPU, graph_bytes_per_token
@@ -94,7 +94,7 @@ def close(found: float, estimate: float) -> bool:
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_the_estimate_is_what_a_step_at_full_width_holds(one_rank, recipe):
-    found = plan(recipe)
+    found = run_flags(recipe)
     known = memory_estimate.KNOWN_CONFIGS[found.text("--actor.model_name_or_path")]
     config = {**known, "num_hidden_layers": RECIPES[recipe]}
     shape, rank = memory_estimate.shape_of(config), found.number("--ds.lora.rank")

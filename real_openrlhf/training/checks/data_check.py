@@ -8,7 +8,7 @@ from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.parsing import did_you_mean
 from real_openrlhf.data.problems import GOLD_COLUMNS, PROBLEM_COLUMNS, without_verdict
 from real_openrlhf.data.sources import SUFFIXES, is_hub_id, read_local
-from real_openrlhf.recipes.plan import AGENT, REWARD, USER, Plan, used_rows
+from real_openrlhf.recipes.plan import AGENT, REWARD, USER, RunFlags, used_rows
 from real_openrlhf.recipes.recipes import TRAINING_ROWS
 from real_openrlhf.training.checks.findings import Note
 from real_openrlhf.training.tasks.tasks import TASKS
@@ -17,8 +17,8 @@ COLUMNS = {"--data.input_key": PROBLEM_COLUMNS, "--data.label_key": GOLD_COLUMNS
 TRIED = 3  # labels that this package's own reward function is tried on
 
 
-def check(plan: Plan, flag: str) -> Iterator[str]:
-    for name in plan.text(flag).split(","):
+def check(flags: RunFlags, flag: str) -> Iterator[str]:
+    for name in flags.text(flag).split(","):
         path = Path(name)
         if is_hub_id(name):
             write = f"`real-openrlhf data {name} --out FILE.jsonl` writes a file that is"
@@ -32,13 +32,13 @@ def check(plan: Plan, flag: str) -> Iterator[str]:
             known = f"by which OpenRLHF knows the format. Rename it to {', '.join(SUFFIXES)}."
             yield f"{flag} {name} has the ending {path.suffix!r}, {known}"
         else:
-            yield from _file(path, flag, plan)
+            yield from _file(path, flag, flags)
 
 
-def _file(path: Path, flag: str, plan: Plan) -> Iterator[str]:
-    columns = {option: plan.text(option) for option in COLUMNS if plan.text(option)}
+def _file(path: Path, flag: str, flags: RunFlags) -> Iterator[str]:
+    columns = {option: flags.text(option) for option in COLUMNS if flags.text(option)}
     prompt_column, label_column = (columns.get(option, "") for option in COLUMNS)
-    fits, faults = _length_check(plan), dict[str, list[int]]()
+    fits, faults = _length_check(flags), dict[str, list[int]]()
     labels_of = dict[int, set[str]]()  # of each prompt
     count, labels = 0, []
     try:
@@ -46,7 +46,7 @@ def _file(path: Path, flag: str, plan: Plan) -> Iterator[str]:
             prompt, label = row.get(prompt_column), row.get(label_column)
             wrong = [_missing(option, column, row) for option, column in columns.items() if column not in row]
             if prompt_column in row:
-                wrong += _of_prompt(prompt, plan.args.data.apply_chat_template, fits)
+                wrong += _of_prompt(prompt, flags.args.data.apply_chat_template, fits)
             for fault in wrong:
                 faults.setdefault(fault, []).append(count)
             labels_of.setdefault(hash(str(prompt)), set())
@@ -71,7 +71,7 @@ def _file(path: Path, flag: str, plan: Plan) -> Iterator[str]:
         yield Note(f"{flag} {path}: {several} prompts have several labels, and a response is graded by its row's")
     elif count > len(labels_of):
         yield Note(f"{flag} {path}: {count - len(labels_of)} of {count} rows repeat a prompt")
-    yield from _of_labels(path, flag, plan, labels)
+    yield from _of_labels(path, flag, flags, labels)
 
 
 def _missing(option: str, column: str, row: dict) -> str:
@@ -91,10 +91,10 @@ def _of_prompt(prompt: object, chat: bool, fits: Callable[[str], bool]) -> list[
     return [] if fits("".join(map(str, texts))) else [f"{long} its beginning. Raise --data.max_len, or leave it out."]
 
 
-def _length_check(plan: Plan) -> Callable[[str], bool]:
+def _length_check(flags: RunFlags) -> Callable[[str], bool]:
     """Whether a prompt fits. A token has at least one byte, so most prompts need no counting."""
-    longest = plan.args.data.max_len - (plan.args.rollout.max_new_tokens or 1)
-    file, encode = Path(plan.args.actor.model_name_or_path).expanduser() / "tokenizer.json", None
+    longest = flags.args.data.max_len - (flags.args.rollout.max_new_tokens or 1)
+    file, encode = Path(flags.args.actor.model_name_or_path).expanduser() / "tokenizer.json", None
     with contextlib.suppress(Exception):  # of a model of the hub, or a broken one
         from tokenizers import Tokenizer
 
@@ -107,23 +107,23 @@ def _length_check(plan: Plan) -> Callable[[str], bool]:
     )
 
 
-def _of_labels(path: Path, flag: str, plan: Plan, labels: list) -> Iterator[str]:
+def _of_labels(path: Path, flag: str, flags: RunFlags, labels: list) -> Iterator[str]:
     """What the reward function will make of the user's labels."""
-    if plan.flags[flag].origin != USER or AGENT in plan.flags or not labels:
+    if flags.settings[flag].origin != USER or AGENT in flags.settings or not labels:
         return
-    reward, first = plan.text(REWARD), labels[:TRIED]
+    reward, first = flags.text(REWARD), labels[:TRIED]
     if silent := without_verdict(Path(reward), first):
         said = f"{flag} {path}: {reward} cannot grade by {len(silent)} of the first {len(first)} labels ({silent[0]})"
         said += ": no response is right there. Mend the labels, or give --reward.remote_url FILE.py of your own."
         yield said if len(silent) == len(first) else Note(said)
-    elif REWARD in plan.flags and plan.flags[REWARD].origin == USER and not isinstance(labels[0], str):
+    elif REWARD in flags.settings and flags.settings[REWARD].origin == USER and not isinstance(labels[0], str):
         yield Note(f"{flag} {path}: labels are no text but {type(labels[0]).__name__}, and {reward} gets them so")
 
 
-def step_problems(plan: Plan, rows: int) -> Iterator[str]:
+def step_problems(flags: RunFlags, rows: int) -> Iterator[str]:
     """The passes over the data must be enough for all steps."""
-    steps, prompts, passes = plan.args.train.max_steps, plan.args.rollout.batch_size, plan.args.train.num_episodes
-    rows = used_rows(plan, rows)
+    steps, prompts, passes = flags.args.train.max_steps, flags.args.rollout.batch_size, flags.args.train.num_episodes
+    rows = used_rows(flags, rows)
     if rows < prompts:
         yield f"{rows} rows of training data do not fill one --rollout.batch_size {prompts}. Give more rows."
     elif rows // prompts * passes < steps:

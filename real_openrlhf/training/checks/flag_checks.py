@@ -7,7 +7,7 @@ from real_openrlhf.base.errors import UserError
 from real_openrlhf.hooks.flags.refusals import BOUNDS, batch_problems, notes, out_of_bounds
 from real_openrlhf.recipes import openrlhf_parser
 from real_openrlhf.recipes.algorithms import ALGORITHMS
-from real_openrlhf.recipes.plan import DERIVED, Plan
+from real_openrlhf.recipes.plan import DERIVED, RunFlags
 from real_openrlhf.training.checks.findings import Line, Note
 
 # Names of OpenRLHF before 0.11, TRL and verl -> ours. The last part of a verl key is looked up too.
@@ -67,11 +67,11 @@ def split_flags(words: list[str]) -> tuple[dict[str, tuple[str, ...]], list[str]
     return {flag: values for flag, values in flags.items() if values is not None}, removed
 
 
-def flag_problems(plan: Plan, removed: list[str], ours: list[str]) -> Iterator[tuple[str, str]]:
+def flag_problems(flags: RunFlags, removed: list[str], ours: list[str]) -> Iterator[tuple[str, str]]:
     """(flag, message) of unknown flags, with the most similar known one, and for values that cannot be right."""
     parser = openrlhf_parser.functions().build_parser()
     actions = parser._option_string_actions
-    for flag in [*plan.flags, *removed]:
+    for flag in [*flags.settings, *removed]:
         if flag in removed and flag in ours:
             yield flag, f"--no-{flag.removeprefix('--')}: {flag} is an option of this command. Leave it out."
         elif flag not in actions:
@@ -79,21 +79,23 @@ def flag_problems(plan: Plan, removed: list[str], ours: list[str]) -> Iterator[t
             near = [old] if old else difflib.get_close_matches(flag, [*actions, *ours], n=1, cutoff=0.6)
             hint = f"Did you mean {near[0]}?" if near else "`real-openrlhf train --help` says where they are listed."
             yield flag, f"unknown flag {flag}. {hint}"
-        elif flag in plan.flags and plan.flags[flag].origin != DERIVED:  # a derived flag is wrong if its source is
-            _, error = openrlhf_parser.parsed(parser.parse_args, plan.typed(flag))
+        elif (
+            flag in flags.settings and flags.settings[flag].origin != DERIVED
+        ):  # a derived flag is wrong if its source is
+            _, error = openrlhf_parser.parsed(parser.parse_args, flags.typed(flag))
             if error:
                 switch = " It is a switch: give it no value." if actions[flag].nargs == 0 else ""
-                yield flag, f"{flag} {plan.text(flag)}: {error.removeprefix(f'argument {flag}: ')}.{switch}"
-            elif flag in BOUNDS and (wrong := out_of_bounds(flag, plan.flags[flag].words)):
+                yield flag, f"{flag} {flags.text(flag)}: {error.removeprefix(f'argument {flag}: ')}.{switch}"
+            elif flag in BOUNDS and (wrong := out_of_bounds(flag, flags.settings[flag].words)):
                 yield flag, wrong
 
 
-def combination(plan: Plan) -> Iterator[str]:
+def combination(flags: RunFlags) -> Iterator[str]:
     """Notes on the combined flags. Raises all objections of REAL's checks, or the first one of OpenRLHF's."""
     from real_openrlhf.hooks.messages.settings import weightless_note
 
     try:
-        args, refusal = openrlhf_parser.parsed(openrlhf_parser.functions().parse_args, plan.argv())
+        args, refusal = openrlhf_parser.parsed(openrlhf_parser.functions().parse_args, flags.argv())
     except UserError:
         raise
     except AssertionError as error:
@@ -111,25 +113,25 @@ def combination(plan: Plan) -> Iterator[str]:
 LOSS = "--actor.policy_loss_type"
 
 
-def chosen_loss(plan: Plan) -> Iterator[str]:
+def chosen_loss(flags: RunFlags) -> Iterator[str]:
     """The run is named after its method, so another method's loss needs that method's name."""
-    for flag, before, after in plan.changes:
+    for flag, before, after in flags.changes:
         if flag == LOSS and before is not None and after is not None:
             of_it = [name for name, algorithm in ALGORITHMS.items() if algorithm.settings[LOSS].words == after.words]
             if of_it:
                 yield f"{LOSS} {after.text}: the method chooses it, {before.text} here. Use --algo {of_it[0]}."
 
 
-def size_problems(plan: Plan) -> Iterator[str]:
+def size_problems(flags: RunFlags) -> Iterator[str]:
     """A micro-batch by tokens must hold the longest sample; and OpenRLHF would drop the rest of an uneven rollout."""
-    if plan.args.train.deal == "upstream" and plan.args.actor.policy_loss_type in ("ppo", "gspo"):
-        yield from batch_problems(plan.args)  # with --train.deal groups REAL's own checks report that
-    longest, response = plan.args.data.max_len, plan.args.rollout.max_new_tokens or 0
+    if flags.args.train.deal == "upstream" and flags.args.actor.policy_loss_type in ("ppo", "gspo"):
+        yield from batch_problems(flags.args)  # with --train.deal groups REAL's own checks report that
+    longest, response = flags.args.data.max_len, flags.args.rollout.max_new_tokens or 0
     if response >= longest:
         yield (
             f"--rollout.max_new_tokens {response} is not below --data.max_len {longest}, which is of prompt and "
             "response: no prompt would fit. Change one of them."
         )
     for flag in ("--train.max_tokens_per_gpu", "--rollout.max_tokens_per_gpu"):
-        if plan.args.train.dynamic_batch_enable and flag in plan.flags and plan.number(flag) < longest:
-            yield f"{flag} {plan.number(flag)} cannot hold one sample of --data.max_len {longest}. Give at least that."
+        if flags.args.train.dynamic_batch_enable and flag in flags.settings and flags.number(flag) < longest:
+            yield f"{flag} {flags.number(flag)} cannot hold one sample of --data.max_len {longest}. Give that or more."

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from real_openrlhf.algorithm import graph_memory
 from real_openrlhf.algorithm.graph_memory import LOGITS_AT_ONCE_ON_GPU, RUNTIME_BYTES, resident_bytes
-from real_openrlhf.recipes.plan import Plan
+from real_openrlhf.recipes.plan import RunFlags
 from real_openrlhf.training.checks.findings import Line, Note
 
 GB = 1e9
@@ -58,29 +58,29 @@ def shape_of(config: Mapping) -> Shape | None:
     return Shape(hidden, intermediate, layers, heads, a, kv, vocabulary, layers * layer + tables + hidden)
 
 
-def states(shape: Shape, plan: Plan) -> float:
+def states(shape: Shape, flags: RunFlags) -> float:
     """Bytes on one GPU that stay from step to step while the policy trains."""
-    ds, adapters = plan.args.ds, shape.adapter_parameters(plan.args.ds.lora.rank)
-    offloaded = plan.args.ref.offload and ds.zero_stage >= 3  # DeepSpeed moves weights to the host under ZeRO-3 only
+    ds, adapters = flags.args.ds, shape.adapter_parameters(flags.args.ds.lora.rank)
+    offloaded = flags.args.ref.offload and ds.zero_stage >= 3  # DeepSpeed moves weights to the host under ZeRO-3 only
     how = {name: getattr(ds, name) for name in ("zero_stage", "overlap_comm", "adam_offload")}
-    how |= {"gpus": plan.ranks, "gradient_bytes": 4 if ds.grad_accum_dtype == "fp32" else 2}
+    how |= {"gpus": flags.ranks, "gradient_bytes": 4 if ds.grad_accum_dtype == "fp32" else 2}
     how |= {"head": shape.vocabulary * shape.hidden}
-    reference = shape.parameters if plan.needs_reference and not offloaded else 0
+    reference = shape.parameters if flags.needs_reference and not offloaded else 0
     sizes = shape.parameters + adapters, adapters or shape.parameters
     return sum(resident_bytes(*sizes, **how, reference=reference).values())
 
 
-def tokens(plan: Plan, when: str) -> int:
+def tokens(flags: RunFlags, when: str) -> int:
     """Tokens of one micro-batch: with gradients (`train`), or without (`rollout`)."""
-    if not plan.args.train.dynamic_batch_enable:
-        return getattr(plan.args, when).micro_batch_size * plan.args.data.max_len
-    return getattr(plan.args, when).max_tokens_per_gpu or plan.args.train.max_tokens_per_gpu
+    if not flags.args.train.dynamic_batch_enable:
+        return getattr(flags.args, when).micro_batch_size * flags.args.data.max_len
+    return getattr(flags.args, when).max_tokens_per_gpu or flags.args.train.max_tokens_per_gpu
 
 
-def moments(shape: Shape, plan: Plan) -> tuple[float, float, float]:
+def moments(shape: Shape, flags: RunFlags) -> tuple[float, float, float]:
     """Bytes beside the states in the head, in one layer, and while rollouts are scored. They never coincide."""
     a, kv, h, i = shape.attention_width, shape.kv_width, shape.hidden, shape.intermediate
-    train, rollout, args = tokens(plan, "train"), tokens(plan, "rollout"), plan.args
+    train, rollout, args = tokens(flags, "train"), tokens(flags, "rollout"), flags.args
     # A layer keeps for its backward: of both norms the input in fp32, and the output in bf16 with and without weight;
     # in bf16: q and k rotated, v, attention's output; gate, up, activation, product.
     layer = 2 * 8 * h + 2 * (2 * a + 2 * kv) + 2 * 4 * i
@@ -102,36 +102,36 @@ def moments(shape: Shape, plan: Plan) -> tuple[float, float, float]:
     return train * kept + head, train * (kept + working), scoring
 
 
-def peak(shape: Shape, plan: Plan, gpu_bytes: float) -> float:
+def peak(shape: Shape, flags: RunFlags, gpu_bytes: float) -> float:
     """Bytes on one GPU at the peak of a training step, at most."""
-    vllm, fixed = plan.args.vllm, states(shape, plan) + RUNTIME_BYTES
-    if plan.colocated and not vllm.enable_sleep:
+    vllm, fixed = flags.args.vllm, states(shape, flags) + RUNTIME_BYTES
+    if flags.colocated and not vllm.enable_sleep:
         fixed += vllm.gpu_memory_utilization * gpu_bytes
-    head, layer, scoring = moments(shape, plan)
+    head, layer, scoring = moments(shape, flags)
     graphs = 0.0  # kept while ranks exchange scores, beside those of one micro-batch (hooks/actor/kept_graphs.py)
-    if plan.in_waves:
-        sizes, ds = (shape.hidden, shape.intermediate, shape.layers, shape.vocabulary), plan.args.ds
-        again = plan.args.actor.gradient_checkpointing_enable
+    if flags.in_waves:
+        sizes, ds = (shape.hidden, shape.intermediate, shape.layers, shape.vocabulary), flags.args.ds
+        again = flags.args.actor.gradient_checkpointing_enable
         each = graph_memory.graph_bytes_per_token(*sizes, checkpointing=again, logit_free=ds.logit_free)
-        further = graph_memory.kept_tokens(gpu_bytes - fixed, each) - tokens(plan, "train")
-        depth = plan.args.algo.real.wave_depth
-        further = min(further, (int(depth) - 1) * tokens(plan, "train")) if depth.isdecimal() else further
+        further = graph_memory.kept_tokens(gpu_bytes - fixed, each) - tokens(flags, "train")
+        depth = flags.args.algo.real.wave_depth
+        further = min(further, (int(depth) - 1) * tokens(flags, "train")) if depth.isdecimal() else further
         graphs = max(further, 0.0) * each
     return fixed + max(head + graphs, layer + graphs, scoring)
 
 
-def disk(shape: Shape, plan: Plan) -> float:
+def disk(shape: Shape, flags: RunFlags) -> float:
     """The most bytes under the run folder: an old checkpoint goes when the new one is whole."""
-    ckpt, adapters = plan.args.ckpt, shape.adapter_parameters(plan.args.ds.lora.rank)
-    saves = math.ceil(plan.args.train.max_steps / ckpt.save_steps) if ckpt.save_steps > 0 else 0  # the last step too
+    ckpt, adapters = flags.args.ckpt, shape.adapter_parameters(flags.args.ds.lora.rank)
+    saves = math.ceil(flags.args.train.max_steps / ckpt.save_steps) if ckpt.save_steps > 0 else 0  # the last step too
     # fp32 weights and moments of trained parameters, and all bf16 weights
     checkpoint = 12.0 * (adapters or shape.parameters) + 2 * (shape.parameters + adapters)
     models = saves * 2.0 * shape.parameters if ckpt.save_hf else 0.0  # never rotated
     return min(ckpt.max_num + 1, saves) * checkpoint + models + (4.0 * adapters or 2.0 * shape.parameters)
 
 
-def check(shape: Shape, plan: Plan, gpu_gb: float) -> Iterator[str]:
-    memory = peak(shape, plan, gpu_gb * GB) / GB
+def check(shape: Shape, flags: RunFlags, gpu_gb: float) -> Iterator[str]:
+    memory = peak(shape, flags, gpu_gb * GB) / GB
     yield Line(f"memory per GPU: {memory:.1f} of {gpu_gb:.0f} GB (upper estimate, not compared with a GPU yet)")
     if memory > gpu_gb:
         yield Note(

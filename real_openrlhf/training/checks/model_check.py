@@ -6,7 +6,7 @@ from pathlib import Path
 
 from real_openrlhf.base.errors import UserError, last_line
 from real_openrlhf.base.files import parsed
-from real_openrlhf.recipes.plan import Plan
+from real_openrlhf.recipes.plan import RunFlags
 from real_openrlhf.training.checks.findings import Note
 from real_openrlhf.training.tasks import kept_folder
 
@@ -57,20 +57,20 @@ def heads_problem(config: dict) -> str | None:
     return f"its heads are {width} wide, and vLLM's attention on CPU takes {widths}. Take a model with one of these."
 
 
-def problems(plan: Plan, config: dict, on_cpu: bool) -> Iterator[str]:
+def problems(flags: RunFlags, config: dict, on_cpu: bool) -> Iterator[str]:
     """Why this run would train the model wrongly, or cannot sample from it on CPU."""
-    model = plan.args.actor.model_name_or_path
+    model = flags.args.actor.model_name_or_path
     if "auto_map" in config:
         yield Note(f"model {model} brings Python code of its own, which OpenRLHF runs")
     heads = heads_problem(config) if on_cpu else None
-    yield from (f"model {model}: {wrong}" for wrong in (*unfit_problems(plan, config), heads) if wrong)
+    yield from (f"model {model}: {wrong}" for wrong in (*unfit_problems(flags, config), heads) if wrong)
 
 
-def unfit_problems(plan: Plan, config: dict) -> Iterator[str]:
+def unfit_problems(flags: RunFlags, config: dict) -> Iterator[str]:
     """Reasons why packing, shared prompts, the attention or the logit-free head do not go with this model."""
     from real_openrlhf.hooks.model import unfit_models
 
-    ds, train = plan.args.ds, plan.args.train
+    ds, train = flags.args.ds, flags.args.train
     packs = ds.packing_samples or train.dynamic_batch_enable or ds.ring_attn_size > 1  # OpenRLHF packs with either
     way = unfit_models.Way(ds.attn_implementation, packs, ds.share_prompts, ds.logit_free)
     try:

@@ -16,7 +16,7 @@ from pathlib import Path
 from real_openrlhf.base import files
 from real_openrlhf.base.errors import UserError, last_line
 from real_openrlhf.machine import nvidia
-from real_openrlhf.recipes.plan import Plan
+from real_openrlhf.recipes.plan import RunFlags
 
 SHARED = "shared"  # the third word of `main`
 MARK = "real_openrlhf preflight: "  # before each problem, in the log of a cluster's job
@@ -24,16 +24,16 @@ PACKAGES = {"flash_attention_2": "flash_attn", "flash_attention_3": "flash_attn_
 ATTENTION = "--ds.attn_implementation"
 
 
-def kernel_problems(plan: Plan) -> Iterator[str]:
+def kernel_problems(flags: RunFlags) -> Iterator[str]:
     """Packages and compilers that this machine lacks."""
-    name = plan.args.ds.attn_implementation
+    name = flags.args.ds.attn_implementation
     package = PACKAGES.get(name)
     if package and not importlib.util.find_spec(package):
         yield (
             f"{ATTENTION} {name} needs the package {package}, which is not installed. Give {ATTENTION} "
             "flash_attention_torch, which needs none."
         )
-    if plan.args.ds.adam_offload and not shutil.which("g++"):
+    if flags.args.ds.adam_offload and not shutil.which("g++"):
         yield "--ds.adam_offload: DeepSpeed compiles its Adam for the CPU, and there is no g++. Install it."
 
 

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from real_openrlhf.base.secrets import LOGIN
-from real_openrlhf.recipes.plan import Plan
+from real_openrlhf.recipes.plan import RunFlags
 
 
-def reward_problems(plan: Plan) -> Iterator[str]:
-    for url in (plan.args.reward.remote_url or "").split(","):
+def reward_problems(flags: RunFlags) -> Iterator[str]:
+    for url in (flags.args.reward.remote_url or "").split(","):
         if url.endswith(".py") and (wrong := reward_file_problem(Path(url))):
             yield f"--reward.remote_url {url} {wrong}"
         elif LOGIN.search(url):

@@ -35,18 +35,22 @@ def found(request: Request, place: Place) -> Findings:
     right = request.without(_flags(request, findings))
     if not openrlhf_parser.defaults():
         return findings  # without OpenRLHF there are no arguments to check
-    plan, args, local = right.plan(), right.args, place.address is None
+    flags, args, local = right.flags, right.args, place.address is None
     for check in (flag_checks.size_problems, flag_checks.chosen_loss, reward_check.reward_problems):
-        findings.add(check(plan))
+        findings.add(check(flags))
     findings.add(reward_variables.problems())
-    if plan.args.logger.wandb.key == BY_VARIABLE and local and not {**os.environ, **request.secrets}.get(KEY_VARIABLE):
+    if (
+        flags.args.logger.wandb.key == BY_VARIABLE
+        and local
+        and not {**os.environ, **request.secrets}.get(KEY_VARIABLE)
+    ):
         findings.problems.append(
             f"{WANDB_KEY} {BY_VARIABLE}: {KEY_VARIABLE} is not set. Type `export {KEY_VARIABLE}=...`."
         )
     if request.secrets and not local:
         where = f"Set {KEY_VARIABLE} where its Ray is started, and give {WANDB_KEY} {BY_VARIABLE}."
         findings.problems.append(f"{WANDB_KEY}: a key typed here does not reach the cluster {place.address}. {where}")
-    machine = [*place.problems(plan), *(preflight.kernel_problems(plan) if local else ())]
+    machine = [*place.problems(flags), *(preflight.kernel_problems(flags) if local else ())]
     findings.elsewhere = bool(args.dry_run and local and machine)  # a dry run may be for another machine
     findings.add(machine, of_machine=True)
     findings.add(preflight.folder_problems(args.runs_dir))
@@ -59,15 +63,15 @@ def found(request: Request, place: Place) -> Findings:
 
 def outside(request: Request, folder: Path | None = None) -> list[tuple[Path, str]]:
     """(folder, flag) of each folder that the run fills outside its own."""
-    plan = request.plan(folder)
-    own = Path(plan.text(run_inputs.RUN_DIR))
-    found = [(Path(plan.text(flag)).resolve(), flag) for flag in FILLED]
+    flags = request.flags_in(folder) if folder else request.flags
+    own = Path(flags.text(run_inputs.RUN_DIR))
+    found = [(Path(flags.text(flag)).resolve(), flag) for flag in FILLED]
     return [(place, flag) for place, flag in found if own not in place.parents]
 
 
 def _folders(request: Request) -> Iterator[str]:
     """Folders that the user names."""
-    own = Path(request.plan().text(run_inputs.RUN_DIR))
+    own = Path(request.flags.text(run_inputs.RUN_DIR))
     owner = ownership.owner_name(request.resumed) if request.resumed else None
     for folder, flag in outside(request):
         if folder in (own, *own.parents):
@@ -81,9 +85,9 @@ def _flags(request: Request, findings: Findings) -> dict[str, str]:
     wrong = {}
     try:
         assert_applied()
-        wrong = dict(flag_checks.flag_problems(request.plan(), request.removed, OPTIONS))
+        wrong = dict(flag_checks.flag_problems(request.flags, request.removed, OPTIONS))
         findings.problems += wrong.values()
-        findings.add(flag_checks.combination(request.without(wrong).plan()))
+        findings.add(flag_checks.combination(request.without(wrong).flags))
     except UserError as error:
         findings.problems += error.problems
     return wrong
@@ -91,41 +95,41 @@ def _flags(request: Request, findings: Findings) -> dict[str, str]:
 
 def data(request: Request) -> Iterator[str]:
     """Check the files that exist. A run makes the missing ones, then checks again."""
-    plan, missing = request.plan(), set(map(str, request.missing()))
-    checked = [flag for flag in (TRAINING, VALIDATION) if flag in plan.flags and plan.text(flag) not in missing]
+    flags, missing = request.flags, set(map(str, request.missing()))
+    checked = [flag for flag in (TRAINING, VALIDATION) if flag in flags.settings and flags.text(flag) not in missing]
     own = request.args.data not in (None, *TRAINING_ROWS)
-    if own and VALIDATION in plan.flags and plan.flags[VALIDATION].origin != USER:
+    if own and VALIDATION in flags.settings and flags.settings[VALIDATION].origin != USER:
         said = (
-            f"validation stays on {short_path(plan.text(VALIDATION))}, the recipe's: give --eval.dataset FILE with "
+            f"validation stays on {short_path(flags.text(VALIDATION))}, the recipe's: give --eval.dataset FILE with "
             "the columns of your --data, or --no-eval.dataset"
         )
         named = data_check.COLUMNS.keys() & request.user.keys()  # columns that the recipe's file lacks
         yield said if named else Note(said)
         checked = [TRAINING] if named else checked
     for flag in checked:
-        yield from data_check.check(plan, flag)
+        yield from data_check.check(flags, flag)
     if request.args.dry_run and missing:
         yield Note(f"made before training starts: {', '.join(map(short_path, sorted(missing)))}")
-    if (rows := run_inputs.training_rows(plan.text(TRAINING))) is not None:
-        yield from data_check.step_problems(plan, rows)
+    if (rows := run_inputs.training_rows(flags.text(TRAINING))) is not None:
+        yield from data_check.step_problems(flags, rows)
 
 
 def _model(request: Request, place: Place, elsewhere: bool) -> Iterator[str]:
     """Whether the model exists, and whether it fits into memory and disk."""
-    plan = request.plan()
-    model = plan.text(run_inputs.MODEL)
+    flags = request.flags
+    model = flags.text(run_inputs.MODEL)
     config = memory_estimate.KNOWN_CONFIGS.get(model)
     if Path(model) not in request.missing():
         try:
             config = model_check.read_config(model)
-            yield from model_check.problems(plan, config, place.on_cpu)
+            yield from model_check.problems(flags, config, place.on_cpu)
         except model_check.Unreachable as error:
             yield Note(error) if elsewhere else str(error)
     if not (shape := memory_estimate.shape_of(config or {})):
         return
     if not place.on_cpu:
-        yield from memory_estimate.check(shape, plan, place.gpu_gb or request.recipe.gpu_gb)
-    existing, size = preflight.existing(request.args.runs_dir), memory_estimate.disk(shape, plan)
+        yield from memory_estimate.check(shape, flags, place.gpu_gb or request.recipe.gpu_gb)
+    existing, size = preflight.existing(request.args.runs_dir), memory_estimate.disk(shape, flags)
     if size > (free := shutil.disk_usage(existing).free):
         said = f"the run folder will take {size / 1e9:.1f} GB, {existing} has {free / 1e9:.1f} GB free"
         said += ": another --runs-dir, or a smaller --ckpt.max_num"
@@ -137,7 +141,7 @@ def _resumed(request: Request, place: Place) -> Iterator[str]:
     if folder is None:
         run_folder.refuse_name(request.args.runs_dir, request.args.run_name)
         other = request.left_alone
-        if other and (differing := run_inputs.trains_other(run_folder.read(other), request.plan())):
+        if other and (differing := run_inputs.trains_other(run_folder.read(other), request.flags)):
             told = ", ".join(f"{flag} {old}, here {new}" for flag, (old, new) in differing.items())
             yield Note(f"this is a new run. {other} is unfinished and trains something else ({told})")
         return
@@ -148,24 +152,26 @@ def _resumed(request: Request, place: Place) -> Iterator[str]:
             "recipe, algorithm and seed, or choose another --run-name."
         )
     # A resumed run must have the code with which it began; that its data changed is told.
-    for key, changed in run_inputs.changed_files(record, request.plan()).items():
+    for key, changed in run_inputs.changed_files(record, request.flags).items():
         said = f"{folder} began with {changed}"
         put_back = "Put the file back as it was, or start a new run with another --run-name."
         yield Note(f"{said}: it goes on with these") if key == "data" else f"{said}. {put_back}"
-    plan = request.plan()
+    flags = request.flags
     manifests = (
-        whole_folders.manifest(path.parent) for path in Path(plan.text("--ckpt.path")).glob("_actor/*/manifest.json")
+        whole_folders.manifest(path.parent) for path in Path(flags.text("--ckpt.path")).glob("_actor/*/manifest.json")
     )
-    for others in {(manifest or {}).get("ranks", plan.ranks) for manifest in manifests} - {plan.ranks}:
-        if not plan.args.ds.use_universal_ckpt:
+    for others in {(manifest or {}).get("ranks", flags.ranks) for manifest in manifests} - {flags.ranks}:
+        if not flags.args.ds.use_universal_ckpt:
             yield (
-                f"{folder} has checkpoints of {others} GPUs, and this run has {plan.ranks}: DeepSpeed cannot divide "
+                f"{folder} has checkpoints of {others} GPUs, and this run has {flags.ranks}: DeepSpeed cannot divide "
                 f"the optimizer anew. Give {others} in all (--gpus times --nodes)."
             )
-    for what, was, is_now in provenance.changed_place(record, run_inputs.provenance_of(plan, place.environment(plan))):
+    for what, was, is_now in provenance.changed_place(
+        record, run_inputs.provenance_of(flags, place.environment(flags))
+    ):
         if what in reward_variables.GRADERS:
             yield f"{folder} began with {what}={was}, and now it is {is_now}: labels would change. Set {what}={was}."
         else:
             yield Note(f"since this run began {what} has changed from {was} to {is_now}: it goes on, not bit for bit")
-    for flag, (old, new) in changed_flags(record, plan).items():
+    for flag, (old, new) in changed_flags(record, flags).items():
         yield Note(f"since this run began {flag} has changed from {old} to {new}")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from real_openrlhf.hooks.engine import engine_process
 from real_openrlhf.machine import nvidia, probe
-from real_openrlhf.recipes.plan import Plan, Recipe
+from real_openrlhf.recipes.plan import Recipe, RunFlags
 from real_openrlhf.training import run_inputs
 from real_openrlhf.training.checks import memory_estimate, model_check, preflight
 from real_openrlhf.training.launch import forked_workers
@@ -75,23 +75,23 @@ class Place:
             return f"the Ray cluster {self.address} (RAY_ADDRESS)"
         return "this machine, on CPU with logical GPUs" if self.on_cpu else f"this machine, {self.gpus_here} GPUs"
 
-    def environment(self, plan: Plan) -> dict[str, str]:
+    def environment(self, flags: RunFlags) -> dict[str, str]:
         """All variables of the run's processes. The user's own values win over ours."""
         ours = {}
         if self.on_cpu:
-            ours = CPU_ENVIRONMENT | {THREADS: str(thread_choice(plan))}
-            if plan.args.rollout.seeded:
+            ours = CPU_ENVIRONMENT | {THREADS: str(thread_choice(flags))}
+            if flags.args.rollout.seeded:
                 ours["REAL_REPEATABLE_ENGINE"] = "1"  # seeded samples do not depend on other requests
-            if Path(plan.args.actor.model_name_or_path).is_dir():
+            if Path(flags.args.actor.model_name_or_path).is_dir():
                 ours["HF_HUB_OFFLINE"] = "1"
         elif self.address is None:
             ours = {**ON_GPUS}
             if os.access(sys.prefix, os.W_OK):
                 # DeepSpeed's offloaded Adam is compiled there. One folder a machine: drop_stale_locks sees no other's.
                 ours["TORCH_EXTENSIONS_DIR"] = str(EXTENSIONS / platform.node())
-            if plan.args.ds.adam_offload:
+            if flags.args.ds.adam_offload:
                 # DeepSpeed's Adam is a loop over threads: Ray would give each rank one
-                ours[THREADS] = str(threads_each(plan.ranks // plan.nodes))
+                ours[THREADS] = str(threads_each(flags.ranks // flags.nodes))
         environment = {**probe.caches_elsewhere(cache_folder()), **ours, **os.environ}
         for name, rest in nvidia.expandable_segments({} if self.on_cpu else environment).items():
             environment.pop(name)
@@ -100,25 +100,25 @@ class Place:
             environment = LOOPBACK | environment
             environment["RAY_ADDRESS"] = "local"  # never join a Ray that somebody else started on this machine
             # OpenRLHF asks Ray for a core with every GPU. If Ray has fewer, it waits for ever without a word.
-            cores = {"CPU": plan.gpus + SPARE_CPUS}
+            cores = {"CPU": flags.gpus + SPARE_CPUS}
             if self.on_cpu:
                 environment.setdefault(forked_workers.WANTED, "1")
-                environment |= NO_GPU | {"RAY_OVERRIDE_RESOURCES": json.dumps({"GPU": plan.gpus} | cores)}
+                environment |= NO_GPU | {"RAY_OVERRIDE_RESOURCES": json.dumps({"GPU": flags.gpus} | cores)}
             else:  # Ray counts the GPUs
                 environment.setdefault("RAY_OVERRIDE_RESOURCES", json.dumps(cores))
         return environment
 
-    def variables(self, plan: Plan) -> dict[str, str]:
+    def variables(self, flags: RunFlags) -> dict[str, str]:
         """Variables that a run's processes, engines too, have beyond the user's environment."""
-        ours = {name: value for name, value in self.environment(plan).items() if os.environ.get(name) != value}
+        ours = {name: value for name, value in self.environment(flags).items() if os.environ.get(name) != value}
         return ours | engine_process.ENVIRONMENT
 
-    def problems(self, plan: Plan) -> Iterator[str]:
+    def problems(self, flags: RunFlags) -> Iterator[str]:
         """Reasons why the run cannot start here: too few GPUs, no ready cluster, or the wrong environment."""
-        nodes, needed = plan.nodes, plan.gpus
-        apart = f" ({plan.engine_gpus} of the {needed} are for vLLM alone)" if plan.engine_gpus else ""
+        nodes, needed = flags.nodes, flags.gpus
+        apart = f" ({flags.engine_gpus} of the {needed} are for vLLM alone)" if flags.engine_gpus else ""
         if self.address:
-            yield from self._ask_cluster(self.address, nodes, needed, plan.colocated and not self.on_cpu)
+            yield from self._ask_cluster(self.address, nodes, needed, flags.colocated and not self.on_cpu)
         elif self.on_cpu and not nvidia.environment_for_cpu():
             yield (
                 f"this recipe is for CPU, and {sys.prefix} has vLLM's build for GPUs. Run `{SET_UP} cpu`, which makes "
@@ -171,13 +171,13 @@ def threads_each(at_once: int) -> int:
     return max(len(os.sched_getaffinity(0)) // max(at_once, 1), 1)
 
 
-def thread_choice(plan: Plan) -> int:
+def thread_choice(flags: RunFlags) -> int:
     """Threads of each process on CPU. The user's OMP_NUM_THREADS wins."""
-    args, size = plan.args, parameters(plan.args.actor.model_name_or_path)
+    args, size = flags.args, parameters(flags.args.actor.model_name_or_path)
     if size is not None and size < SMALL:
         return 1
     engines = (args.vllm.num_engines or 0) * args.vllm.tensor_parallel_size
-    return threads_each(plan.ranks + engines if args.train.async_enable else max(plan.ranks, engines))
+    return threads_each(flags.ranks + engines if args.train.async_enable else max(flags.ranks, engines))
 
 
 def parameters(model: str) -> int | None:
