@@ -7,6 +7,4 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 kind=cpu
 [[ " $* " != *" --recipe smollm2-1gpu "* ]] || kind=gpu
-[[ " $kind $* " != *gpu*" --dry-run "* ]] || kind=any # which needs no GPU
-bash examples/scripts/setup_env.sh $kind
-exec "$(bash examples/scripts/setup_env.sh where $kind)/bin/real-openrlhf" train --recipe cpu-smollm2 "$@"
+exec bash examples/scripts/setup_env.sh run $kind real-openrlhf train --recipe cpu-smollm2 "$@"

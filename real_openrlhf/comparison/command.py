@@ -43,7 +43,7 @@ from real_openrlhf.comparison.run_list import (
     stepped,
     taken,
 )
-from real_openrlhf.comparison.trainer import SESSION_LOG, Trainer, eval_args, make_benchmarks
+from real_openrlhf.comparison.trainer import Trainer, eval_args, make_benchmarks
 from real_openrlhf.data.benchmarks import chosen
 from real_openrlhf.evaluation import grading
 from real_openrlhf.evaluation.store import SAMPLES
@@ -283,7 +283,6 @@ def refuse_foreign_results(runs: RunList, published: Path | None) -> None:
 
     ownership.refuse_foreign("--out", [runs.out], runs.out.is_dir())
     refuse_foreign(runs.out / "report")
-    ownership.refuse_foreign("--out", [runs.out / SESSION_LOG], (runs.out / QUEUE).is_dir())
     if published:
         publish.refuse_foreign(published)
 
@@ -365,41 +364,41 @@ def _work(runs: RunList, todo: Sequence[Entry]) -> int:
     seconds: list[float] = []
     sound = False  # whether a run has made a step here
     failed: set[str] = set()  # methods that failed
-    with Trainer(runs, todo) as trainer:
-        while True:
-            now = {entry: state(runs, entry) for entry in todo}
-            held = [entry for entry, one in now.items() if one.kind == HELD]
-            free = [entry for entry, one in now.items() if one.kind == WAITING or 0 < one.ended < began]
-            if not free and (not held or "SLURM_JOB_ID" in os.environ):
-                return last  # a waiting node costs as much as a working node
-            if not free:
-                if not waiting:
-                    print(f"\nother processes train the rest: {', '.join(entry.name for entry in held)}", flush=True)
-                waiting = True
-                time.sleep(LOOK_SECONDS)
+    trainer = Trainer(runs)
+    while True:
+        now = {entry: state(runs, entry) for entry in todo}
+        held = [entry for entry, one in now.items() if one.kind == HELD]
+        free = [entry for entry, one in now.items() if one.kind == WAITING or 0 < one.ended < began]
+        if not free and (not held or "SLURM_JOB_ID" in os.environ):
+            return last  # a waiting node costs as much as a working node
+        if not free:
+            if not waiting:
+                print(f"\nother processes train the rest: {', '.join(entry.name for entry in held)}", flush=True)
+            waiting = True
+            time.sleep(LOOK_SECONDS)
+            continue
+        entry = min(free, key=lambda one: now[one].ended > 0)  # what failed before comes last
+        with taken(runs.out / QUEUE, entry.name, now[entry].attempt + 1) as ended:
+            if ended is None:
                 continue
-            entry = min(free, key=lambda one: now[one].ended > 0)  # what failed before comes last
-            with taken(runs.out / QUEUE, entry.name, now[entry].attempt + 1) as ended:
-                if ended is None:
-                    continue
-                left = f", about {duration(statistics.median(seconds) * len(free))} left" if seconds else ""
-                print(f"\n--- {entry.name}, {len(free)} of {len(runs.entries)} runs to go{left}", flush=True)
-                started, waiting = time.time(), False
-                code, reason = trainer.one(entry)
-                seconds.append(time.time() - started)
-                ended(code, reason)
-            last = code or last
-            if code in SIGNALS:
-                return 1 if len(seconds) == 1 and _limit_is_too_short(runs.path(entry), started) else code
-            sound = sound or runs.trained(entry) or stepped(runs.path(entry), since=started)
-            failed |= {entry.algo} if code else set()
-            if not sound and len(failed) > 1 and len(free) > 1:
-                print(
-                    f"{' and '.join(sorted(failed))} failed before a first step, and no run has made one here: this "
-                    "machine may be at fault, and takes no more runs",
-                    file=sys.stderr,
-                )
-                return last
+            left = f", about {duration(statistics.median(seconds) * len(free))} left" if seconds else ""
+            print(f"\n--- {entry.name}, {len(free)} of {len(runs.entries)} runs to go{left}", flush=True)
+            started, waiting = time.time(), False
+            code, reason = trainer.one(entry)
+            seconds.append(time.time() - started)
+            ended(code, reason)
+        last = code or last
+        if code in SIGNALS:
+            return 1 if len(seconds) == 1 and _limit_is_too_short(runs.path(entry), started) else code
+        sound = sound or runs.trained(entry) or stepped(runs.path(entry), since=started)
+        failed |= {entry.algo} if code else set()
+        if not sound and len(failed) > 1 and len(free) > 1:
+            print(
+                f"{' and '.join(sorted(failed))} failed before a first step, and no run has made one here: this "
+                "machine may be at fault, and takes no more runs",
+                file=sys.stderr,
+            )
+            return last
 
 
 def _limit_is_too_short(path: Path, started: float) -> bool:

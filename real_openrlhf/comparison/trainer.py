@@ -1,12 +1,9 @@
-"""Trains and evaluates the runs of a comparison one after another: on CPU in one session (shared_ray.py)."""
+"""Trains and evaluates the runs of a comparison one after another."""
 
 import argparse
-import contextlib
 import os
-import subprocess
 import sys
-import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from tqdm import tqdm
@@ -18,26 +15,15 @@ from real_openrlhf.comparison.run_list import ASKED, SIGNALS, Entry, RunList, sa
 from real_openrlhf.runs import run_folder
 from real_openrlhf.training import command as train_command
 from real_openrlhf.training import run_inputs
-from real_openrlhf.training.launch import shared_ray
-from real_openrlhf.training.launch.place import Place
 from real_openrlhf.training.launch.process import supervise
 from real_openrlhf.training.launch.progress import end_unwatched
 
-SESSION_LOG = "session.log"
 
+class Trainer:
+    """Trains and evaluates run after run."""
 
-class Trainer(contextlib.ExitStack):
-    """Trains and evaluates run after run. A failed training ends the session; the next training opens a new one."""
-
-    def __init__(self, runs: RunList, todo: Iterable[Entry]) -> None:
-        super().__init__()
+    def __init__(self, runs: RunList) -> None:
         self.runs = runs
-        self.server: subprocess.Popen | None = None
-        self.environment: Mapping[str, str] | None = None
-        first = runs.request(runs.entries[0])
-        if first.recipe.on_cpu:
-            alike = {(entry.algo, entry.flags): runs.words(entry) for entry in todo}
-            self.environment = environment_of(*alike.values())
 
     def one(self, entry: Entry) -> tuple[int, str | None]:
         """Train and evaluate one run: (exit code, why it failed)."""
@@ -46,33 +32,11 @@ class Trainer(contextlib.ExitStack):
             print(unseen)
         if not self.runs.trained(entry):
             args = train_command.parse(self.runs.words(entry))
-            code = exit_code("train", lambda: train_command.run(args, self._session()))
-            if code:
-                self.close()  # a failed training ends its session, which takes a moment
-                self.server = None
+            if code := exit_code("train", lambda: train_command.run(args)):
                 reason = run_folder.read(path)["reason"] if (path / "run.json").exists() else None
                 unknown = "interrupted" if code in SIGNALS else "it did not start: the output above says why"
                 return code, reason or unknown
         return evaluate(path, self.runs.evaluation) if self.runs.evaluation is not None else (0, None)
-
-    def _session(self) -> Path | None:
-        if self.environment is None:
-            return None
-        if self.server is None or self.server.poll() is not None:
-            self.close()
-            # a socket's path has at most 107 letters, so the run's folder may be too deep for it
-            self.socket = Path(self.enter_context(tempfile.TemporaryDirectory())) / "session"
-            log = self.runs.out.resolve() / SESSION_LOG
-            self.server = self.enter_context(shared_ray.opened(self.socket, self.environment, log))
-        return self.socket
-
-
-def environment_of(*runs: Sequence[str]) -> dict[str, str]:
-    """The environment of a session with GPUs enough for each run, also for a reference model on its own GPUs."""
-    requests = [train_command.request_of(words) for words in runs]
-    place = Place.of(requests[0].recipe, None)
-    largest = max((request.flags for request in requests), key=lambda flags: flags.gpus)
-    return place.environment(largest) | requests[0].secrets  # the runs differ in no secret
 
 
 # Evaluation: `real-openrlhf eval` in a process of its own, watched like a training

@@ -204,8 +204,6 @@ RECIPES = {
                 "--rollout.micro_batch_size": own("32"),
                 "--data.apply_chat_template": own("", "the model's own chat template around the question"),
                 "--ds.attn_implementation": own("sdpa", "PyTorch's own kernel"),
-                "--ds.share_prompts": own("", "prompts are ten times as long as answers"),
-                "--vllm.enable_prefix_caching": own("", "vLLM too reads a prompt once"),
             },
             **_NEEDLE,
         ),

@@ -111,13 +111,6 @@ def test_each_trained_model_is_evaluated_and_compared_with_grpo_by_pairs(compare
     assert [[one["code"] for one in attempts(compared, run)] for run in PAIR] == [[0], [0]]
 
 
-def test_a_run_in_a_session_is_the_run_that_it_is_alone(compared, real):
-    """The same seed gives the same numbers, bit for bit, whatever the engine has served before."""
-    together = metrics(run_of(compared, "real-s1"))
-    assert len(together) == 3
-    assert together == metrics(real.folder)[:3]
-
-
 def test_one_seed_gives_two_algorithms_the_same_prompts_updates_and_first_rollouts(compared):
     real, grpo = (metrics(run_of(compared, run))[1:] for run in PAIR)
     for name in ("rollout/prompts_crc", "update/rollouts_crc"):
@@ -239,9 +232,9 @@ def test_what_is_killed_at_five_places_gives_the_same_report_and_runs_nothing_tw
     child.kill()
     child.wait()
 
-    child = start(words, out)  # 5: the session, in a training
+    child = start(words, out)  # 5: the trainer, in a training
     until(lambda: stepped(out, "real-s2"), child)
-    next(filter(has("shared_ray serve"), below(child))).kill()
+    next(filter(has("cli.train_ppo_ray"), below(child))).kill()
     finish(child, out, None)
 
     finish(start(words, out), out)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from small_runs import NO_EVALUATION, SMALL
 
-from real_openrlhf.hooks.engine import engine_process
+from real_openrlhf.hooks.engine import plugin
 from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.training import command
 from real_openrlhf.training.launch.place import Place
@@ -41,9 +41,9 @@ MARGIN, GROUP = 0.5, 8  # tau and rollouts a prompt of the recipe
 
 def test_a_users_hinge_is_trained_recorded_and_resumed_with_the_same_file_only(train, tmp_path):
     mine, answers = tmp_path / "mine.py", tmp_path / "asked.jsonl"
-    plan = command.request_of(["--recipe", "cpu"]).flags  # of which the session's environment was made
+    flags = command.request_of(["--recipe", "cpu"]).flags
     place = Place.of(RECIPES["cpu"])
-    said = place.variables(plan)
+    said = place.variables(flags)
     mine.write_text(EXAMPLE.read_text() + ASKED.format(place=str(answers), names=[*said]))
     words = ("--algo", "real", "--algo.real.objective", f"{mine}:hinge", *SMALL, "--no-eval.dataset")
     words += ("--algo.real.labels", f"{mine}:labels")
@@ -62,7 +62,7 @@ def test_a_users_hinge_is_trained_recorded_and_resumed_with_the_same_file_only(t
     for title, devices, variables in seen:
         assert devices == [0, "cpu", "cpu"], title
         assert {*variables.pop("CUDA_VISIBLE_DEVICES").split(",")} == {"-1"}, title
-        of_engines = engine_process.ENVIRONMENT
+        of_engines = plugin.ENVIRONMENT
         assert {name: variables[name] for name in variables if name not in of_engines}.items() <= said.items(), title
 
     record = json.loads((run.folder / "run.json").read_text())

@@ -30,7 +30,9 @@ def call(tmp_path):
     """call(script, words..., VARIABLE=value) -> what was called, one line each."""
     shutil.copytree(SCRIPTS, tmp_path / "examples/scripts")
     program(tmp_path / "program", f"echo real-openrlhf $* >>'{tmp_path}/called'")
+    real_run, _, _ = (SCRIPTS / "setup_env.sh").read_text().partition("\nunset PYTHONPATH")
     (tmp_path / "examples/scripts/setup_env.sh").write_text(
+        f"{real_run}\n"
         f"[ $1 != where ] || {{ echo '{tmp_path}/.venv' && exit; }}\necho setup_env.sh $* >>'{tmp_path}/called'\n"
         f"mkdir -p '{tmp_path}/.venv/bin' && cp '{tmp_path}/program' '{tmp_path}/.venv/bin/real-openrlhf'\n"
     )
@@ -50,9 +52,9 @@ def call(tmp_path):
 @pytest.mark.parametrize(
     "script, recipe", [("train_real_qwen7b.sh", "qwen7b"), ("train_real_qwen1.5b.sh", "qwen1.5b")]
 )
-def test_a_dry_run_takes_any_environment_and_a_training_one_for_gpus(call, script, recipe):
+def test_a_dry_run_takes_any_environment_and_makes_none_and_a_training_one_for_gpus(call, script, recipe):
     assert call(script, "--algo", "grpo", "--dry-run") == [
-        "setup_env.sh any",
+        "setup_env.sh check any",
         f"real-openrlhf train --recipe {recipe} --resume --algo grpo --dry-run",
     ]
     assert call(script)[2:] == ["setup_env.sh gpu", f"real-openrlhf train --recipe {recipe} --resume"]

@@ -60,8 +60,8 @@ REFUSED = {
         [f"{run} --ckpt.{flag} precious" for run in (TRAIN, COMPARE) for flag in ("path", "output_dir")],
     ),
     "`compare --out DIR`": (
-        ["out/report/index.html", "out/runs/real-s1/a", "out2/session.log"],
-        [f"{COMPARE} --out out", f"{COMPARE} --out out2"],
+        ["out/report/index.html", "out/runs/real-s1/a"],
+        [f"{COMPARE} --out out"],
     ),
     "`compare --publish DIR`": (["pub/runs.csv"], [f"{COMPARE} --publish pub"]),
     "`report --out DIR`": (["site/index.html"], ["report run --out site"]),
@@ -72,7 +72,6 @@ REFUSED = {
         ["data math.jsonl --out mine.jsonl", "data gym chain_sum --out gym --train 2 --test 2"],
     ),
     "`grade --output FILE`": (["mine.jsonl"], ["grade --input graded.jsonl --output mine.jsonl"]),
-    "`patch export DIR`": (["tree/openrlhf/a.py"], ["patch export tree"]),
 }  # fmt: skip
 NO_DRY_RUN = ("report", "eval", "data", "grade", "patch")
 

@@ -67,12 +67,12 @@ def problems(flags: RunFlags, config: dict, on_cpu: bool) -> Iterator[str]:
 
 
 def unfit_problems(flags: RunFlags, config: dict) -> Iterator[str]:
-    """Reasons why packing, shared prompts, the attention or the logit-free head do not go with this model."""
+    """Reasons why packing, the attention or the logit-free head do not go with this model."""
     from real_openrlhf.hooks.model import unfit_models
 
     ds, train = flags.args.ds, flags.args.train
     packs = ds.packing_samples or train.dynamic_batch_enable or ds.ring_attn_size > 1  # OpenRLHF packs with either
-    way = unfit_models.Way(ds.attn_implementation, packs, ds.share_prompts, ds.logit_free)
+    way = unfit_models.Way(ds.attn_implementation, packs, ds.logit_free)
     try:
         read, model_class = unfit_models.as_transformers_reads(config)
     except Exception:  # Python code of the model's own, or a field that is missing: loading asks again

@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import shlex
 import socket
 import subprocess
 import sys
@@ -10,17 +11,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from real_openrlhf.hooks.engine import engine_process
+from real_openrlhf.hooks.engine import plugin
 from real_openrlhf.machine import nvidia, probe
 from real_openrlhf.recipes.plan import Recipe, RunFlags
 from real_openrlhf.training import run_inputs
 from real_openrlhf.training.checks import memory_estimate, model_check, preflight
-from real_openrlhf.training.launch import forked_workers
 from real_openrlhf.training.tasks import smollm2
 from real_openrlhf.training.tasks.tiny_model import cache_folder
 
 TRAINER = ("-m", "openrlhf.cli.train_ppo_ray")
 SET_UP = "bash examples/scripts/setup_env.sh"
+
+QUOTED = "real_openrlhf.hooks.fixes.process_starts.quoted_python"  # Ray gives a shell the path of Python as it is
 
 SPARE_CPUS = 2  # logical ones, for the controllers; Ray starts an idle worker for each
 
@@ -80,8 +82,6 @@ class Place:
         ours = {}
         if self.on_cpu:
             ours = CPU_ENVIRONMENT | {THREADS: str(thread_choice(flags))}
-            if flags.args.rollout.seeded:
-                ours["REAL_REPEATABLE_ENGINE"] = "1"  # seeded samples do not depend on other requests
             if Path(flags.args.actor.model_name_or_path).is_dir():
                 ours["HF_HUB_OFFLINE"] = "1"
         elif self.address is None:
@@ -98,11 +98,12 @@ class Place:
             environment |= {name: rest} if rest else {}
         if self.address is None:
             environment = LOOPBACK | environment
+            if shlex.quote(sys.executable) != sys.executable:
+                environment.setdefault("RAY_RUNTIME_ENV_HOOK", QUOTED)
             environment["RAY_ADDRESS"] = "local"  # never join a Ray that somebody else started on this machine
             # OpenRLHF asks Ray for a core with every GPU. If Ray has fewer, it waits for ever without a word.
             cores = {"CPU": flags.gpus + SPARE_CPUS}
             if self.on_cpu:
-                environment.setdefault(forked_workers.WANTED, "1")
                 environment |= NO_GPU | {"RAY_OVERRIDE_RESOURCES": json.dumps({"GPU": flags.gpus} | cores)}
             else:  # Ray counts the GPUs
                 environment.setdefault("RAY_OVERRIDE_RESOURCES", json.dumps(cores))
@@ -111,7 +112,7 @@ class Place:
     def variables(self, flags: RunFlags) -> dict[str, str]:
         """Variables that a run's processes, engines too, have beyond the user's environment."""
         ours = {name: value for name, value in self.environment(flags).items() if os.environ.get(name) != value}
-        return ours | engine_process.ENVIRONMENT
+        return ours | plugin.ENVIRONMENT
 
     def problems(self, flags: RunFlags) -> Iterator[str]:
         """Reasons why the run cannot start here: too few GPUs, no ready cluster, or the wrong environment."""
