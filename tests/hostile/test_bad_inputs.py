@@ -161,10 +161,6 @@ MODELS = [
 
 NAMED, RESUMED = "--run-name mine", "--run-name mine --resume"
 FOLDERS = [
-    Case("runs in a file", _file("runs", ""), "runs is not a folder. Name another --runs-dir"),
-    Case("runs below a file", _nothing, "rows.jsonl is not a folder", "--runs-dir rows.jsonl/runs"),
-    Case("runs of another owner", _folder("runs"), "no file can be made in", nobody=True),
-    Case("runs in /proc", _nothing, "no file can be made in /proc", "--runs-dir /proc/x"),
     Case("a run that is larger than the disk", _nothing, "the run folder will take ",
          "--max-steps 10000000 --ckpt.save_steps 1 --ckpt.max_num 10000000"),
     Case("a name out of the folder", _nothing, "--run-name '..': use letters", "--run-name .."),

@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.parsing import did_you_mean
@@ -40,7 +41,7 @@ def _file(path: Path, flag: str, flags: RunFlags) -> Iterator[str]:
     prompt_column, label_column = (columns.get(option, "") for option in COLUMNS)
     fits, faults = _length_check(flags), dict[str, list[int]]()
     labels_of = dict[int, set[str]]()  # of each prompt
-    count, labels = 0, []
+    count, labels = 0, list[Any]()
     try:
         for count, row in enumerate(read_local(path).rows, 1):
             prompt, label = row.get(prompt_column), row.get(label_column)
@@ -94,7 +95,8 @@ def _of_prompt(prompt: object, chat: bool, fits: Callable[[str], bool]) -> list[
 def _length_check(flags: RunFlags) -> Callable[[str], bool]:
     """Whether a prompt fits. A token has at least one byte, so most prompts need no counting."""
     longest = flags.args.data.max_len - (flags.args.rollout.max_new_tokens or 1)
-    file, encode = Path(flags.args.actor.model_name_or_path).expanduser() / "tokenizer.json", None
+    file = Path(flags.args.actor.model_name_or_path).expanduser() / "tokenizer.json"
+    encode: Callable | None = None
     with contextlib.suppress(Exception):  # of a model of the hub, or a broken one
         from tokenizers import Tokenizer
 

@@ -6,6 +6,7 @@ The sums are over known tensors. Nobody has compared them with a GPU yet.
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from real_openrlhf.algorithm import graph_memory
 from real_openrlhf.algorithm.graph_memory import LOGITS_AT_ONCE_ON_GPU, RUNTIME_BYTES, resident_bytes
@@ -62,12 +63,11 @@ def states(shape: Shape, flags: RunFlags) -> float:
     """Bytes on one GPU that stay from step to step while the policy trains."""
     ds, adapters = flags.args.ds, shape.adapter_parameters(flags.args.ds.lora.rank)
     offloaded = flags.args.ref.offload and ds.zero_stage >= 3  # DeepSpeed moves weights to the host under ZeRO-3 only
-    how = {name: getattr(ds, name) for name in ("zero_stage", "overlap_comm", "adam_offload")}
+    how: dict[str, Any] = {name: getattr(ds, name) for name in ("zero_stage", "overlap_comm", "adam_offload")}
     how |= {"gpus": flags.ranks, "gradient_bytes": 4 if ds.grad_accum_dtype == "fp32" else 2}
     how |= {"head": shape.vocabulary * shape.hidden}
-    reference = shape.parameters if flags.needs_reference and not offloaded else 0
-    sizes = shape.parameters + adapters, adapters or shape.parameters
-    return sum(resident_bytes(*sizes, **how, reference=reference).values())
+    how |= {"reference": shape.parameters if flags.needs_reference and not offloaded else 0}
+    return sum(resident_bytes(shape.parameters + adapters, adapters or shape.parameters, **how).values())
 
 
 def tokens(flags: RunFlags, when: str) -> int:
@@ -113,10 +113,7 @@ def peak(shape: Shape, flags: RunFlags, gpu_bytes: float) -> float:
         sizes, ds = (shape.hidden, shape.intermediate, shape.layers, shape.vocabulary), flags.args.ds
         again = flags.args.actor.gradient_checkpointing_enable
         each = graph_memory.graph_bytes_per_token(*sizes, checkpointing=again, logit_free=ds.logit_free)
-        further = graph_memory.kept_tokens(gpu_bytes - fixed, each) - tokens(flags, "train")
-        depth = flags.args.algo.real.wave_depth
-        further = min(further, (int(depth) - 1) * tokens(flags, "train")) if depth.isdecimal() else further
-        graphs = max(further, 0.0) * each
+        graphs = max(graph_memory.kept_tokens(gpu_bytes - fixed, each) - tokens(flags, "train"), 0.0) * each
     return fixed + max(head + graphs, layer + graphs, scoring)
 
 

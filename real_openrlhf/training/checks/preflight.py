@@ -1,4 +1,4 @@
-"""Checks of the machine: packages, compilers, GPUs, folders, the Ray cluster.
+"""Checks of the machine: packages, compilers, the Ray cluster.
 
 `python -m real_openrlhf.training.checks.preflight NODES GPUS [shared]` checks the Ray cluster in which it runs, with
 `shared` also for vLLM on the policy's own GPUs.
@@ -9,11 +9,9 @@ import os
 import platform
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from real_openrlhf.base import files
 from real_openrlhf.base.errors import UserError, last_line
 from real_openrlhf.machine import nvidia
 from real_openrlhf.recipes.plan import RunFlags
@@ -41,19 +39,6 @@ def existing(folder: Path) -> Path:
     """The folder itself, or its nearest parent that exists."""
     place = Path(os.path.realpath(folder))
     return next(path for path in (place, *place.parents) if os.path.exists(path))
-
-
-def folder_problems(folder: Path) -> Iterator[str]:
-    """Why no run folder can be made and locked in this folder."""
-    place = existing(folder)
-    if os.path.lexists(folder) and not folder.is_dir() or not place.is_dir():
-        yield f"--runs-dir {folder}: {place} is not a folder. Name another --runs-dir."
-        return
-    try:  # a superuser may seem to be able to write to /proc
-        with tempfile.NamedTemporaryFile(prefix=".real-", dir=place) as file:
-            files.lock_taken(file.fileno())
-    except OSError as error:
-        yield f"--runs-dir {folder}: no file can be made in {place} ({error.strerror}). Name another --runs-dir."
 
 
 def cluster_problems(needed: int, nodes: int, shared: bool) -> Iterator[str]:

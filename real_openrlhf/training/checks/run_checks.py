@@ -53,7 +53,6 @@ def found(request: Request, place: Place) -> Findings:
     machine = [*place.problems(flags), *(preflight.kernel_problems(flags) if local else ())]
     findings.elsewhere = bool(args.dry_run and local and machine)  # a dry run may be for another machine
     findings.add(machine, of_machine=True)
-    findings.add(preflight.folder_problems(args.runs_dir))
     findings.add(_folders(right))
     findings.add(data(right))
     findings.add(_model(right, place, findings.elsewhere))
