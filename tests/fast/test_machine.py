@@ -138,7 +138,7 @@ def test_a_pretrained_model_that_is_yet_to_be_made_has_all_cores():
 
 # On GPUs: threads of DeepSpeed's Adam on the CPU, and the allocator's variables
 
-ON_GPUS = Place(None, None, 8, 80.0, on_cpu=False)
+ON_GPUS = Place(None, 8, 80.0, on_cpu=False)
 
 
 def test_adam_on_the_cpu_has_the_cores_of_its_rank(monkeypatch):
@@ -167,7 +167,7 @@ def test_the_allocator_keeps_all_but_segments_that_vllm_cannot_be_handed(monkeyp
     monkeypatch.setenv(name, asked)
     taken = "True" in asked
     assert ON_GPUS.environment(run_flags()).get(name) == left
-    assert Place(None, None, 0, None, on_cpu=True).environment(run_flags("cpu"))[name] == asked
+    assert Place(None, 0, None, on_cpu=True).environment(run_flags("cpu"))[name] == asked
     assert (ON_GPUS.variables(run_flags()).get(name) == left) == (taken or left is None)
     of_nodes = [*preflight.node_problems(shared=True)]
     assert bool(of_nodes) == taken and [*preflight.node_problems(shared=False)] == []
