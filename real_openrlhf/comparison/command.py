@@ -306,10 +306,7 @@ def run_list(args: argparse.Namespace, skilled: bool = True) -> RunList:
     typed = [*args.openrlhf, *(word for entry in every for word in entry.flags)]
     _refuse(typed, INSTEAD, "is of `train`: a comparison sets it for each run")
     recipe = RECIPES[args.recipe]
-    # Never stop hopeless runs early: a collapse is a result, and runs are compared at their last step.
-    given = {word.partition("=")[0] for word in args.openrlhf}
-    common = ["--train.hopeless_steps", "0"] * ("--train.hopeless_steps" not in given)
-    common += ["--recipe", recipe.name]
+    common = ["--recipe", recipe.name]
     common = [*UNCLIPPED, *common] if recipe.model in TINY else common
     if args.skill is not None and skilled:
         folder = _skilled(args).folder()

@@ -18,10 +18,10 @@ from pathlib import Path
 from real_openrlhf.base import files
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import parsed, write_json
-from real_openrlhf.base.parsing import did_you_mean, flag_name, words_of
+from real_openrlhf.base.parsing import flag_name, words_of
 from real_openrlhf.base.secrets import has_one
 from real_openrlhf.evaluation.store import SAMPLES
-from real_openrlhf.recipes.algorithms import ALGORITHMS
+from real_openrlhf.recipes.algorithms import ALGORITHMS, instead_of
 from real_openrlhf.recipes.plan import flags_of
 from real_openrlhf.runs import run_folder
 from real_openrlhf.runs.run_folder import now
@@ -72,7 +72,7 @@ def entries(algos: Iterable[str], seeds: int, first_seed: int = 1, grid: Sequenc
     cells = list(itertools.product(*([(flag_name(flag), value) for value in values] for flag, *values in grid)))
     for algo, *_ in methods:
         if algo not in ALGORITHMS:
-            near = did_you_mean(algo, ALGORITHMS)
+            near = instead_of(algo)
             raise UserError(
                 f"--algos {algo}: not an algorithm. {near}These are: {', '.join(ALGORITHMS)}; an objective of "
                 "your own is FILE.py:NAME."

@@ -59,7 +59,7 @@ def test_runs_beside_are_those_of_this_machine_and_starting_weights(tmp_path, ca
         write_run(tmp_path / "of-others-3", "dapo", seed, machine=here, starting_weights="6f")
         write_run(
             tmp_path / "of-others-4",
-            "cispo",
+            "trpa",
             seed,
             machine=here,
             starting_weights="5e",
@@ -130,7 +130,7 @@ def test_campaigns_have_the_flags_of_each_row_of_the_papers_tables():
     for table, recipe in (("1.5b", "qwen1.5b"), ("7b", "qwen7b"), ("dapo17k", "qwen1.5b-dapo17k")):
         runs = of("--campaign", f"paper-{table}")
         assert runs.entries == main.entries and runs.out == Path(f"paper-{table}")
-        assert " ".join(runs.common) == f"--train.hopeless_steps 0 --recipe {recipe}"
+        assert " ".join(runs.common) == f"--recipe {recipe}"
         assert runs.evaluation[:2] == ("--benchmarks", ",".join(BENCHMARKS))
 
 
