@@ -33,7 +33,7 @@ def refusals(flags: str) -> list[str]:
 
 def test_real_needs_one_flag_beside_what_grpo_has():
     args = resolve(REAL)
-    assert args.algo.kl.init_coef == 0 and args.algo.real.reference is False  # no reference model
+    assert args.algo.kl.init_coef == 0 and args.derived.reference is False  # no reference model
     assert args.algo.advantage.estimator == "group_norm"  # no critic
     assert args.algo.real.objective == "real" and args.algo.real.uniform_groups == "drop"
 
@@ -49,7 +49,7 @@ def test_without_a_validation_set_nothing_is_evaluated(flags, evaluates):
 def test_a_kl_and_an_estimator_that_were_typed_are_kept(loss):
     flags = "--algo.kl.init_coef 0.5 --algo.kl.use_loss --algo.advantage.estimator rloo"
     args = resolve(f"--actor.policy_loss_type {loss} {flags}")
-    assert args.algo.kl.init_coef == 0.5 and args.algo.advantage.estimator == "rloo" and args.algo.real.reference
+    assert args.algo.kl.init_coef == 0.5 and args.algo.advantage.estimator == "rloo" and args.derived.reference
 
 
 def test_ppo_is_not_refused_what_real_is():
@@ -86,13 +86,13 @@ SAPO, NFT, ICEPOP = (
     ],
 )
 def test_vllm_tells_log_probabilities_where_someone_looks_at_them(flags, mismatch, mode):
-    rollout = resolve(flags).rollout
-    assert (rollout.mismatch, rollout.logprobs_mode) == (mismatch, mode)
+    args = resolve(flags)
+    assert (args.rollout.mismatch, args.derived.logprobs_mode) == (mismatch, mode)
 
 
 def test_trpa_gets_its_reference_model_without_a_kl_loss():
     args = resolve(f"{REAL} --algo.real.objective trpa")
-    assert args.algo.real.reference and args.algo.kl.use_loss and args.algo.kl.init_coef == 0
+    assert args.derived.reference and args.algo.kl.use_loss and args.algo.kl.init_coef == 0
 
 
 def test_an_objective_of_the_users_own_is_found_from_anywhere_and_gets_what_it_needs(tmp_path, monkeypatch):
@@ -105,9 +105,9 @@ def test_an_objective_of_the_users_own_is_found_from_anywhere_and_gets_what_it_n
         "against_reference = Objective(pull, score='log_ratio_ref', settings=own)\n"
     )
     args = resolve(f"{REAL} --algo.real.objective mine.py:pull --algo.real.tau 0.3")
-    assert args.algo.real.objective == f"{tmp_path}/mine.py:pull" and not args.algo.real.reference
+    assert args.algo.real.objective == f"{tmp_path}/mine.py:pull" and not args.derived.reference
     args = resolve(f"{REAL} --algo.real.objective mine.py:against_reference --algo.real.set push=7")
-    assert args.algo.real.reference and args.algo.kl.use_loss
+    assert args.derived.reference and args.algo.kl.use_loss
     (refusal,) = refusals("--algo.real.objective mine.py:against_reference --algo.real.tau 0.3")
     assert f"is not read by --algo.real.objective {tmp_path}/mine.py:against_reference" in refusal
     (tmp_path / "mine.py").write_text("def pull(scores, groups, settings):\n    return scores\n")

@@ -84,7 +84,7 @@ def test_what_the_parser_understood_is_what_the_recipe_says(algo):
     args = parse_args(words)
     assert openrlhf_parser.functions().parse_args(words) == args
     assert args.critic.model_name_or_path is None
-    assert args.algo.real.reference == plan.needs_reference == (algo in ("grpo", "trpa"))
+    assert args.derived.reference == plan.needs_reference == (algo in ("grpo", "trpa"))
     assert args.actor.policy_loss_type == POLICY_LOSSES.get(algo, "real")
 
 
