@@ -239,6 +239,7 @@ ROOTS = (
     "training.run_inputs.Request.of",
     "training.launch.place.Place.of",
     "training.checks.run_checks.found",
+    "training.checks.findings.Findings.refuse",
     "comparison.command.run_list",
     "comparison.dry_run.show",
     "comparison.recorded.notes",
