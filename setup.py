@@ -36,7 +36,7 @@ setup(
         "grade": VERIFIER,
         # pip compiles a package that reasoning-gym asks for, which setup_env.sh leaves out
         "gym": ["reasoning-gym==0.1.25", "python-dateutil", *VERIFIER],
-        "report": ["jinja2", "matplotlib", "mpmath", "pandas", "pillow", "pyarrow", "tensorboard"],
+        "report": ["jinja2", "matplotlib", "mpmath", "pandas"],
         "dev": ["hypothesis", "mypy", "pre-commit", "pytest", "pytest-xdist", "ruff"],
     },
     entry_points={

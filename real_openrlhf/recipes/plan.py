@@ -293,7 +293,7 @@ def other_training(record: dict, flags: RunFlags) -> dict[str, tuple]:
 
 def is_finished(path: Path, flags: RunFlags) -> bool:
     """Whether the run in this folder finished with these flags."""
-    record = run_folder.read(path)
+    record = run_folder.state(path)
     return record["status"] == "finished" and not changed_flags(record, flags)
 
 

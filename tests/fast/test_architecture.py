@@ -27,7 +27,7 @@ ROOMS = {
     "runs": (set(), {TOP, "base"}),
     "recipes": (set(), {"algorithm", "base", "runs"}),
     "report": (
-        {"PIL", "jinja2", "matplotlib", "mpmath", "numpy", "pandas"},
+        {"jinja2", "matplotlib", "mpmath", "numpy", "pandas"},
         {TOP, "base", "data", "recipes", "runs"},
     ),
     "training": ({"tqdm"}, {TOP, "algorithm", "base", "data", "hooks", "machine", "recipes", "report", "runs"}),
@@ -242,7 +242,6 @@ ROOTS = (
     "training.checks.findings.Findings.refuse",
     "comparison.command.run_list",
     "comparison.dry_run.show",
-    "comparison.recorded.notes",
     "comparison.command.refuse_other_inputs",
     "comparison.command.refuse_foreign_results",
     "hooks.flags.arguments.resolve",
