@@ -53,7 +53,7 @@ from real_openrlhf.runs import run_folder
 from real_openrlhf.training import config_file, run_inputs
 from real_openrlhf.training.checks import flag_checks
 from real_openrlhf.training.launch.progress import duration, end_unwatched
-from real_openrlhf.training.run_inputs import OPTIONS, Request
+from real_openrlhf.training.run_inputs import Request
 from real_openrlhf.training.tasks import tiny_model
 from real_openrlhf.training.tasks.tasks import TINY, default
 
@@ -98,17 +98,13 @@ class WithCampaign(PassThrough):
 
     def parse_known_args(self, args: Iterable[str] | None = None, namespace: Any = None) -> tuple[Any, list[str]]:
         typed = [*(args or ())]
-        # OpenRLHF's flags have a dot or an underscore
-        self.refuse_unknown((word for word in typed if not re.search(r"[._ ]|^--no-", word)), OPTIONS)
         only = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
         only.add_argument("--campaign")
         named, _ = only.parse_known_args(typed)
         try:
-            written = (
-                config_file.read(campaign_file(named.campaign), "--campaign", KEYS)
-                if named.campaign is not None
-                else []
-            )
+            words = config_file.read(campaign_file(named.campaign)) if named.campaign is not None else []
+            written = [word.replace("--grid.", "--grid\0") for word in words if not word.startswith("--about=")]
+            written = [part for word in written for part in word.split("\0")]
         except UserError as error:
             self.error(str(error))
         return super().parse_known_args([*written, *typed], namespace)

@@ -8,7 +8,6 @@ from dataclasses import replace
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.comparison.run_list import Entry, RunList
 from real_openrlhf.recipes.plan import PLACES
-from real_openrlhf.training.checks import flag_checks
 
 
 def without_repeats(runs: RunList) -> tuple[RunList, list[str]]:
@@ -39,7 +38,6 @@ def _trained(runs: RunList, entry: Entry) -> Hashable:
     with contextlib.suppress(UserError):  # the checks report a wrong flag
         request = runs.request(entry)
         flags = request.flags
-        unread = {*PLACES, *flag_checks.unread_flags(flags)}
-        read = replace(flags, flags={flag: setting for flag, setting in flags.settings.items() if flag not in unread})
+        read = replace(flags, settings={flag: it for flag, it in flags.settings.items() if flag not in PLACES})
         return entry.algo, request.recipe.name, repr(read.args)
     return entry.name

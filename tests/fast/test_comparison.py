@@ -14,7 +14,6 @@ import pytest
 from invented_runs import write_lines, write_run
 
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.base.parsing import rejoined
 from real_openrlhf.cli import main
 from real_openrlhf.comparison import command, dry_run
 from real_openrlhf.comparison import run_list as attempts
@@ -180,7 +179,7 @@ def test_a_dry_run_makes_no_model_and_tells_what_the_comparison_sets_by_itself(c
     words = ["--skill", "0.3", "--algos", "real", "grpo", "--seeds", "20", "--eval-flags=--k 2"]
     assert main(["compare", "--dry-run", *words]) == 0
     printed = capsys.readouterr().out
-    said = rejoined(printed)
+    said = printed
     assert "note: a model of skill 0.3 is pre-trained before the first run" in said
     assert "note: gradients are not clipped (--actor.max_norm 100)" in said
     assert "--eval-flags is not read" in said and "  and 16 more: --all" in said
@@ -189,7 +188,7 @@ def test_a_dry_run_makes_no_model_and_tells_what_the_comparison_sets_by_itself(c
     assert sorted(cpu_task.rglob("*")) == before
     usual = default("reverse").skill
     assert main(["compare", "--dry-run", "--skill", f"{usual}"]) == 0
-    assert f"note: --skill {usual} is what the recipe's model has anyway" in rejoined(capsys.readouterr().out)
+    assert f"note: --skill {usual} is what the recipe's model has anyway" in (capsys.readouterr().out)
 
 
 def test_what_trains_the_same_is_trained_once(cpu_task, capsys):
@@ -215,7 +214,7 @@ def test_what_trains_the_same_is_trained_once(cpu_task, capsys):
     assert f"{entry.name} was made with other data" in capsys.readouterr().err
     (Path("out/runs", entry.name, "run.json")).unlink()
     assert main([*words, "--dry-run"]) == 0
-    said = rejoined(capsys.readouterr().out)
+    said = capsys.readouterr().out
     assert "note: 12 runs are left out, as others train the same: real-max_norm-100-tau-0.1 as" in said
     assert said.count("is not read") == 1
 
