@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from real_openrlhf.base.errors import UserError, first_line
-from real_openrlhf.verifier.extract import golds_of, json_texts, raw_gold
+from same_answer.extract import golds_of, json_texts, raw_gold
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -207,7 +207,7 @@ def raw_label(label: object) -> str | None:
 def without_verdict(reward: Path, labels: Sequence[object]) -> list[str]:
     """A line for each label that this reward file of ours cannot grade; nothing for files of others."""
     from real_openrlhf.rewards import gym_tasks
-    from real_openrlhf.verifier.verdict import verify
+    from same_answer import verify
 
     if reward.parent.resolve() != Path(gym_tasks.__file__).parent.resolve():
         return []

@@ -28,7 +28,7 @@ from real_openrlhf.evaluation.tasks import (
 from real_openrlhf.report.paired import compare_two
 from real_openrlhf.report.table_forms import to_markdown
 from real_openrlhf.runs.provenance import code, versions
-from real_openrlhf.verifier.conventions import CONVENTIONS
+from same_answer.conventions import CONVENTIONS
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

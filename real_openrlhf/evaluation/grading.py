@@ -21,7 +21,7 @@ from real_openrlhf.report.table_forms import Table
 from real_openrlhf.rewards.graders import Asked, Grader, judge_many
 from real_openrlhf.rewards.gym_tasks import require as require_gym
 from real_openrlhf.training.checks.reward_check import reward_file_problem
-from real_openrlhf.verifier.extract import Think
+from same_answer.extract import Think
 
 VERIFIERS = get_args(Grader)
 

@@ -16,7 +16,7 @@ from real_openrlhf.data.problems import without_verdict
 from real_openrlhf.evaluation.grading import find_grader
 from real_openrlhf.evaluation.tasks import Task
 from real_openrlhf.rewards.graders import Asked, judge, reward_function
-from real_openrlhf.verifier.conventions import CONVENTIONS
+from same_answer.conventions import CONVENTIONS
 
 # The reward file as OpenRLHF uses it: loaded by its path, called in a thread for one response.
 
