@@ -104,7 +104,7 @@ GONE |= {
     "--ds.share_prompts",
 }
 GONE |= {"--agent", "--algo.real.labels", "--algo.real.mismatch_limit", "--train.hopeless", "--logger.file"}
-GONE |= {"--map", "--publish", "--beside"}
+GONE |= {"--map", "--publish", "--beside", "--fill", "--working-dir"}
 
 
 @cache
