@@ -23,7 +23,6 @@ setup(
     package_data={
         "real_openrlhf": [
             *("py.typed", "report/page.css", "report/*.j2", "report/published.json", "training/tasks/made/*"),
-            "comparison/campaigns/*",
         ],
         "real_openrlhf.patches": ["README.md", "openrlhf-*/*"],
     },

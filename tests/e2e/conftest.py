@@ -24,6 +24,7 @@ from small_runs import REAL
 from real_openrlhf.base.errors import exit_code
 from real_openrlhf.training import command
 from real_openrlhf.training.launch import shared_ray
+from real_openrlhf.training.launch.place import Place
 
 HERE = Path(__file__).parent
 SECONDS = 600  # after which a run has failed
@@ -118,11 +119,10 @@ class SharedRay:
         self.forks = psutil.Process()  # what the session and its actors are forked from
 
     def open(self) -> subprocess.Popen:
-        from real_openrlhf.comparison.trainer import environment_of
-
         if self.server is None or self.server.poll() is not None:
             self.stack.close()
-            environment = environment_of(["--algo", "real", *self.layout]) | self.environment
+            request = command.request_of(["--algo", "real", *self.layout])
+            environment = Place.of(request.recipe, None).environment(request.plan()) | self.environment
             before = psutil.Process().children()
             self.server = self.stack.enter_context(shared_ray.opened(self.socket, environment, self.log))
             (self.forks,) = {*psutil.Process().children()} - {*before, psutil.Process(self.server.pid)}

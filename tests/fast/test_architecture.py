@@ -31,7 +31,7 @@ ROOMS = {
         {TOP, "base", "data", "recipes", "runs"},
     ),
     "training": ({"tqdm"}, {TOP, "algorithm", "base", "data", "hooks", "machine", "recipes", "report", "runs"}),
-    "comparison": ({"tqdm"}, {"base", "data", "evaluation", "machine", "recipes", "report", "runs", "training"}),
+    "comparison": (set(), {"base", "evaluation", "recipes", "report", "runs", "training"}),
     "verifier": (set(), set()),
     "rewards": (set(), {"base", "verifier"}),
     "data": ({"tqdm"}, {TOP, "base", "rewards", "verifier"}),
@@ -225,15 +225,12 @@ REFUSING = ("comparison", "data", "evaluation", "hooks", "report", "runs", "trai
 ROOTS = (
     "training.command.parse",
     "training.config_file.WithConfig.parse_known_args",
-    "comparison.command.WithCampaign.parse_known_args",
     "training.run_inputs.Request.of",
     "training.launch.place.Place.of",
     "training.checks.run_checks.found",
-    "comparison.command.run_list",
-    "comparison.dry_run.show",
-    "comparison.recorded.notes",
+    "comparison.command.Runs.of",
+    "comparison.command.check",
     "comparison.command.refuse_other_inputs",
-    "comparison.command.refuse_foreign_results",
     "hooks.flags.arguments.resolve",
 )
 Function = ast.FunctionDef | ast.AsyncFunctionDef

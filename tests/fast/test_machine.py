@@ -26,7 +26,6 @@ from small_runs import plan
 
 from real_openrlhf import OPENRLHF_VERSION
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.comparison.trainer import environment_of
 from real_openrlhf.evaluation import engines
 from real_openrlhf.hooks.engine import engine_process
 from real_openrlhf.machine import doctor, engine_reason, nvidia, probe
@@ -251,11 +250,6 @@ def test_a_run_in_an_environment_of_the_other_kind_is_refused(environment, name)
     problems = [*here.problems(planned)]
     assert bool(problems) == (kind != environment)
     assert all(f"bash examples/scripts/setup_env.sh {kind}" in problem for problem in problems)
-
-
-@pytest.mark.parametrize("recipe", ["cpu", "cpu-sums", "cpu-smollm2"])
-def test_a_comparison_on_cpu_leaves_gpus_alone(environment, recipe):
-    assert leaves_gpus_alone(environment_of(["--recipe", recipe, "--algo", "real"]))
 
 
 def test_an_evaluation_sees_the_gpus_of_its_environment(environment, monkeypatch):

@@ -104,14 +104,16 @@ def test_the_evaluation_of_the_paper_prepares_its_benchmarks_and_takes_more_opti
 
 
 @pytest.mark.parametrize(
-    "sent, ending, code, requeued",
+    "sent, ending, restarts, code, requeued",
     [
-        (signal.SIGUSR1, "exit 143", 0, True),
-        (signal.SIGTERM, "exit 143", 143, False),
-        (signal.SIGUSR1, "exit 0", 0, False),  # it was in its last step
+        (signal.SIGUSR1, "exit 143", 0, 0, True),
+        (signal.SIGTERM, "exit 143", 0, 143, False),
+        (signal.SIGUSR1, "exit 0", 0, 0, False),  # it was in its last step
+        (signal.SIGUSR1, "exit 143", 1, 1, False),  # the limit is below the first checkpoint
+        (signal.SIGUSR1, "mkdir -p mine/runs/a/checkpoints/_actor/b && touch $_/manifest.json; exit 143", 1, 0, True),
     ],
 )
-def test_a_task_is_requeued_at_its_time_limit_and_not_by_scancel(tmp_path, sent, ending, code, requeued):
+def test_a_task_is_requeued_at_its_time_limit_and_not_by_scancel(tmp_path, sent, ending, restarts, code, requeued):
     (tmp_path / "examples/scripts").mkdir(parents=True)
     shutil.copy(SCRIPTS / "setup_env.sh", tmp_path / "examples/scripts")
     waits = f"trap 'sleep 0.3; {ending}' TERM; touch '{tmp_path}/started'; while :; do sleep 0.1; done"
@@ -119,7 +121,9 @@ def test_a_task_is_requeued_at_its_time_limit_and_not_by_scancel(tmp_path, sent,
     for name, answer in answers.items():
         program(tmp_path / ".venv/bin" / name, answer)
     own = {"PATH": os.environ["PATH"], "SLURM_SUBMIT_DIR": str(tmp_path), "SLURM_JOB_ID": "7"}
-    task = subprocess.Popen(["bash", SCRIPTS / "slurm_compare.sbatch"], env=own, cwd=tmp_path)
+    own["SLURM_RESTART_COUNT"] = str(restarts)
+    (tmp_path / "mine/runs").mkdir(parents=True)
+    task = subprocess.Popen(["bash", SCRIPTS / "slurm_compare.sbatch", "--out", "mine"], env=own, cwd=tmp_path)
     while not (tmp_path / "started").exists():
         assert task.poll() is None
         time.sleep(0.05)

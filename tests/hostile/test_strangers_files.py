@@ -60,10 +60,9 @@ REFUSED = {
         [f"{run} --ckpt.{flag} precious" for run in (TRAIN, COMPARE) for flag in ("path", "output_dir")],
     ),
     "`compare --out DIR`": (
-        ["out/report/index.html", "out/runs/real-s1/a", "out2/session.log"],
-        [f"{COMPARE} --out out", f"{COMPARE} --out out2"],
+        ["out/report/index.html", "out/runs/real-s1/a"],
+        [f"{COMPARE} --out out"],
     ),
-    "`compare --publish DIR`": (["pub/runs.csv"], [f"{COMPARE} --publish pub"]),
     "`report --out DIR`": (["site/index.html"], ["report run --out site"]),
     "`eval --out DIR`": (["e/table.md"], ["eval --model model --benchmarks problems.jsonl --out e"]),
     "`eval --compare A B --out DIR`": (["e/comparison.md"], ["eval --compare run run --out e"]),
@@ -98,9 +97,7 @@ def test_a_strangers_file_is_refused(here, capsys, place):
         for more in ([], *dry):
             assert main([*command.split(), *more]) == 2, command
             said = "".join(capsys.readouterr())  # a comparison's dry run lists what is wrong on standard output
-            assert "Traceback" not in said and re.search(
-                "exists|has no run.json|Use --out, below which each run has its folder", said
-            ), said
+            assert "Traceback" not in said and re.search("exists|has no run.json|is set for each run. Use", said), said
     assert contents(here) == before
 
 
