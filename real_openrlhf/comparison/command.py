@@ -34,12 +34,12 @@ from real_openrlhf.training.checks import run_checks
 from real_openrlhf.training.launch.place import Place
 from real_openrlhf.training.launch.progress import end_unwatched
 from real_openrlhf.training.run_inputs import Request
-from real_openrlhf.training.tasks.tasks import TINY
+from real_openrlhf.training.tasks.reverse_task import TASK
 
 PARSER = PassThrough
 DEFAULT_ALGOS = ("real", "real_constant", "grpo", "dapo", "gspo")
 OWN = re.compile(r".+\.py:\w+")  # an objective of the user's own
-UNCLIPPED = ("--actor.max_norm", "100")  # for the tiny models, whose gradient norms differ between methods
+UNCLIPPED = ("--actor.max_norm", "100")  # for the tiny model, on which gradient norms differ between methods
 SET_HERE = {"--algo", "--seed", "--train.seed", "--run-name", "--runs-dir", "--resume", "--dry-run", *PLACES}
 ASKED = "asked.json"  # in a run's eval/: the words of the evaluation that reached its end
 SIGNALS = (129, 130, 143)  # exit codes of a run that was asked to end
@@ -120,7 +120,7 @@ class Runs:
         for flag in (re.sub("^--no-", "--", word.partition("=")[0]) for word in typed):
             if flag in SET_HERE:
                 raise UserError(f"{flag} is set for each run. Use --algos, --seeds, --first-seed, --out or --dry-run.")
-        common = [*UNCLIPPED] if RECIPES[args.recipe].model in TINY else []
+        common = [*UNCLIPPED] if RECIPES[args.recipe].model == TASK.name else []
         common += ["--recipe", args.recipe, *(["--max-steps", str(args.steps)] if args.steps else [])]
         evaluation: list[str] = []
         if args.benchmarks != "none":

@@ -11,7 +11,7 @@ from real_openrlhf import __version__
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.manifests import MANIFEST, refuse_foreign_rows, write_rows
 from real_openrlhf.base.parsing import did_you_mean, path_of, positive
-from real_openrlhf.data import cleaning, gym
+from real_openrlhf.data import cleaning
 from real_openrlhf.data.benchmarks import BENCHMARKS, read_benchmark
 from real_openrlhf.data.problems import LEFT, PLACE, Problem, load_tokenizer, read_problems, token_ids
 from real_openrlhf.data.sources import HubDataset, Rows, is_hub_id, read_hub, read_local
@@ -40,13 +40,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "what",
         metavar="WHAT",
         help=f"{', '.join(TRAINING_SETS)}; benchmarks (all) or one of {', '.join(BENCHMARKS)}; "
-        "a parquet, JSON or JSONL file of your own; OWNER/NAME or OWNER/NAME@FOLDER on the hub; or gym TASK, a task "
-        "of reasoning-gym",
+        "a parquet, JSON or JSONL file of your own; OWNER/NAME or OWNER/NAME@FOLDER on the hub",
     )
-    gym.configure(parser)
-    parser.add_argument(
-        "--out", type=path_of, required=True, help="the JSONL to write; a folder for benchmarks and gym"
-    )
+    parser.add_argument("--out", type=path_of, required=True, help="the JSONL to write; a folder for benchmarks")
     parser.add_argument("--source", type=path_of, help="read this file or folder instead of the hub")
     training = parser.add_argument_group("training sets only")
     training.add_argument("--problem-column", help="column of the problem (default: found by its usual names)")
@@ -80,17 +76,10 @@ def _template_of(text: str) -> str:
 
 
 def run(args: argparse.Namespace) -> int:
-    kind = "gym" if args.what == "gym" else "benchmarks" if args.what in ("benchmarks", *BENCHMARKS) else ""
+    kind = "benchmarks" if args.what in ("benchmarks", *BENCHMARKS) else ""
     given = [name for name, default in TRAINING_ONLY.items() if getattr(args, name) != default]
-    given += ["source"] if kind == "gym" and args.source else []
     if kind and given:
         raise UserError(f"--{given[0].replace('_', '-')} is not read by `data {args.what}`. Leave it out")
-    if kind == "gym":
-        return gym.run(args)
-    if unread := [flag for flag, default in gym.DEFAULTS.items() if getattr(args, flag) != default]:
-        raise UserError(f"--{unread[0]} is of `data gym`, and {args.what} is read as a whole. Leave it out")
-    if args.task:
-        raise UserError(f"{args.task}: a second name goes with `gym` only")
     if args.what == "benchmarks":
         if args.out.is_file():
             raise UserError(f"--out {args.out} is a file, and the benchmarks need a folder. Name a folder")
@@ -200,7 +189,7 @@ def _source(what: str, local: Path | None) -> tuple[str, Rows]:
         if is_hub_id(what):
             repo, _, folder = what.partition("@")
             return repo.rpartition("/")[2], read_hub(HubDataset(repo, "train", folder or None))
-        names = [*TRAINING_SETS, "benchmarks", *BENCHMARKS, "gym"]
+        names = [*TRAINING_SETS, "benchmarks", *BENCHMARKS]
         near = did_you_mean(path.stem, names)
         raise UserError(f"{what} is neither a file nor a known data set. {near}There are: {', '.join(names)}")
     return path.stem, read_local(path)

@@ -197,7 +197,7 @@ def token_ids(tokenizer: "PreTrainedTokenizerBase", prompt: str | list[dict]) ->
 
 
 def answer_of(label: object) -> str:
-    """A label may be a question of reasoning-gym, a list of equal answers, or a solution that ends in the answer."""
+    """A label may be an object with its `answer`, a list of equal answers, or a solution that ends in the answer."""
     value = label
     if isinstance(label, str):
         with contextlib.suppress(ValueError):
@@ -219,19 +219,14 @@ def raw_label(label: object) -> str | None:
 
 def without_verdict(reward: Path, labels: Sequence[object]) -> list[str]:
     """A line for each label that this reward file of ours cannot grade; nothing for files of others."""
-    from real_openrlhf.rewards import gym_tasks
+    from real_openrlhf import rewards
     from real_openrlhf.verifier.verdict import verify
 
-    if reward.parent.resolve() != Path(gym_tasks.__file__).parent.resolve():
+    if reward.parent.resolve() != Path(str(rewards.__file__)).parent.resolve():
         return []
     wrong = []
     for label in labels:
-        if reward.name == "gym_reward.py":
-            try:
-                gym_tasks.entry(label)
-            except (ValueError, TypeError, LookupError):
-                wrong.append(f"the label {str(label)[:60]!r} is no task of `real-openrlhf data gym`")
-        elif raw := raw_label(label):
+        if raw := raw_label(label):
             wrong.append(raw)
         else:
             verdict = verify(f"\\boxed{{{next(iter(golds_of(label)), '')}}}", label, think="optional")

@@ -20,7 +20,6 @@ from real_openrlhf.report.benchmarks import protocol
 from real_openrlhf.report.statistics import Estimate, bootstrap
 from real_openrlhf.report.table_forms import Table
 from real_openrlhf.rewards.graders import Asked, Grader, judge_many
-from real_openrlhf.rewards.gym_tasks import require as require_gym
 from real_openrlhf.training.checks.reward_check import reward_file_problem
 from real_openrlhf.verifier.extract import Think
 
@@ -41,11 +40,9 @@ def refuse(args: argparse.Namespace) -> None:
         )
     if args.max_len and not args.agent:
         raise UserError("--max-len is of --agent. Use --max-new-tokens, or leave it out")
-    if args.grader == "gym":
-        require_gym()
-    elif args.grader.endswith(".py") and (wrong := reward_file_problem(Path(args.grader))):
+    if args.grader.endswith(".py") and (wrong := reward_file_problem(Path(args.grader))):
         raise UserError(f"--grader {args.grader} {wrong}")
-    elif args.grader not in VERIFIERS and not args.grader.endswith(".py"):
+    if args.grader not in VERIFIERS and not args.grader.endswith(".py"):
         raise UserError(
             f"unknown grader {args.grader}. There are: {', '.join(VERIFIERS)}, or a Python file with reward_func"
         )
@@ -56,8 +53,6 @@ def refuse(args: argparse.Namespace) -> None:
 def find_grader(name: str, think: Think, allowed: tuple[str, ...] = ()) -> Grade:
     if name == AGENT:
         return lambda pairs: ((math.nan if one.score is None else one.score, AGENT) for _, one in pairs)
-    if name == "gym":
-        require_gym()
     if name in VERIFIERS:
         grader = cast(Grader, name)
         return lambda pairs: judge_many(

@@ -14,7 +14,8 @@ import pytest
 from every import every
 from small_runs import LEARNING
 
-from real_openrlhf.training.tasks.tasks import default, prepare
+from real_openrlhf.training.tasks.reverse_task import TASK
+from real_openrlhf.training.tasks.tiny_model import prepare
 
 SECONDS = 900
 TIMES = ("time", "timing/")
@@ -50,7 +51,7 @@ def finish(child: subprocess.Popen, out: Path, code: int | None = 0) -> str:
 
 def benchmark(folder: Path) -> list[str]:
     """The words for a benchmark of six problems."""
-    rows = (prepare(default("reverse")) / "eval.jsonl").read_text().splitlines(keepends=True)
+    rows = (prepare(TASK) / "eval.jsonl").read_text().splitlines(keepends=True)
     (folder / "easy.jsonl").write_text("".join(rows[:6]))
     return ["--benchmarks", str(folder / "easy.jsonl"), f"--eval-flags={EVALUATION}"]
 

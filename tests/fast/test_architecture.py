@@ -43,8 +43,8 @@ ROOMS = {
 # Run where nothing is installed yet, before a process has chosen its device, or in thousands of processes.
 STANDARD_LIBRARY_ONLY = """
     cli patching base.errors base.files base.ownership base.parsing base.signals machine.doctor recipes.recipes
-    runs.provenance runs.run_folder training.checks.memory_estimate training.tasks.tasks hooks.flags.arguments
-    algorithm.formulas algorithm.schedule evaluation.engines rewards.math_reward rewards.gym_reward
+    runs.provenance runs.run_folder training.checks.memory_estimate training.tasks.reverse_task hooks.flags.arguments
+    algorithm.formulas algorithm.schedule evaluation.engines rewards.math_reward
 """.split()
 # OpenRLHF is for hooks/; this module asks for it inside functions.
 ASKS_OPENRLHF = {"training.launch.shared_ray"}

@@ -29,6 +29,7 @@ def program(path: Path, script: str) -> None:
 def call(tmp_path):
     """call(script, words..., VARIABLE=value) -> what was called, one line each."""
     shutil.copytree(SCRIPTS, tmp_path / "examples/scripts")
+    shutil.copytree(SCRIPTS.parent / "smollm2", tmp_path / "examples/smollm2")
     program(tmp_path / "program", f"echo real-openrlhf $* >>'{tmp_path}/called'")
     (tmp_path / "examples/scripts/setup_env.sh").write_text(
         f"[ $1 != where ] || {{ echo '{tmp_path}/.venv' && exit; }}\necho setup_env.sh $* >>'{tmp_path}/called'\n"
@@ -85,12 +86,15 @@ def test_the_parts_of_a_gpu_trial_fit_the_gpu(tmp_path, gb, recipe, longest):
     assert refused.returncode == 2 and "this GPU has 16 GB" in refused.stderr
 
 
-def test_the_pretrained_model_trains_on_cpu_and_on_a_gpu_by_one_flag(call):
-    assert call("train_real_smollm2.sh") == ["setup_env.sh cpu", "real-openrlhf train --recipe cpu-smollm2"]
-    assert call("train_real_smollm2.sh", "--recipe", "smollm2-1gpu")[2:] == [
-        "setup_env.sh gpu",
-        "real-openrlhf train --recipe cpu-smollm2 --recipe smollm2-1gpu",
-    ]
+def test_the_pretrained_model_trains_on_cpu_and_on_a_gpu_by_one_flag(call, tmp_path):
+    task = tmp_path / "smollm2"
+    (task / "model").mkdir(parents=True)  # made before
+    made, train = call("train_real_smollm2.sh", REAL_CACHE=str(tmp_path))
+    assert made == "setup_env.sh cpu" and train.startswith(f"real-openrlhf train --model {task}/model --data {task}/")
+    assert train.endswith("--ds.attn_implementation sdpa --vllm.enable_prefix_caching")
+    made, train = call("train_real_smollm2.sh", "--recipe", "qwen1.5b-1gpu", REAL_CACHE=str(tmp_path))[2:]
+    assert made == "setup_env.sh gpu"
+    assert train.endswith("--rollout.max_tokens_per_gpu 8192 --recipe qwen1.5b-1gpu")
 
 
 def test_the_evaluation_of_the_paper_prepares_its_benchmarks_and_takes_more_options(call, tmp_path):

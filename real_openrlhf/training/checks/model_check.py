@@ -9,7 +9,6 @@ from real_openrlhf.base.files import parsed
 from real_openrlhf.recipes.plan import Plan
 from real_openrlhf.training.checks.findings import Note
 from real_openrlhf.training.checks.preflight import HUB_ID
-from real_openrlhf.training.tasks import kept_folder
 
 CPU_HEAD_WIDTHS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)  # vLLM's CPUAttentionBackend has this list
 WEIGHTS, SHARDS = "model.safetensors", "model.safetensors.index.json"
@@ -28,7 +27,6 @@ def read_config(model: str) -> dict:
     """The model's config.json. Raises for a path that does not exist, and for a hub id that the hub does not have."""
     path = Path(model).expanduser()
     if path.is_dir():
-        kept_folder.refuse_changed_model(path)
         if not (path / "config.json").is_file():
             raise UserError(f"model {model} is a folder without config.json. Give a Hugging Face model folder.")
         return _json(path / "config.json")

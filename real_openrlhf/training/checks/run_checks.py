@@ -25,7 +25,6 @@ from real_openrlhf.training.checks import (
 from real_openrlhf.training.checks.findings import Findings, Line, Note
 from real_openrlhf.training.launch.place import Place
 from real_openrlhf.training.run_inputs import OPTIONS, Request
-from real_openrlhf.training.tasks import smollm2
 from real_openrlhf.training.tasks.tiny_model import cache_folder
 
 LOGS = "--logger.tensorboard_dir"
@@ -134,10 +133,8 @@ def data(request: Request, elsewhere: bool = False) -> Iterator[str]:
 def _model(request: Request, place: Place, elsewhere: bool) -> Iterator[str]:
     """Whether the model exists, and whether it fits into memory and disk."""
     plan = request.plan()
-    model, typed = plan.text(run_inputs.MODEL), request.args.model
+    model = plan.text(run_inputs.MODEL)
     made = Path(model) in request.missing()
-    if typed and smollm2.is_gguf(typed) and (wrong := smollm2.gguf_problem(Path(typed).expanduser())):
-        yield wrong
     config = None
     try:
         config = None if made else model_check.read_config(model)
