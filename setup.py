@@ -38,10 +38,6 @@ setup(
     },
     entry_points={
         "console_scripts": ["real-openrlhf = real_openrlhf.cli:main"],
-        "vllm.general_plugins": [
-            "real_openrlhf = real_openrlhf.hooks.engine.engine_process:end_with_parent",
-            "real_openrlhf_repeatable = real_openrlhf.hooks.fixes.repeatable_engine:make_repeatable",
-            "real_openrlhf_reason = real_openrlhf.machine.engine_reason:tell_reason",
-        ],
+        "vllm.general_plugins": ["real_openrlhf = real_openrlhf.hooks.engine.plugin:start"],
     },
 )

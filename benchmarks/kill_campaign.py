@@ -72,7 +72,6 @@ VICTIMS: dict[str, Callable[[str], bool]] = {
     "verifier": titled("real_openrlhf.verifier.worker"),
     "head": titled("gcs_server"),
     "raylet": titled("raylet/raylet"),
-    "forks": titled("real_openrlhf.training.launch.forked_workers"),
     "supervisor": titled("real_openrlhf.cli train"),
 }
 

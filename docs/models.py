@@ -252,21 +252,6 @@ class Trial:
             found = scoring(self.rows, attention_mask=None)["logits"][:, :-1, 0]
         return self.same(found.flatten(), self.alone)
 
-    def shared(self) -> str:
-        """Two answers to one prompt, longer than the window where the model has one."""
-        import torch
-
-        rows = self.rows.clone()
-        rows[1, :18] = rows[0, :18]
-        mask, places = torch.ones_like(rows), torch.arange(24).expand(2, -1)
-        expected = self.of_logits(self.plain, rows)
-        head = self.head_of(self.plain)
-        head.shares_prompts = True
-        with torch.no_grad():
-            scoring = head.scoring(self.plain, rows.roll(-1, 1), False)
-            found = scoring(rows, attention_mask=mask, position_ids=places)["logits"][:, :-1, 0]
-        return self.same(found, expected)
-
     def lora(self) -> tuple[str, Any]:
         """The head of a policy with adapters, and the merged weights that vLLM gets."""
         import peft
@@ -393,14 +378,13 @@ def tried(name: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         trial = Trial(name, Path(folder))
         row: dict[str, Any] = trial.dry_run()
-        for column in ("packed", "padded", "head", "shared"):
+        for column in ("packed", "padded", "head"):
             try:
                 row[column] = getattr(trial, column)()
             except UserError:
                 row[column] = REFUSED
         if "carry state" in row["refusals"]:
             row["leak"], row["packed"] = row["packed"], REFUSED
-            row["shared"] = REFUSED
         try:
             row |= trial.engine()
         except Exception as error:
@@ -448,7 +432,6 @@ COLUMNS = {
     "packed": "packed",
     "padded": "padded",
     "head": "head without logits",
-    "shared": "shared prompts",
     "LoRA": "LoRA",
     "hand-over": "hand-over to vLLM",
     "gap": "gap, nats",
@@ -463,7 +446,6 @@ Each row is a small random copy of the architecture:
 - **packed**: answers one behind another, as the GPU recipes train them, beside one answer at a time;
 - **padded**: the same with padding on both sides;
 - **head without logits**: `--ds.logit_free` beside the model's own logits;
-- **shared prompts**: `--ds.share_prompts`, with rows longer than the window of a model that has one;
 - **LoRA**: adapters on every linear layer, merged, and handed to vLLM;
 - **hand-over to vLLM**: vLLM's own class starts with other weights, gets the policy's as a run sends them, and
   samples. The **gap** is the mean distance of its log-probabilities from the policy's, in bf16.

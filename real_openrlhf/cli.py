@@ -9,6 +9,7 @@ from types import ModuleType
 
 from real_openrlhf import __version__
 from real_openrlhf.base.errors import UserError, exit_code
+from real_openrlhf.base.files import hold_environment
 from real_openrlhf.base.parsing import Parser
 
 # name -> (module with configure(parser) and run(args) -> exit code, the package that it needs, help)
@@ -32,6 +33,8 @@ COMMANDS = {
 
 def run(command: str, implementation: ModuleType, args: argparse.Namespace) -> int:
     needed = COMMANDS[command][1]
+    if command in ("train", "compare", "eval"):
+        hold_environment()
     try:
         if needed and importlib.util.find_spec(needed) is None:
             raise ModuleNotFoundError(name=needed)

@@ -17,11 +17,11 @@ import shlex
 import shutil
 import socket
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from io import BytesIO  # its lines are diff's: split at newlines only, line ends kept
+from itertools import groupby
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
@@ -37,99 +37,52 @@ REINSTALL = f"`pip install --force-reinstall --no-deps openrlhf=={OPENRLHF_VERSI
 BEFORE, AFTER, UNKNOWN = "before", "after", "unknown"
 
 
-# Unified diffs: a reader and applier that is exact, without fuzz or offsets, and works on bytes
+# Unified diffs, exact: no fuzz, no offsets. Files are neither made nor deleted; the hashes say whether all is right
 
 
 @dataclass(frozen=True)
 class Hunk:
-    old_start: int
-    old: list[bytes]
-    new_start: int
-    new: list[bytes]
-
-
-@dataclass(frozen=True)
-class FileDiff:
-    """The change of one file by one patch."""
+    """Lines of a file before and after, with the number of the first one on either side."""
 
     patch: str
     path: str
-    hunks: list[Hunk]
+    before: tuple[int, list[bytes]]
+    after: tuple[int, list[bytes]]
 
-    def reverse(self) -> "FileDiff":
-        hunks = [Hunk(hunk.new_start, hunk.new, hunk.old_start, hunk.old) for hunk in self.hunks]
-        return FileDiff(self.patch, self.path, hunks)
+
+def hunks(content: bytes, name: str) -> Iterator[Hunk]:
+    """The hunks of a `git format-patch` file."""
+    lines, path = iter(BytesIO(content).readlines()), ""
+    for line in lines:
+        if line.startswith(b"+++ b/"):
+            path = line[6:].rstrip().decode()
+        elif numbers := re.match(rb"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@", line):
+            old_start, old_count, new_start, new_count = (1 if one is None else int(one) for one in numbers.groups())
+            old: list[bytes] = []
+            new: list[bytes] = []
+            while len(old) < old_count or len(new) < new_count:  # a mail signature begins with a minus, too
+                line = next(lines, b"")
+                if line[:1] not in (b" ", b"-", b"+"):
+                    raise DoesNotFit(f"{name}: {path}: not a line of a hunk: {line!r}")
+                old += [line[1:]] * (line[:1] != b"+")
+                new += [line[1:]] * (line[:1] != b"-")
+            yield Hunk(name, path, (old_start, old), (new_start, new))
 
 
 class DoesNotFit(Exception):
-    """A diff does not match the file, or is of a kind that this module does not support."""
+    """A patch does not match its file, or is none."""
 
 
-def parse_patch(content: bytes, name: str) -> list[FileDiff]:
-    """Read a `git format-patch` file; every text before the first `diff --git` line is its header."""
-    lines, at, diffs = BytesIO(content).readlines(), 0, []
-    while at < len(lines):
-        header = re.match(rb"diff --git a/(\S+) b/(\S+)\n", lines[at])
-        at += 1
-        if not header:
-            continue
-        path = header[2].decode(errors="backslashreplace")
-        odd = not path.isprintable() or "\\" in path or {"", ".", ".."} & set(path.split("/"))
-        if header[1] != header[2] or not path.startswith("openrlhf/") or odd:
-            raise DoesNotFit(f"{name}: {path}: renames and files outside openrlhf/ are not supported")
-        while at < len(lines) and not lines[at].startswith((b"@@ ", b"diff --git ")):
-            if lines[at].startswith((b"new file mode ", b"deleted file mode ")):
-                raise DoesNotFit(f"{name}: {path}: new files belong into real_openrlhf/, and files are not deleted")
-            at += 1
-        hunks = []
-        while at < len(lines) and lines[at].startswith(b"@@ "):
-            hunk, at = _parse_hunk(lines, at, name)
-            hunks.append(hunk)
-        if not hunks:
-            raise DoesNotFit(f"{name}: {path}: binary diffs and changes of mode are not supported")
-        diffs.append(FileDiff(name, path, hunks))
-    if not diffs:
-        raise DoesNotFit(f"{name} contains no diff")
-    return diffs
-
-
-def _parse_hunk(lines: list[bytes], at: int, name: str) -> tuple[Hunk, int]:
-    numbers = re.match(rb"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@", lines[at])
-    if not numbers:
-        raise DoesNotFit(f"{name}, line {at + 1}: not a hunk header")
-    old_start, old_count, new_start, new_count = (1 if number is None else int(number) for number in numbers.groups())
-    old: list[bytes] = []
-    new: list[bytes] = []
-    sides = {b" ": (old, new), b"-": (old,), b"+": (new,)}
-    last = b""
-    at += 1
-    # Count lines as the header says, so that the `-- ` of a mail signature stays out of the hunk.
-    while len(old) < old_count or len(new) < new_count or b"".join(lines[at : at + 1]).startswith(b"\\ No newline"):
-        if at == len(lines):
-            raise DoesNotFit(f"{name}: ends inside a hunk")
-        sign, rest = lines[at][:1], lines[at][1:]
-        if sign == b"\\":
-            for side in sides.get(last, ()):
-                side[-1] = side[-1].removesuffix(b"\n")
-        elif sign in sides:
-            for side in sides[sign]:
-                side.append(rest)
-        else:
-            raise DoesNotFit(f"{name}, line {at + 1}: not a line of a hunk")
-        last, at = sign, at + 1
-    if (len(old), len(new)) != (old_count, new_count):
-        raise DoesNotFit(f"{name}: a hunk before line {at + 1} does not have the lines that its header counts")
-    return Hunk(old_start, old, new_start, new), at
-
-
-def apply_diff(content: bytes, diff: FileDiff) -> bytes:
+def changed(content: bytes, steps: Iterable[Hunk], want: str) -> bytes:
+    """The content after the hunks of one patch, or before them."""
     lines, result, at = BytesIO(content).readlines(), [], 0
-    for hunk in diff.hunks:
-        start = hunk.old_start - 1 if hunk.old else hunk.old_start
-        if start < at or lines[start : start + len(hunk.old)] != hunk.old:
-            raise DoesNotFit(f"{diff.patch}: {diff.path} differs from what line {hunk.old_start} expects")
-        result += lines[at:start] + hunk.new
-        at = start + len(hunk.old)
+    for hunk in steps:
+        (first, old), (_, new) = (hunk.before, hunk.after) if want == AFTER else (hunk.after, hunk.before)
+        start = first - 1 if old else first
+        if start < at or lines[start : start + len(old)] != old:
+            raise DoesNotFit(f"{hunk.patch}: {hunk.path} differs from what line {first} expects")
+        result += lines[at:start] + new
+        at = start + len(old)
     return b"".join(result + lines[at:])
 
 
@@ -161,9 +114,6 @@ class Series:
         """A hash that identifies the patched OpenRLHF of a run."""
         return hashlib.sha256(json.dumps(self.fingerprints, sort_keys=True).encode()).hexdigest()
 
-    def diffs(self) -> list[FileDiff]:
-        return [diff for patch in self.patches for diff in parse_patch(patch.read_bytes(), patch.name)]
-
 
 def load_series() -> Series:
     for folder in PATCH_FOLDERS:
@@ -182,26 +132,17 @@ def file_states(root: Path, series: Series) -> dict[str, str]:
     return states
 
 
-def patched(root: Path, paths: Iterable[str], diffs: Iterable[FileDiff]) -> dict[str, bytes]:
-    """The new content of each path, in memory."""
-    contents = {path: (root / path).read_bytes() for path in paths}
-    for diff in diffs:
-        if diff.path in contents:
-            contents[diff.path] = apply_diff(contents[diff.path], diff)
-    return contents
-
-
-def proven(root: Path, paths: set[str], series: Series, want: str) -> dict[str, bytes]:
-    """The content of each path in the state `want`; raises if its hash is not that of files.json."""
+def moved(contents: dict[str, bytes], series: Series, want: str) -> dict[str, bytes]:
+    """The content of each path after all patches, or before them."""
+    result = dict(contents)
     try:
-        diffs = series.diffs()
-        contents = patched(root, paths, diffs if want == AFTER else [diff.reverse() for diff in reversed(diffs)])
+        for patch in series.patches if want == AFTER else reversed(series.patches):
+            every = [hunk for hunk in hunks(patch.read_bytes(), patch.name) if hunk.path in contents]
+            for path, steps in groupby(every, key=lambda hunk: hunk.path):
+                result[path] = changed(result[path], steps, want)
     except DoesNotFit as error:
         raise UserError(f"{error}. The patches and their files.json disagree: reinstall real_openrlhf.") from error
-    for path, content in contents.items():
-        if hashlib.sha256(content).hexdigest() != series.fingerprints[path][want]:
-            raise UserError(f"patching {path} gives another file than files.json says. Reinstall real_openrlhf.")
-    return contents
+    return result
 
 
 # The OpenRLHF to patch: a folder that contains openrlhf/, most often site-packages, found without an import
@@ -212,31 +153,25 @@ def find_target(root: Path | None, series: Series) -> tuple[Path, str | None]:
 
     The second result is None, or the reason why this tool must not change it, and how its owner applies the patches.
     """
-    if root is not None:
-        root = root.expanduser().resolve()
-        if not (root / "openrlhf").is_dir():
-            raise UserError(f"{root} contains no folder openrlhf. Give --root the folder that contains it.")
-        found = list(importlib.metadata.distributions(name="openrlhf", path=[str(root)]))
-        if not found:
-            return root, None
-        distribution = found[0]
-    else:
-        try:
-            distribution = importlib.metadata.distribution("openrlhf")
-        except importlib.metadata.PackageNotFoundError:
-            raise UserError(
-                f"openrlhf is not installed for {sys.executable}. Install openrlhf=={OPENRLHF_VERSION} "
-                "(examples/scripts/setup_env.sh does it), or name a folder with --root."
-            ) from None
-        root = Path(str(distribution.locate_file(""))).resolve()
-    origin = json.loads(distribution.read_text("direct_url.json") or "{}")
-    foreign, am = None, f"`git am {series.folder}/*.patch`"
+    if root is not None and not (root / "openrlhf").is_dir():
+        raise UserError(f"{root} contains no folder openrlhf. Give --root the folder that contains it.")
+    where = {} if root is None else {"path": [str(root)]}
+    distribution = next(iter(importlib.metadata.distributions(name="openrlhf", **where)), None)
+    if distribution is None:
+        if root is not None:
+            return root.resolve(), None
+        raise UserError(
+            f"openrlhf is not installed for {sys.executable}. Install openrlhf=={OPENRLHF_VERSION} "
+            "(examples/scripts/setup_env.sh does it), or name a folder with --root."
+        )
+    root = (root or Path(str(distribution.locate_file("")))).resolve()
+    origin, foreign = json.loads(distribution.read_text("direct_url.json") or "{}"), None
     if origin.get("dir_info", {}).get("editable"):
         checkout = Path(unquote(urlparse(origin["url"]).path))
-        foreign = f"openrlhf is an editable install of {checkout}. Use git there: {am}, or `git revert`."
+        foreign = f"openrlhf is an editable install of {checkout}. Use git there: `git am {series.folder}/*.patch`."
         root = checkout if (checkout / "openrlhf").is_dir() else root
     elif "vcs_info" in origin:
-        foreign = f"openrlhf was installed from {origin['url']}. In a clone of it: {am}, then `pip install .` there."
+        foreign = f"openrlhf was installed from {origin['url']}. In a clone: `git am {series.folder}/*.patch`."
     if not (root / "openrlhf").is_dir():
         raise UserError(f"the openrlhf folder is missing from {root}. Reinstall it: {REINSTALL}.")
     if distribution.version != OPENRLHF_VERSION:
@@ -245,15 +180,6 @@ def find_target(root: Path | None, series: Series) -> tuple[Path, str | None]:
             f"Install that: `pip install openrlhf=={OPENRLHF_VERSION}`."
         )
     return root, foreign
-
-
-def refuse_unknown(root: Path, states: dict[str, str]) -> None:
-    unknown = [path for path, state in states.items() if state == UNKNOWN]
-    if unknown:
-        raise UserError(
-            f"changed by something else in {root}, or patched by another series: {', '.join(unknown)}. "
-            f"Nothing was written. Reinstall openrlhf ({REINSTALL}), then apply again."
-        )
 
 
 @contextlib.contextmanager
@@ -269,93 +195,57 @@ def locked(root: Path) -> Iterator[None]:
         os.close(folder)
 
 
-def _staged(path: Path) -> Path:
-    return path.with_name(f".{path.name}.real_openrlhf-tmp")
-
-
-def _stage(path: Path, content: bytes) -> None:
-    _staged(path).write_bytes(content)
-    shutil.copymode(path, _staged(path))
-
-
-def _put(path: Path) -> None:
-    """Replace the file by the staged file, a new inode: a hard-linked package cache keeps its content."""
-    os.replace(_staged(path), path)
-    for stale in path.parent.glob(f"__pycache__/{path.stem}.*.pyc"):
-        stale.unlink(missing_ok=True)
-
-
 def write(root: Path, contents: dict[str, bytes]) -> None:
-    """Write all files or none: staging needs space and permission first; a later failure restores the originals."""
-    originals = {path: (root / path).read_bytes() for path in contents}
+    """Write drafts of all files, which needs space and permission, then move each into its place: a new inode, so that
+    a hard-linked package cache keeps its content. What a kill leaves in between, the next call finishes."""
+    drafts = {root / path: (root / path).with_name(f".{Path(path).name}.real_openrlhf-tmp") for path in contents}
     try:
         for path, content in contents.items():
-            _stage(root / path, content)
-        for path in contents:
-            _put(root / path)
-    except BaseException as error:
-        for path, original in originals.items():
-            if (root / path).read_bytes() != original:
-                _stage(root / path, original)
-                _put(root / path)
-        if isinstance(error, OSError):
-            raise UserError(
-                f"cannot write {error.filename or root}: {error.strerror}. Nothing was changed. Free space or run as "
-                "the folder's owner, or patch a copy: `real-openrlhf patch export DIR`."
-            ) from error
-        raise
+            drafts[root / path].write_bytes(content)
+            shutil.copymode(root / path, drafts[root / path])
+        for place, draft in drafts.items():
+            os.replace(draft, place)
+            for stale in place.parent.glob(f"__pycache__/{place.stem}.*.pyc"):
+                stale.unlink(missing_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"cannot write {error.filename or root}: {error.strerror}. Free space or run as the folder's owner, then "
+            "run this again."
+        ) from error
     finally:
-        for path in contents:
+        for draft in drafts.values():
             with contextlib.suppress(OSError):
-                _staged(root / path).unlink(missing_ok=True)
+                draft.unlink(missing_ok=True)
 
 
 # What the command does
 
 
-def _move(root: Path | None = None, *, want: str, moved: str, already: str) -> int:
+def _move(root: Path | None = None, *, want: str, done: str, already: str) -> int:
     """Bring every touched file to the state `want`; returns how many were not there yet."""
     series = load_series()
     root, foreign = find_target(root, series)
     with locked(root):
         states = file_states(root, series)
-        paths = {path for path, state in states.items() if state != want}
-        if paths:
-            if foreign:
-                raise UserError(foreign)
-            refuse_unknown(root, states)
-            write(root, proven(root, paths, series, want))
-    print(f"{series.name}: {moved if paths else already} in {root} ({_size(series)})")
+        paths = [path for path, state in states.items() if state != want]
+        if foreign and paths:
+            raise UserError(foreign)
+        if unknown := [path for path, state in states.items() if state == UNKNOWN]:
+            raise UserError(
+                f"changed by something else in {root}, or patched by another series: {', '.join(unknown)}. "
+                f"Nothing was written. Reinstall openrlhf ({REINSTALL}), then apply again."
+            )
+        contents = moved({path: (root / path).read_bytes() for path in paths}, series, want)
+        for path, content in contents.items():
+            if hashlib.sha256(content).hexdigest() != series.fingerprints[path][want]:
+                raise UserError(f"patching {path} gives another file than files.json says. Reinstall real_openrlhf.")
+        write(root, contents)
+    print(f"{series.name}: {done if paths else already} in {root} ({_size(series)})")
     return len(paths)
 
 
-apply = partial(_move, want=AFTER, moved="applied", already="was applied already")
-revert = partial(_move, want=BEFORE, moved="reverted", already="was not applied")  # byte-identical to the release
-
-
-def export(folder: Path, root: Path | None = None) -> None:
-    """Write a patched copy of openrlhf, and this package beside it, for Ray's working_dir on foreign clusters."""
-    series = load_series()
-    root, _ = find_target(root, series)
-    folder = folder.expanduser().resolve()
-    taken = [name for name in ("openrlhf", "real_openrlhf") if (folder / name).exists()]
-    if taken:
-        raise UserError(f"{folder / taken[0]} exists already. Delete it or name another folder.")
-    refuse_unknown(root, file_states(root, series))
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder) as scratch:
-            half, skip = Path(scratch), shutil.ignore_patterns("__pycache__", "*.real_openrlhf-tmp")
-            shutil.copytree(root / "openrlhf", half / "openrlhf", ignore=skip)
-            shutil.copytree(PACKAGE, half / "real_openrlhf", ignore=skip)
-            shutil.copytree(series.folder, half / "real_openrlhf/patches" / series.name, dirs_exist_ok=True)
-            paths = {path for path, state in file_states(half, series).items() if state == BEFORE}
-            write(half, proven(half, paths, series, AFTER))
-            for name in ("real_openrlhf", "openrlhf"):
-                os.rename(half / name, folder / name)
-    except OSError as error:
-        raise UserError(f"cannot write {error.filename or folder}: {error.strerror}. Name another folder.") from error
-    print(f"{series.name}: exported to {folder}")
+apply = partial(_move, want=AFTER, done="applied", already="was applied already")
+revert = partial(_move, want=BEFORE, done="reverted", already="was not applied")  # byte-identical to the release
 
 
 def status(root: Path | None = None) -> int:
@@ -418,17 +308,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     actions.add_parser("status", parents=[where], help="exit 0: applied, 1: not applied, 2: unknown")
     actions.add_parser("apply", parents=[where], help="apply the series, all or nothing")
     actions.add_parser("revert", parents=[where], help="restore the release, byte for byte")
-    exporting = actions.add_parser("export", parents=[where], help="write a patched copy for Ray's working_dir")
-    exporting.add_argument("folder", type=path_of, metavar="DIR")
 
 
 def run(args: argparse.Namespace) -> int:
     if args.action == "status":
         return status(args.root)
-    if args.action == "export":
-        export(args.folder, args.root)
-    else:
-        (apply if args.action == "apply" else revert)(args.root)
+    (apply if args.action == "apply" else revert)(args.root)
     return 0
 
 

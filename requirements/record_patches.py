@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 
 from real_openrlhf.base.files import sha256
-from real_openrlhf.patching import load_series, patched
+from real_openrlhf.patching import AFTER, hunks, load_series, moved
 
 root, series = Path(sys.argv[1]), load_series()
-diffs = series.diffs()
-after = patched(root, sorted({diff.path for diff in diffs}), diffs)
+paths = sorted({hunk.path for patch in series.patches for hunk in hunks(patch.read_bytes(), patch.name)})
+after = moved({path: (root / path).read_bytes() for path in paths}, series, AFTER)
 files = {
     path: {"before": sha256(root / path), "after": hashlib.sha256(content).hexdigest()}
     for path, content in after.items()

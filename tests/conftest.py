@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from real_openrlhf.base.files import hold_environment
+
 # A shell in the background hands its children an ignored Ctrl-C; the tests that press it need it to mean something.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -19,6 +21,8 @@ os.environ.update(
     TORCHDYNAMO_DISABLE="1",
 )
 os.environ.setdefault("TORCH_EXTENSIONS_DIR", f"{sys.prefix}/torch_extensions")  # DeepSpeed compiles its Adam once
+
+hold_environment()  # no set-up may change it below the tests
 
 FAST = ("torch", "transformers", "matplotlib.pyplot")  # what fast tests import of the stack
 
@@ -37,15 +41,14 @@ GROUP_OF = {f"test_{name}": group for group, names in GROUPS.items() for name in
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_setupnodes(config, specs):
     """The processes are forks of one that has imported the stack, and so is what multiprocessing starts in them."""
-    from real_openrlhf.training.launch import forked_workers
+    import forked_workers
 
     parts = {part for word in config.args for part in Path(word.partition("::")[0]).parts}
     modules = ["hypothesis", *(FAST if "fast" in parts else forked_workers.MODULES)]
     if not all(importlib.util.find_spec(module.partition(".")[0]) for module in modules):
         return
-    environment = {**os.environ, forked_workers.WANTED: "1"}
     stack = contextlib.ExitStack()
-    python, _ = stack.enter_context(forked_workers.started(environment, modules))
+    python, _ = stack.enter_context(forked_workers.started(os.environ, modules))
     config.add_cleanup(stack.close)
     os.environ[forked_workers.PYTHON] = python
     for spec in specs:
@@ -113,12 +116,12 @@ def one_rank(start_ranks):
 def forked():
     """(what is used like Python, with what environment): forks of a process that has imported PyTorch, DeepSpeed and
     vLLM. What they start by multiprocessing is forked too."""
-    from real_openrlhf.training.launch import forked_workers
+    import forked_workers
 
     if forked_workers.PYTHON in os.environ:
-        yield os.environ[forked_workers.PYTHON], {**os.environ, **forked_workers.HOOK}
+        yield os.environ[forked_workers.PYTHON], forked_workers.hooked(os.environ)
         return
-    with forked_workers.started({**os.environ, forked_workers.WANTED: "1"}) as found:
+    with forked_workers.started(os.environ) as found:
         yield found
 
 

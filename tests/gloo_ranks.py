@@ -15,6 +15,8 @@ from pathlib import Path
 REPLY_SECONDS = 240
 # What ranks of these modules import, before they are forked. The first module that is asked for decides for all.
 IMPORTS = {"zero_jobs": ["openrlhf.cli.train_ppo_ray"], "loss_jobs": ["torch"]}
+# Then new ranks: each of DeepSpeed's engines leaves process groups with six threads, that wake 100 times a second.
+JOBS = 8
 GRACE_SECONDS = 5  # for what the other ranks have to say when one has failed
 
 
@@ -22,8 +24,10 @@ class Ranks:
     def __init__(self, count: int, module: str) -> None:
         self.count, self.module = count, module
         self.processes: dict = {}  # by the pipe to it
+        self.jobs = 0  # that these processes have run
 
     def start(self) -> None:
+        self.jobs = 0
         context = mp.get_context("forkserver")
         context.set_forkserver_preload(IMPORTS[self.module])
         self.folder = tempfile.TemporaryDirectory()
@@ -40,8 +44,11 @@ class Ranks:
 
         When one fails the others may wait for it in a collective for ever: all end, and the next call starts new ones.
         """
+        if self.jobs >= JOBS:
+            self.close()
         if not self.processes:
             self.start()
+        self.jobs += 1
         for pipe in self.processes:
             pipe.send((function, args, kwargs))
         waiting, replies, failures = list(self.processes), {}, []

@@ -5,5 +5,4 @@
 # The same command after an interrupt goes on with what is missing; with more seeds it adds them.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-bash examples/scripts/setup_env.sh cpu
-exec "$(bash examples/scripts/setup_env.sh where cpu)/bin/real-openrlhf" compare "$@"
+exec bash examples/scripts/setup_env.sh run cpu real-openrlhf compare "$@"

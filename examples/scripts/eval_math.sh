@@ -7,13 +7,9 @@
 set -euo pipefail
 
 [ $# -ge 2 ] || { sed -n '2,6s/^# //p' "$0" >&2; exit 2; }
+command -v real-openrlhf >/dev/null || exec bash "$(dirname "${BASH_SOURCE[0]}")/setup_env.sh" run any bash "$0" "$@"
 MODEL=$1 OUT=$2
 shift 2
-if ! command -v real-openrlhf >/dev/null; then
-    ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-    bash "$ROOT/examples/scripts/setup_env.sh" any
-    PATH=$(bash "$ROOT/examples/scripts/setup_env.sh" where any)/bin:$PATH
-fi
 BENCHMARKS=${BENCHMARKS:-data/benchmarks}
 
 [ -e "$BENCHMARKS/olympiadbench.jsonl" ] || [ -e "$BENCHMARKS/olympiad_bench.parquet" ] ||

@@ -6,18 +6,33 @@
 #   REAL_VENV             where (default: .venv in the repository, or .venv-cpu, .venv-gpu, .venv-cpu-newest or
 #                         .venv-gpu-newest where .venv is of another kind;
 #                         `bash examples/scripts/setup_env.sh where cpu|gpu|any` prints it and does nothing else)
+#                         An environment belongs to the checkout that made it, and no other changes or removes it.
 #   REAL_PYTHON           which Python 3.11 or 3.12 (default: the first of these on PATH)
 #   REAL_TORCH_INDEX      for cpu: an index that has PyTorch's builds for CPU, which are smaller
 #   REAL_GPU_ELSEWHERE=1  for gpu: this machine has no GPU, but those that will train have (a login node)
+#   bash examples/scripts/setup_env.sh run cpu|gpu|any COMMAND...   runs a command with it on PATH, made if need be.
+#                         With --dry-run among the words nothing is made, completed or removed
 # It asks all that it needs of the machine before it downloads anything.
-# Run it again after a pull, a crash or a Ctrl-C: it does what is missing, which is mostly nothing.
+# Run it again after a pull, a crash or a Ctrl-C: it does what is missing, which is mostly nothing. While a train, compare,
+# eval or test uses the environment, it changes nothing there and says which process that is.
 set -euo pipefail
+
+if [ "${1:-}" = run ]; then
+    mode=$2 check=
+    shift 2
+    if [[ " $* " == *" --dry-run "* ]]; then check=check mode=${mode/gpu/any}; fi
+    bash "${BASH_SOURCE[0]}" $check "$mode"
+    PATH=$(bash "${BASH_SOURCE[0]}" where "$mode")/bin:$PATH
+    exec "$@"
+fi
+
 unset PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE PIP_TARGET PIP_PREFIX
 unset UV_SYSTEM_PYTHON UV_TARGET UV_PREFIX UV_NO_CACHE
 export PIP_USER=0 PIP_NO_INPUT=1 PIP_DISABLE_PIP_VERSION_CHECK=1 UV_LINK_MODE=hardlink
 
-ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-[ "${1:-}" != where ] || { ONLY_WHERE=1 && shift; }
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)
+ONLY=
+case ${1:-} in where | check) ONLY=$1 && shift ;; esac # check: is it there? for a dry run
 MODE=${1:-}
 case $MODE in
     cpu | gpu | any) ;;
@@ -41,17 +56,27 @@ default_venv() { # environments of all kinds lie side by side: none takes anothe
 }
 
 VENV=$(realpath -m "${REAL_VENV:-$(default_venv)}")
-[ -z "${ONLY_WHERE:-}" ] || { echo "$VENV" && exit; }
+[ "$ONLY" != where ] || { echo "$VENV" && exit; }
 PYTHON=$VENV/bin/python
 LOG=$VENV/setup.log
 # Three lines: complete or not, what the environment was made for, and a hash of what it was made from.
 STATE=$VENV/.real_env
+IN_USE=$VENV/.in_use # what runs holds a shared lock on it (base/files.py: hold_environment)
 
 say() { printf '[%4d s] %s\n' "$SECONDS" "$*"; }
 
 die() { # what is wrong, what to do
     printf 'setup_env: error: %s %s%s\n' "$1" "$2" "${STEP_AT:+ (log: $LOG)}" >&2
     exit 1
+}
+
+refuse_foreign() { # by the state's second line; one that names another folder is of a copy, which works nowhere
+    local line owner
+    line=$(sed -n 2p "$STATE" 2>/dev/null) || return 0
+    owner=${line##*" $VENV "}
+    [ "$owner" != "$line" ] && [ -e "$owner/examples/scripts/setup_env.sh" ] && ! [ "$owner" -ef "$ROOT" ] || return 0
+    die "$VENV is the environment of $owner, and stays as it is." \
+        "Name another folder, REAL_VENV=/path/to/venv, or delete this one yourself."
 }
 
 decide_mode() { # for `any`
@@ -63,7 +88,7 @@ decide_mode() { # for `any`
         MODE=gpu
     else
         MODE=cpu
-        say "nvidia-smi finds no GPU: making an environment for CPU in $VENV"
+        [ -n "$ONLY" ] || say "nvidia-smi finds no GPU: making an environment for CPU in $VENV"
     fi
 }
 
@@ -89,11 +114,30 @@ state_if_right() { echo complete && purpose && ingredients; }
 
 patches() { (cd / && "$PYTHON" -m real_openrlhf.patching "$@"); }
 
-finish_if_right() {
-    if [ -f "$STATE" ] && [ "$(cat "$STATE")" = "$(state_if_right)" ] && patches apply >/dev/null 2>&1; then
+finish_if_right() { # $1: `status`, which changes nothing, or `apply`
+    if [ -f "$STATE" ] && [ "$(cat "$STATE")" = "$(state_if_right)" ] && patches "$1" >/dev/null 2>&1; then
         say "ready: source ${VENV#"$PWD"/}/bin/activate"
         exit 0
     fi
+}
+
+check() { # for a dry run
+    [ "$(sed -n 1p "$STATE" 2>/dev/null)" = complete ] ||
+        die "there is no finished environment in $VENV, and a dry run makes none." \
+            "Make it: bash examples/scripts/setup_env.sh $MODE."
+    [ "$(sed -n 3p "$STATE")" = "$(ingredients)" ] ||
+        say "$VENV was made of other files. Renew it: bash examples/scripts/setup_env.sh $MODE" >&2
+}
+
+lock_out_what_runs() { # until this script ends
+    local process
+    exec 8>>"$IN_USE"
+    flock -n 8 && return
+    exec 8>&-
+    process=$(find -L /proc/[0-9]*/fd -maxdepth 1 -samefile "$IN_USE" 2>/dev/null | cut -d/ -f3 | sort -n | head -n 1) || true
+    [ -z "$process" ] || process="$process ($(tr '\0' ' ' <"/proc/$process/cmdline" | cut -c1-120))"
+    die "process ${process:-of another user} uses $VENV." \
+        "Run this again when it has ended, or name another folder: REAL_VENV=/path/to/venv."
 }
 
 supported() { case $1 in 3.11 | 3.12) ;; *) return 1 ;; esac; }
@@ -250,10 +294,23 @@ install_gpu() {
         reason=$(cd "$ROOT" && "$PYTHON" -m real_openrlhf.machine.nvidia 2>>"$LOG") || die "${reason%%. *}." "${reason#*. }"
 }
 
+renew_openrlhf() { # another series may be on the one that is there: a new one beside it, patched, then in its place
+    local new=$TMPDIR/new
+    awk '/^openrlhf==/ { on = 1 } on { print; if (!/\\$/) exit }' "$REQUIREMENTS" >"$TMPDIR/openrlhf.txt" # and its hashes
+    uv --no-deps --target "$new" -r "$TMPDIR/openrlhf.txt" || explain "installing openrlhf"
+    patches apply --root "$new" >>"$LOG" 2>&1 ||
+        die "cannot patch OpenRLHF: $(tail -n 1 "$LOG")" "Delete $VENV and run this again."
+    (cd "$VENV"/lib/python3*/site-packages && "$PYTHON" -c 'import os, sys
+os.path.exists("openrlhf") and os.rename("openrlhf", sys.argv[2])
+os.rename(sys.argv[1], "openrlhf")' "$new/openrlhf" "$TMPDIR/old")
+}
+
+refuse_foreign
 [ "$MODE" != any ] || decide_mode
 decide_lock
+[ "$ONLY" != check ] || { check && exit; }
 [ "$MODE" = cpu ] && ROOM_GB=6 || ROOM_GB=20 # for gpu an estimate
-finish_if_right
+finish_if_right status
 
 ask_all
 exec 9<"$VENV"
@@ -261,16 +318,20 @@ if ! flock -n 9; then
     say "another setup_env.sh works on $VENV: waiting for it"
     flock 9
     decide_lock
-    finish_if_right
+    finish_if_right status
 fi
+refuse_foreign
 [ -f "$STATE" ] || [ -z "$(ls -A "$VENV")" ] ||
     die "$VENV was not made by this script." "Name a new folder, REAL_VENV=/path/to/new/venv. What is in this one stays as it is."
+lock_out_what_runs
+finish_if_right apply
+MADE_OF=$(ingredients)
 if supported "$(version_of "$PYTHON")" && [ "$(sed -n 2p "$STATE" 2>/dev/null)" = "$(purpose)" ]; then
     : >"$LOG"
     step "completing $VENV"
 else
     printf '%s\n' incomplete "$LOCK" >"$STATE"
-    find "$VENV" -mindepth 1 -maxdepth 1 ! -name "${STATE##*/}" -exec rm -rf {} +
+    find "$VENV" -mindepth 1 -maxdepth 1 ! -name "${STATE##*/}" ! -name "${IN_USE##*/}" -exec rm -rf {} +
     : >"$LOG"
     step "making $VENV ($LOCK, $("$python" --version))"
     "$python" -m venv --without-pip "$VENV" >>"$LOG" 2>&1 ||
@@ -279,7 +340,6 @@ fi
 { echo incomplete && purpose; } >"$STATE"
 export TMPDIR=$VENV/tmp UV_CACHE_DIR=$VENV/tmp/uv # a small /tmp stops nothing; what a killed run unpacked is used
 mkdir -p "$TMPDIR"
-rm -rf "$VENV"/lib/python3*/site-packages/openrlhf # another series may be on it
 "$PYTHON" "$ROOT/requirements/verify.py" --forget-broken >>"$LOG" 2>&1 || explain "looking for half-done packages"
 
 install_uv
@@ -289,13 +349,13 @@ uv --no-deps --no-build-isolation -e "$ROOT" || explain "installing real_openrlh
 "$PYTHON" "$ROOT/requirements/verify.py" "$REQUIREMENTS" >>"$LOG" 2>&1 ||
     die "the packages are not those of ${REQUIREMENTS#"$ROOT"/}: $(tail -n 1 "$LOG")." \
         "Run this again, or delete $VENV first."
-patches apply >>"$LOG" 2>&1 || die "cannot patch OpenRLHF: $(tail -n 1 "$LOG")" "Delete $VENV and run this again."
+renew_openrlhf
 if [ -z "${REAL_GPU_ELSEWHERE:-}" ]; then
     step "importing all packages once"
     "$PYTHON" "$ROOT/requirements/first_import.py" >>"$LOG" 2>&1 ||
         die "a package cannot be imported: $(tail -n 1 "$LOG")." "Delete $VENV and run this again."
 fi
 rm -rf "$TMPDIR"
-state_if_right >"$STATE"
-finish_if_right
+{ echo complete && purpose && echo "$MADE_OF"; } >"$STATE"
+finish_if_right status
 die "files of the checkout or of $VENV changed while this script ran." "Run this again."

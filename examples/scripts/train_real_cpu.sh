@@ -4,5 +4,4 @@
 # Sets the environment up, takes the tiny model and its task from the package, trains, evaluates before and after, draws the curves.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-bash examples/scripts/setup_env.sh cpu
-exec "$(bash examples/scripts/setup_env.sh where cpu)/bin/real-openrlhf" train --recipe cpu "$@"
+exec bash examples/scripts/setup_env.sh run cpu real-openrlhf train --recipe cpu "$@"

@@ -6,11 +6,11 @@
 #   RESUME=0                                                              start a new run beside an unfinished one
 #   RAY_ADDRESS=head:6379 or http://head:8265                             a Ray cluster; without it, this machine
 # Uses the `real-openrlhf` on PATH; where there is none, makes an environment first (setup_env.sh). A dry run takes the
-# environment that there is, and needs no GPU.
+# environment that there is, makes none, and needs no GPU.
 set -euo pipefail
 
-ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 [ $# -gt 0 ] || { sed -n '2,9s/^# //p' "$0" >&2; exit 2; }
+command -v real-openrlhf >/dev/null || exec bash "$(dirname "${BASH_SOURCE[0]}")/setup_env.sh" run gpu bash "$0" "$@"
 
 flags=(--recipe "$1")
 shift
@@ -20,10 +20,4 @@ for name in ALGO MODEL DATA SEED GPUS NODES DATA_DIR RUNS_DIR; do
 done
 [ "${RESUME:-1}" = 0 ] || flags+=(--resume)
 
-if ! command -v real-openrlhf >/dev/null; then
-    environment=gpu
-    [[ " $* " != *" --dry-run "* ]] || environment=any
-    bash "$ROOT/examples/scripts/setup_env.sh" "$environment"
-    PATH=$(bash "$ROOT/examples/scripts/setup_env.sh" where "$environment")/bin:$PATH
-fi
 exec real-openrlhf train "${flags[@]}" "$@"

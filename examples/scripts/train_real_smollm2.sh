@@ -8,15 +8,4 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 kind=cpu
 [[ " $* " != *" --recipe qwen1.5b-1gpu "* ]] || kind=gpu
-environment=$kind
-[[ " $kind $* " != *gpu*" --dry-run "* ]] || environment=any # which needs no GPU
-bash examples/scripts/setup_env.sh $environment
-bin=$(bash examples/scripts/setup_env.sh where $environment)/bin
-task=${REAL_CACHE:-$HOME/.cache/real_openrlhf}/smollm2
-if [ ! -e "$task/model" ]; then
-    [[ " $* " != *" --dry-run "* ]] || { echo "$task has no model yet: the first run without --dry-run makes it" >&2; exit 2; }
-    "$bin/python" examples/smollm2/smollm2.py "$task"
-fi
-source examples/smollm2/flags.sh
-[ $kind = cpu ] && machine=("${smollm2_cpu[@]}") || machine=(--train.max_tokens_per_gpu 4096 --rollout.max_tokens_per_gpu 8192)
-exec "$bin/real-openrlhf" train "${smollm2[@]}" "${machine[@]}" "$@"
+exec bash examples/scripts/setup_env.sh run $kind bash examples/smollm2/train.sh "$@"

@@ -5,5 +5,4 @@ smollm2=(--model "$task/model" --data "$task/train.jsonl" --eval.dataset "$task/
     --rollout.batch_size 8 --train.batch_size 32 --rollout.max_new_tokens 16 --data.max_len 160
     --rollout.temperature 1.0 --eval.temperature 1.0 --eval.n_samples_per_prompt 2 --eval.steps 10
     --actor.adam.lr 3e-5 --max-steps 30 --ckpt.save_steps 10 --ds.zero_stage 2)
-smollm2_cpu=(--train.micro_batch_size 32 --rollout.micro_batch_size 32 --ds.attn_implementation sdpa
-    --vllm.enable_prefix_caching)
+smollm2_cpu=(--train.micro_batch_size 32 --rollout.micro_batch_size 32 --ds.attn_implementation sdpa)

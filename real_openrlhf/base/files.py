@@ -1,11 +1,13 @@
 """Files that are whole or absent, written beside their place and moved into it; and locks."""
 
+import contextlib
 import errno
 import fcntl
 import hashlib
 import json
 import os
 import stat
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any
@@ -16,6 +18,7 @@ from real_openrlhf.base.errors import UserError
 FINISHED = ".finished"
 # A line of notes.jsonl there: the run ended itself before its last step, as `--train.hopeless end` asks.
 ENDED = "nothing is left to learn from: the run ends here"
+PHASE = ".phase"  # what the run does now
 # Also in a run's folder: some groups of each step, with the weight of each answer.
 ROLLOUTS = "rollouts.jsonl"
 
@@ -74,6 +77,13 @@ def write_json(path: Path, value: dict) -> None:
     write_text(path, [json.dumps(value, ensure_ascii=False, indent=2) + "\n"])
 
 
+def enter(run_dir: str | None, phase: str) -> None:
+    """Note that a run begins this phase: the command ends one that begins none for too long (launch/process.py)."""
+    if run_dir:
+        with contextlib.suppress(OSError):  # a full disk is told by what needs it
+            (Path(run_dir) / PHASE).write_text(phase)
+
+
 # Locks between processes. The kernel frees them at any ending, also of a process that was killed
 
 
@@ -97,6 +107,21 @@ def lock_held(path: Path) -> bool:
         except BlockingIOError:
             return True
         return False
+
+
+_environment: IO | None = None  # held until this process ends
+
+
+def hold_environment() -> None:
+    """Let nobody set this Python environment up anew while this process lives (examples/scripts/setup_env.sh)."""
+    global _environment
+    try:
+        _environment = _environment or open(Path(sys.prefix) / ".in_use")
+        fcntl.flock(_environment, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise UserError(f"setup_env.sh is changing {sys.prefix}. Wait for its end.") from None
+    except OSError:
+        return  # that script did not make it, or it cannot be locked
 
 
 def wait_for_lock(file: IO | int) -> None:

@@ -11,7 +11,6 @@ import os
 import queue
 import signal
 import sys
-import tempfile
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 from real_openrlhf.base.errors import UserError, first_line
 from real_openrlhf.evaluation.store import Sample, sample_seed
 from real_openrlhf.evaluation.tasks import Task, context_of
-from real_openrlhf.machine import engine_reason, nvidia
+from real_openrlhf.hooks.engine import plugin
+from real_openrlhf.machine import nvidia
 from real_openrlhf.training.launch.place import THREADS, threads_each
 
 if TYPE_CHECKING:
@@ -125,9 +125,7 @@ def _next(results: "Queue", workers: list["SpawnProcess"]) -> Sample:
         except queue.Empty:
             if any(worker.exitcode for worker in workers) or not any(worker.is_alive() for worker in workers):
                 codes = [worker.exitcode for worker in workers]
-                killed = (f"was {engine_reason.killed_by(code)}" for code in codes if code and code < 0)
-                why = next(killed, f"ended with exit codes {codes}")
-                raise UserError(f"a vLLM engine {why}. {_CONTINUE}") from None
+                raise UserError(f"a vLLM engine ended with exit codes {codes}. {_CONTINUE}") from None
             continue
         if isinstance(item, str):  # the reason of an engine that failed
             raise UserError(f"vLLM failed: {item}. {_CONTINUE}")
@@ -152,20 +150,16 @@ def _engine(results: "Queue", pairs: list[Pair], settings: EngineSettings, devic
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process: the parent decides
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
-    if devices:
-        os.environ["VLLM_USE_FLASHINFER_SAMPLER"] = "0"  # FlashInfer would compile its sampler with nvcc
-    else:
+    os.environ.update(plugin.ENVIRONMENT)
+    if not devices:
         os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB
         os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # compiling takes longer than a small evaluation
         os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # no engine process inside this process
-        os.environ.setdefault("REAL_REPEATABLE_ENGINE", "1")  # samples are a function of their seeds
         os.environ.setdefault(THREADS, str(threads_each(engines)))
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # vLLM's C++ warns of the memory's place
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
-    with contextlib.suppress(_Stopped), tempfile.TemporaryDirectory(prefix="real_engine_") as folder:
-        reason = Path(folder) / "reason"
-        os.environ[engine_reason.FILE] = str(reason)
+    with contextlib.suppress(_Stopped):
         try:
             from vllm import LLM
 
@@ -183,7 +177,7 @@ def _engine(results: "Queue", pairs: list[Pair], settings: EngineSettings, devic
         except Exception as error:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)  # nothing may interrupt the clean-up
             traceback.print_exc()
-            results.put(reason.read_text(encoding="utf-8", errors="replace") if reason.exists() else first_line(error))
+            results.put(first_line(error))
 
 
 def engine_arguments(settings: EngineSettings, on_cpu: bool) -> dict[str, Any]:

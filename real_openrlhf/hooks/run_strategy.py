@@ -11,12 +11,11 @@ import torch.distributed as dist
 from openrlhf.utils.deepspeed import DeepspeedStrategy
 
 from real_openrlhf.base import ownership, whole_folders
-from real_openrlhf.base.files import write_json, write_text
+from real_openrlhf.base.files import enter, write_json, write_text
 from real_openrlhf.hooks.controller.prompt_stream import PromptStream
 from real_openrlhf.hooks.fixes.deepspeed_optimizers import compile_less, forget_host_buffers, restore_powers
 from real_openrlhf.hooks.fixes.process_starts import keep_stores_here
 from real_openrlhf.hooks.model import flash_attention_torch
-from real_openrlhf.machine.signs_of_life import enter, offer_stacks
 
 # OpenRLHF reads these keys of a loaded checkpoint's state before it checks whether there was a checkpoint.
 NOTHING_YET = {"episode": 0, "global_step": 0, "total_consumed_prompts": 0, "data_loader_state_dict": {}}
@@ -38,7 +37,6 @@ class RunStrategy(DeepspeedStrategy):
         compile_less()
         flash_attention_torch.register()
         keep_stores_here()
-        offer_stacks()
         super().setup_distributed(*args, **named)
 
     def get_ds_eval_config(self, *args: Any, **named: Any) -> dict:
@@ -46,10 +44,6 @@ class RunStrategy(DeepspeedStrategy):
         config = super().get_ds_eval_config(*args, **named)
         config.pop("train_batch_size")
         return config
-
-    def enter(self, phase: str) -> None:
-        if self.is_rank_0():
-            enter(getattr(self.args.train, "run_dir", None), phase)
 
     def reseed(self, updates: int) -> None:
         """Seed torch by the run's seed, the updates so far and the rank: a resume needs no generator's state."""
@@ -83,7 +77,7 @@ class RunStrategy(DeepspeedStrategy):
         if not self.in_run_folder:
             super().save_ckpt(model, save_dir, tag, max_num, max_mem, client_state, **metric)
             return
-        self.enter("checkpoint")
+        self.on_first(lambda: enter(str(self.run_dir), "checkpoint"))
         place, draft, state = Path(save_dir), Path(save_dir) / DRAFT, client_state or {}
         try:
             self.on_first(lambda: self.empty(draft))

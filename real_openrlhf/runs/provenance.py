@@ -26,7 +26,7 @@ INSTRUCTIONS = """
     avx2 fma avx512f avx512_vnni avx512_bf16 avx512_fp16 amx_bf16 amx_int8 avx_vnni asimd sve bf16""".split()
 # Variables that may change numbers, recorded where they are set.
 CHANGES = """
-    REAL_VERIFIER_FAULTS REAL_REPEATABLE_ENGINE OMP_NUM_THREADS ATEN_CPU_CAPABILITY ONEDNN_MAX_CPU_ISA
+    REAL_VERIFIER_FAULTS OMP_NUM_THREADS ATEN_CPU_CAPABILITY ONEDNN_MAX_CPU_ISA
     MKL_CBWR""".split()
 PACKAGE = Path(__file__).resolve().parents[1]
 PLACE = ("machine", "variables")

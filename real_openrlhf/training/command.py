@@ -17,6 +17,7 @@ from real_openrlhf.base import ownership, signals
 from real_openrlhf.base.errors import on_one_line
 from real_openrlhf.base.files import FINISHED, write_text
 from real_openrlhf.base.parsing import name_list, path_of, share, short_path, whole, wrapped
+from real_openrlhf.hooks.fixes.process_starts import RAY_ENDED
 from real_openrlhf.recipes import openrlhf_parser
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.plan import (
@@ -36,7 +37,6 @@ from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.training import config_file, run_inputs
 from real_openrlhf.training.checks import memory_estimate, run_checks
 from real_openrlhf.training.checks.findings import Findings
-from real_openrlhf.training.launch import forked_workers, shared_ray
 from real_openrlhf.training.launch.place import TRAINER, Place
 from real_openrlhf.training.launch.process import Watch, drop_stale_locks, scratch, supervise
 from real_openrlhf.training.launch.progress import Progress, end_unwatched, final_summary
@@ -52,6 +52,7 @@ MAIN = (
 
 PARSER = config_file.WithConfig
 FULL_BYTES = 1 << 20
+RAY_STARTS = 3  # of one run, before it fails
 SIGNALS = [128 + number for number in signals.ENDING]  # exit codes
 
 
@@ -127,8 +128,7 @@ def request_of(words: Sequence[str]) -> Request:
     return Request.of(parse(words))
 
 
-def run(args: argparse.Namespace, session: Path | None = None) -> int:
-    """Train in a new process, or in the shared Ray (shared_ray.py) that listens at the socket `session`."""
+def run(args: argparse.Namespace) -> int:
     request = Request.of(args)
     place = Place.of(request.recipe, args.working_dir)
     if request.resumed and not args.dry_run and (unseen := end_unwatched(request.resumed)):
@@ -157,10 +157,10 @@ def run(args: argparse.Namespace, session: Path | None = None) -> int:
     if request.resumed and is_finished(request.resumed, request.plan()):
         print(f"{request.resumed} is finished: there is nothing to continue\n\n{final_summary(request.resumed)}")
         return 0
-    return _train(request, place, session)
+    return _train(request, place)
 
 
-def _train(request: Request, place: Place, session: Path | None = None) -> int:
+def _train(request: Request, place: Place) -> int:
     args, inputs = request.args, request.plan()
     origin = run_inputs.provenance_of(inputs, place.environment(inputs))
     with contextlib.ExitStack() as stack:
@@ -188,7 +188,7 @@ def _train(request: Request, place: Place, session: Path | None = None) -> int:
             for folder, flag in run_checks.outside(request, path):
                 ownership.claim(folder, flag, ownership.owner_name(path))
             environment = place.environment(plan) | request.secrets
-            code, reason = _supervised(path, plan, place, environment, job, lock, session)
+            code, reason = _supervised(path, plan, place, environment, job, lock)
         except KeyboardInterrupt as ended:
             code, reason = signals.code_and_words(ended)
         finally:
@@ -209,8 +209,8 @@ def _train(request: Request, place: Place, session: Path | None = None) -> int:
     else:
         print(f"its output: {path / 'train.log'}")
         again = "the same command" if args.resume else "the same command with --resume"
-        if not (args.resume and args.run_name):  # as `compare` names it
-            print(f"continue it: {again}; to train on with other flags add --run-name {path.name}")
+        other = "" if args.run_name else f"; to train on with other flags add --run-name {path.name}"
+        print(f"continue it: {again}{other}")
     return code
 
 
@@ -232,20 +232,26 @@ def _record(request: Request, plan: Plan, path: Path, job: str | None) -> dict:
 
 
 def _supervised(
-    path: Path, plan: Plan, place: Place, environment: dict, job: str, lock: int, session: Path | None
+    path: Path, plan: Plan, place: Place, environment: dict, job: str, lock: int
 ) -> tuple[int, str | None]:
     """Run the training to its end: (exit code, why it failed)."""
     progress = Progress(path, plan.args.train.max_steps or None, path / "train.log")
     watch = Watch(path, plan.args.train.hung_minutes)
     if place.address is None and "TORCH_EXTENSIONS_DIR" in environment:
         drop_stale_locks(Path(environment["TORCH_EXTENSIONS_DIR"]).resolve())
-    if session:
-        return supervise(shared_ray.command(session, plan.argv()), environment, lock, progress, watch)
     if place.address:
         return supervise(place.command([*TRAINER, *plan.argv()], job), environment, lock, progress, watch)
-    with scratch(environment) as own, forked_workers.started(own.environment) as (python, environment):
-        code, reason = supervise([python, *TRAINER, *plan.argv()], environment, lock, progress, watch)
-        own.keep = bool(reason) and code not in SIGNALS
+    for left in reversed(range(RAY_STARTS)):
+        with scratch(environment) as own:
+            command = [sys.executable, *TRAINER, *plan.argv()]
+            code, reason = supervise(command, own.environment, lock, progress, watch)
+            again = code == RAY_ENDED and left > 0
+            own.keep = bool(reason) and code not in SIGNALS and not again
+        if not again:
+            break
+        print(f"{reason}: starting it again", flush=True)
+    if code == RAY_ENDED:
+        reason = f"{reason}, {RAY_STARTS} times. Type the same command with --resume when the machine is quieter"
     if own.keep and own.folder:
         print(f"Ray's own logs: {own.folder}")
     return code, reason

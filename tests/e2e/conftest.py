@@ -1,34 +1,27 @@
 """Runs of the real stack: Ray actors, ZeRO-3 policies, a vLLM engine.
 
-`train` and `train_on_two` share one Ray and one engine among the runs of a layout, as `real-openrlhf compare` does:
-starting them takes longer than most of these runs. `train_alone` is the command that users type.
+`train` and `train_on_two` fork the processes of a run; `train_alone` is the command that users type.
 """
 
 import contextlib
-import functools
-import io
 import json
 import math
+import os
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import forked_workers
 import psutil
 import pytest
 from small_runs import REAL
 
-from real_openrlhf.base.errors import exit_code
-from real_openrlhf.training import command
-from real_openrlhf.training.launch import shared_ray
-from real_openrlhf.training.launch.place import Place
-
 HERE = Path(__file__).parent
 SECONDS = 600  # after which a run has failed
-REFUSED = 2  # the exit code of flags that are wrong
 LOOK_SECONDS = 1  # a look at all processes takes a tenth of a second; the shortest run takes three
 # The verifier fails on these, and failing_reward.py asks it about them.
 FAULTS = {"hang": r"\clubsuit", "oom": r"\heartsuit", "exit": r"\spadesuit"}
@@ -108,58 +101,47 @@ def watched(child: subprocess.Popen, root: psutil.Process) -> Iterator[tuple[set
         watcher.join()
 
 
-class SharedRay:
-    """One Ray and one engine for all runs of a layout. A run that fails ends them, and the next one starts others."""
-
-    def __init__(self, runs: Path, folder: Path, layout: tuple[str, ...] = (), environment: dict | None = None):
-        self.runs, self.socket, self.log = runs, folder / "session", folder / "session.log"
-        self.layout, self.environment = layout, environment or {}
-        self.stack = contextlib.ExitStack()
-        self.server: subprocess.Popen | None = None
-        self.forks = psutil.Process()  # what the session and its actors are forked from
-
-    def open(self) -> subprocess.Popen:
-        if self.server is None or self.server.poll() is not None:
-            self.stack.close()
-            request = command.request_of(["--algo", "real", *self.layout])
-            environment = Place.of(request.recipe, None).environment(request.plan()) | self.environment
-            before = psutil.Process().children()
-            self.server = self.stack.enter_context(shared_ray.opened(self.socket, environment, self.log))
-            (self.forks,) = {*psutil.Process().children()} - {*before, psutil.Process(self.server.pid)}
-        return self.server
-
-    def train(self, name: str, *flags: str, code: int = 0) -> Run:
-        """Train within this process: importing OpenRLHF for its parser takes as long as ten steps."""
-        words = ["--recipe", "cpu", "--runs-dir", str(self.runs), "--run-name", name, *self.layout, *flags]
-        said = io.StringIO()
-        with (
-            watched(self.open(), self.forks) as seen,
-            contextlib.redirect_stdout(said),
-            contextlib.redirect_stderr(said),
-        ):
-            result = exit_code("train", lambda: command.run(command.parse(words), self.socket))
-        if result not in (0, REFUSED):
-            self.server.wait(60)  # it ends with a training that failed
-        return Run(self.runs / name, result, said.getvalue(), *seen).ended(code)
-
-
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory) -> Path:
     return tmp_path_factory.mktemp("runs")
 
 
-@pytest.fixture(scope="session")
-def new_session(runs):
-    """new_session(folder, layout) -> SharedRay, for runs that cannot share the engine of others."""
-    return functools.partial(SharedRay, runs)
+@dataclass
+class Command:
+    """`real-openrlhf train --recipe cpu` with these words, by this Python in this environment."""
+
+    runs: Path
+    python: tuple[str, ...]
+    environment: Mapping[str, str]
+    server: psutil.Process | None = None  # whose forks the run's processes are
+    words: tuple[str, ...] = ()
+
+    def __call__(self, name: str, *flags: str, code: int = 0, kill_after: int = 0) -> Run:
+        """With `kill_after` the training process gets a SIGKILL once that step is logged."""
+        words = ["train", "--recipe", "cpu", "--runs-dir", str(self.runs), "--run-name", name, *self.words, *flags]
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        child = subprocess.Popen([*self.python, *words], env=self.environment, **streams)
+        run = Run(self.runs / name, 0, "", set())
+        with watched(child, self.server or psutil.Process(child.pid)) as (run.actors, run.listening):
+            if kill_after:
+                kill_trainer(child, run, kill_after)
+            run.output, _ = child.communicate()
+        run.code = child.returncode
+        return run.ended(code)
+
+
+# The command as a fork, whose children are forks too: importing the stack takes as long as ten steps.
+IN_FORKS = "import os, sys; sys.executable = os.environ['REAL_WORKER_PYTHON']; from real_openrlhf.cli import main"
+IN_FORKS += "; sys.exit(main())"
 
 
 @pytest.fixture(scope="session")
-def train(runs, tmp_path_factory):
+def train(runs):
     """train(name, flags..., code=0) -> Run on one rank, on whose GPU the engine is too."""
-    shared = SharedRay(runs, tmp_path_factory.mktemp("one"))
-    with shared.stack:
-        yield shared.train
+    before = {*psutil.Process().children()}
+    with forked_workers.started(os.environ) as (python, environment):
+        (server,) = {*psutil.Process().children()} - before
+        yield Command(runs, (python, "-c", IN_FORKS), environment, server)
 
 
 @pytest.fixture(scope="session")
@@ -169,39 +151,18 @@ def reward_calls(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def train_on_two(runs, reward_calls, tmp_path_factory):
+def train_on_two(train, reward_calls):
     """As `train`, on two ranks with an engine apart, and with a reward that can make the verifier fail."""
     layout = ("--gpus", "2", "--no-train.colocate_all", "--vllm.num_engines", "1")
-    reward = ("--reward.remote_url", str(HERE / "failing_reward.py"))
-    environment = {
-        "REAL_VERIFIER_FAULTS": json.dumps(FAULTS),
-        "FAILING_REWARD_CALLS": str(reward_calls),
-        # two for the policy, two for a reference, one for the engine: each run must give back what it took
-        "RAY_OVERRIDE_RESOURCES": json.dumps({"GPU": 5, "CPU": 7}),
-    }
-    shared = SharedRay(runs, tmp_path_factory.mktemp("two"), (*layout, *reward), environment)
-    with shared.stack:
-        yield shared.train
+    faults = {"REAL_VERIFIER_FAULTS": json.dumps(FAULTS), "FAILING_REWARD_CALLS": str(reward_calls)}
+    words = (*layout, "--reward.remote_url", str(HERE / "failing_reward.py"))
+    return replace(train, environment={**train.environment, **faults}, words=words)
 
 
 @pytest.fixture(scope="session")
 def train_alone(runs):
-    """train_alone(name, flags...) -> Run with a Ray of its own."""
-    words = [sys.executable, "-m", "real_openrlhf.cli", "train", "--recipe", "cpu", "--runs-dir", str(runs)]
-
-    def start(name: str, *flags: str, code: int = 0, kill_after: int = 0) -> Run:
-        """With `kill_after` the training process gets a SIGKILL once that step is logged."""
-        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-        child = subprocess.Popen([*words, "--run-name", name, *flags], **streams)
-        run = Run(runs / name, 0, "", set())
-        with watched(child, psutil.Process(child.pid)) as (run.actors, run.listening):
-            if kill_after:
-                kill_trainer(child, run, kill_after)
-            run.output, _ = child.communicate()
-        run.code = child.returncode
-        return run.ended(code)
-
-    return start
+    """As `train`, started as a user does."""
+    return Command(runs, (sys.executable, "-m", "real_openrlhf.cli"), os.environ)
 
 
 def kill_trainer(child: subprocess.Popen, run: Run, step: int) -> None:

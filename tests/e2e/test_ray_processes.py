@@ -7,18 +7,19 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import psutil
 import pytest
 from every import every
-from small_runs import plan
+from small_runs import NO_EVALUATION, SMALL, plan
+from small_world import copy_release
 
 from real_openrlhf import patching
 from real_openrlhf.base.reward_variables import JOB, NAMES
 from real_openrlhf.recipes.recipes import RECIPES
-from real_openrlhf.training.launch.forked_workers import HOOK
-from real_openrlhf.training.launch.place import ON_GPUS, Place
+from real_openrlhf.training.launch.place import ON_GPUS, QUOTED, Place
 
 
 @contextmanager
@@ -101,11 +102,28 @@ def test_an_engine_on_two_gpus_joins_the_runs_own_ray(tmp_path):
     assert engines == ours
 
 
+def test_a_ray_whose_agent_is_late_is_started_again(tmp_path):
+    """A raylet gives its agent 15 s, which a busy machine does not; here a signal stops the first one."""
+    words = ["--runs-dir", str(tmp_path), "--run-name", "late", "--max-steps", "1", *SMALL, *NO_EVALUATION]
+    command = [sys.executable, "-m", "real_openrlhf.cli", "train", *words]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    agents: list[psutil.Process] = []
+    while child.poll() is None and not agents:
+        for process in psutil.Process(child.pid).children(recursive=True):
+            with suppress(psutil.Error):
+                agents += [process] * any(word.endswith("dashboard/agent.py") for word in process.cmdline())
+    agents[0].suspend()
+    output, _ = child.communicate(timeout=500)
+    assert child.returncode == 0, output
+    assert output.count("Ray's raylet ended while it started") == output.count("starting it again") == 1
+    assert "step    1/1" in output and not agents[0].is_running()
+
+
 def test_an_engine_that_cannot_start_ends_the_run_with_its_reason(train_alone, monkeypatch):
     """The policy would wait half an hour for it."""
     monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "1000000")  # GB
     run = train_alone("no-engine", "--max-steps", "1", code=1)
-    assert "failed (vLLM's engine process ended with ValueError: Available memory" in run.output
+    assert "failed (" in run.output and "ValueError: Available memory" in run.log
 
 
 DRIVER = """
@@ -154,7 +172,8 @@ def found(tmp_path_factory):
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
         with started(monkeypatch, 1) as made:
-            mine = {"REAL_GRADER": "disco", "OTHER": "stays here", "RAY_ADDRESS": made.address, **HOOK}
+            mine = {"REAL_GRADER": "disco", "OTHER": "stays here", "RAY_ADDRESS": made.address}
+            mine["RAY_RUNTIME_ENV_HOOK"] = QUOTED
             job = {"runtime_env": {"env_vars": {"REAL_GRADER": "disco"}}, "metadata": {}}
             folder = tmp_path_factory.mktemp("driver")
             return run(DRIVER, folder, JOB, *ON_GPUS, **mine, JOB=json.dumps(job))
@@ -187,10 +206,7 @@ def problems(monkeypatch, address: str, nodes: int, gpus: int) -> list[str]:
 @pytest.fixture(scope="module")
 def unpatched(tmp_path_factory):
     """A copy of OpenRLHF with the patches taken off, as a forgotten node would have it."""
-    folder = tmp_path_factory.mktemp("unpatched")
-    patching.export(folder)
-    patching.revert(folder)
-    return folder
+    return copy_release(tmp_path_factory.mktemp("unpatched"))
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ def test_real_starts_no_critic_no_reference_and_no_reward_model(real):
 
 
 def test_only_this_machine_can_reach_a_run(real):
-    """Ray, vLLM, gloo and torch's stores, of a run alone and of one in a session."""
+    """Ray, vLLM, gloo and torch's stores, of a run that a user starts and of one that is forked."""
     assert real.listening == set()
 
 
@@ -112,9 +112,6 @@ def test_resume_continues_where_the_run_ended(real, train):
     assert [line["step"] for line in resumed.lines("train")] == [*range(1, 13)]
     before, after = resumed.values("rollout/pass_rate")[9:11]
     assert abs(after - before) < 0.25  # the policy that it left, not the one that it began with
-
-
-# A run that fails ends the session, so that it comes last
 
 
 UNSYNCED = """

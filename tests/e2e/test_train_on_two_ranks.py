@@ -41,7 +41,7 @@ def test_vllm_draws_from_the_packed_policy(grpo):
 
 def test_asynchronously_with_an_engine_apart_from_policy_and_reference(train_alone):
     """`--train.colocate_all` is the recipe's. The engine gets a GPU of its own, of which Ray must have one more."""
-    words = ("--algo", "grpo", "--max-steps", "2", "--train.async_enable", "--train.hung_minutes", "3")
+    words = ("--algo", "grpo", "--max-steps", "2", "--train.async_enable")
     run = train_alone("apart", *SMALL, *words, *NO_EVALUATION)
     assert run.finite and len(run.lines("train")) == 2
     assert {"PolicyModelActor", "ReferenceModelActor"} <= run.actors

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from small_runs import NO_EVALUATION, SMALL
 
-from real_openrlhf.hooks.engine import engine_process
+from real_openrlhf.hooks.engine import plugin
 from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.training import command
 from real_openrlhf.training.launch.place import Place
@@ -41,7 +41,7 @@ MARGIN, GROUP = 0.5, 8  # tau and rollouts a prompt of the recipe
 
 def test_a_users_hinge_is_trained_recorded_and_resumed_with_the_same_file_only(train, tmp_path):
     mine, answers = tmp_path / "mine.py", tmp_path / "asked.jsonl"
-    plan = command.request_of(["--recipe", "cpu"]).plan()  # of which the session's environment was made
+    plan = command.request_of(["--recipe", "cpu"]).plan()
     place = Place.of(RECIPES["cpu"], None)
     said = place.variables(plan)
     mine.write_text(EXAMPLE.read_text() + ASKED.format(place=str(answers), names=[*said]))
@@ -62,7 +62,7 @@ def test_a_users_hinge_is_trained_recorded_and_resumed_with_the_same_file_only(t
     for title, devices, variables in seen:
         assert devices == [0, "cpu", "cpu"], title
         assert {*variables.pop("CUDA_VISIBLE_DEVICES").split(",")} == {"-1"}, title
-        of_engines = engine_process.ENVIRONMENT
+        of_engines = plugin.ENVIRONMENT
         assert {name: variables[name] for name in variables if name not in of_engines}.items() <= said.items(), title
 
     record = json.loads((run.folder / "run.json").read_text())

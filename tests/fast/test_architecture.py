@@ -47,7 +47,7 @@ STANDARD_LIBRARY_ONLY = """
     algorithm.formulas algorithm.schedule evaluation.engines rewards.math_reward
 """.split()
 # OpenRLHF is for hooks/; this module asks for it inside functions.
-ASKS_OPENRLHF = {"training.launch.shared_ray"}
+ASKS_OPENRLHF: set[str] = set()
 
 
 def module_name(path: Path) -> str:
@@ -156,7 +156,7 @@ HOMES = {
     "the bounds of a flag's number": (r"\bBOUNDS = |low <= number <= high", {"hooks.flags.refusals"}),
     "a user's file is run": (
         r"(?<![\w.])exec\(|runpy\.run_path\(",
-        {"base.user_files", "recipes.openrlhf_parser", "training.launch.forked_workers"},
+        {"base.user_files", "recipes.openrlhf_parser"},
     ),
 }
 
@@ -167,8 +167,7 @@ def test_what_has_one_home(what):
     assert {name for name, text in TEXTS.items() if re.search(pattern, text)} == homes
 
 
-# Parts of OpenRLHF's script for a shared Ray, and vLLM's watch of a dying engine; the last one sets an option.
-REPLACING = {"training.launch.shared_ray", "machine.engine_reason", "data.sources"}
+REPLACING = {"data.sources"}  # an option of its library
 
 
 def test_parts_of_other_libraries_are_replaced_in_fixes_only():

@@ -46,7 +46,7 @@ def made(name: str, attention: str = "sdpa"):
 
 def refuse_unfit(model, **asked) -> None:
     """What OpenRLHF's process of the policy does once its model is loaded."""
-    ds = dict(attn_implementation="sdpa", packing_samples=False, share_prompts=False, logit_free=True)
+    ds = dict(attn_implementation="sdpa", packing_samples=False, logit_free=True)
     args = SimpleNamespace(ds=SimpleNamespace(**ds | asked), actor=SimpleNamespace(entropy_coef=0.0))
     attach(SimpleNamespace(model=model, temperature=1.0), SimpleNamespace(args=args, print=lambda line: None))
 
@@ -78,8 +78,6 @@ def test_a_hybrid_leaks_if_packed_is_refused_and_is_exact_if_padded(name):
     assert (packed - alone).abs().max() > 1e-4  # what a refusal is for
     with pytest.raises(UserError, match="carry state.*--no-ds.packing_samples --no-train.dynamic_batch_enable"):
         refuse_unfit(model, packing_samples=True)
-    with pytest.raises(UserError, match="--no-ds.share_prompts"):
-        refuse_unfit(model, share_prompts=True)
     for side in ((5, 0), (0, 5)):
         tokens, mask = (torch.nn.functional.pad(one, side) for one in (rows, torch.ones_like(rows)))
         mask[0], tokens[0] = 1, tokens[0].clamp(min=3)  # the other row is longer
@@ -97,8 +95,6 @@ def test_the_dry_run_refuses_what_leaks_and_names_what_works(name):
     assert "carry state" in unfit_problems(plan(), vision if name == "qwen3_5_text" else raw(name))[0]
     either = plan(removed=("--ds.packing_samples",))  # OpenRLHF packs with either flag
     assert unfit_problems(either, raw(name))
-    (shared,) = unfit_problems(plan("cpu", user={"--ds.share_prompts": ()}), raw(name))
-    assert "--no-ds.share_prompts" in shared
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ FOREIGN = set(
 
 
 GONE = {"--epochs", "--task", "--jobs", "--algo.real.trpa_beta", "--algo.real.bce_reduction"}  # with 0.2
-GONE |= {"--algo.real.scoring", "--algo.real.old_log_probs", "--ds.head_dtype", "--quick"}
+GONE |= {"--algo.real.scoring", "--algo.real.old_log_probs", "--ds.head_dtype", "--quick", "--ds.share_prompts"}
 
 
 @cache
@@ -153,7 +153,7 @@ def test_every_path_exists(page):
 
 OF_OUR_PROCESSES = {  # set by a process of ours for another one, or by a test
     *("REAL_FAMILY", "REAL_WORKER_PYTHON", "REAL_REMOTE_URL", "REAL_VERIFIER_FAULTS"),
-    *("REAL_ENGINE_REASON", "REAL_ENGINE_ENDS_WITH_PARENT", "REAL_TIME_LIMIT"),
+    *("REAL_ENGINE", "REAL_TIME_LIMIT"),
 }
 
 

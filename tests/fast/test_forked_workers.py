@@ -10,10 +10,11 @@ import tempfile
 import time
 from pathlib import Path
 
+import forked_workers
 import psutil
 import pytest
 
-from real_openrlhf.training.launch import forked_workers
+from real_openrlhf.hooks.fixes import process_starts
 
 CHILD = """
 import json, os, sys, time
@@ -42,8 +43,7 @@ GIVEN = {"MARK": "of this one", "PATH": os.environ["PATH"], "PYTHONPATH": "/else
 @pytest.fixture
 def environment() -> dict[str, str]:
     # these tests may be forks
-    outside = {name: value for name, value in os.environ.items() if name != forked_workers.PYTHON}
-    return {**outside, forked_workers.WANTED: "1"}
+    return {name: value for name, value in os.environ.items() if name != forked_workers.PYTHON}
 
 
 @pytest.fixture
@@ -247,14 +247,7 @@ def test_whatever_the_temporary_folder_is_called(environment, monkeypatch, name)
     assert said.stdout.split() == [str(len(name) < 100).encode()]
 
 
-def test_forked_workers_that_are_turned_off_are_python():
-    with forked_workers.started({forked_workers.WANTED: "0"}) as (python, environment):
-        assert (python, environment) == (sys.executable, {forked_workers.WANTED: "0"} | forked_workers.HOOK)
-
-
-@pytest.mark.parametrize("folder, named", [("/a b/", {"py_executable": "'/a b/python'"}), ("/a/", {})])
-def test_ray_starts_a_python_whose_path_has_a_space(monkeypatch, folder, named):
+def test_ray_starts_a_python_whose_path_has_a_space(monkeypatch):
     """Ray's own command for a worker lacks the quotes: each worker ended at once, and Ray waited 60 s for each."""
-    monkeypatch.delenv(forked_workers.PYTHON, raising=False)
-    monkeypatch.setattr(sys, "executable", f"{folder}python")
-    assert forked_workers.runtime_env({"env_vars": {}}) == {"env_vars": {}} | named
+    monkeypatch.setattr(sys, "executable", "/a b/python")
+    assert process_starts.quoted_python({"env_vars": {}}) == {"env_vars": {}, "py_executable": "'/a b/python'"}

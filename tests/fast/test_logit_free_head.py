@@ -1,23 +1,16 @@
-"""`--ds.logit_free` on real model classes: what the head then gives is what their own logits give.
-
-Then `--ds.share_prompts`: every log-probability, entropy and gradient is what it is rollout by rollout.
-"""
+"""`--ds.logit_free` on real model classes: what the head then gives is what their own logits give."""
 
 import functools
 from types import SimpleNamespace
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from tiny_models import SIZES, model_of
 from torch import nn
-from torch.nn.utils.rnn import pad_sequence
 
 from real_openrlhf.algorithm.graph_memory import graph_bytes_per_token
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.hooks.model.logit_free_head import LogitFreeHead, attach
-from real_openrlhf.hooks.model.shared_prompts import refuse_another_model, share
 
 TEMPERATURE = 0.7
 
@@ -61,9 +54,9 @@ def logit_free(model, inputs, labels, rounded=False):
     return through(LogitFreeHead(model, TEMPERATURE, rounded, lambda line: None))(model, inputs, labels)
 
 
-def head_of(model, shares=False, rounded=False) -> LogitFreeHead:
+def head_of(model, rounded=False) -> LogitFreeHead:
     actor = SimpleNamespace(model=model, temperature=TEMPERATURE)
-    ds = SimpleNamespace(logit_free=True, share_prompts=shares, packing_samples=False)
+    ds = SimpleNamespace(logit_free=True, packing_samples=False)
     ds.attn_implementation = "sdpa"
     args = SimpleNamespace(ds=ds, actor=SimpleNamespace(entropy_coef=1.0))
     attach(actor, SimpleNamespace(args=args, print=lambda line: None))
@@ -221,70 +214,3 @@ def test_a_head_that_is_not_linear_is_refused():
     model.set_output_embeddings(Cosine(16, 61))
     with pytest.raises(UserError, match="needs a linear head.*not Cosine"):
         LogitFreeHead(model, 1.0, False, print)
-
-
-SHARING = {
-    (name, attention): model_of(name, attn_implementation=attention, hidden_act="silu").train()
-    for name in ("Qwen2", "Llama")
-    for attention in ("sdpa", "eager")
-}
-tokens = st.lists(st.integers(3, 5), min_size=1, max_size=6)
-groups = st.lists(st.tuples(tokens, st.lists(tokens, min_size=1, max_size=4)), min_size=1, max_size=3)
-
-
-def micro_batch(drawn, side: str) -> tuple[torch.Tensor, torch.Tensor]:
-    rows = [torch.tensor(prompt + answer) for prompt, answers in drawn for answer in answers]
-    masks = [torch.ones_like(row) for row in rows]
-    return tuple(pad_sequence(those, batch_first=True, padding_side=side) for those in (rows, masks))
-
-
-def shared_or_not(model, sequences, mask, shares: bool):
-    positions = (mask.cumsum(-1) - 1).masked_fill(mask == 0, 1)
-    scoring = head_of(model, shares).scoring(model, sequences.roll(-1, 1), True)
-    table = scoring(sequences, attention_mask=mask, position_ids=positions)["logits"]
-    counted = (mask * mask.roll(-1, 1))[..., None]  # the last token's label is the first one, or padding
-    counted[:, -1] = 0
-    model.zero_grad()
-    directions = torch.randn(table.shape, generator=torch.Generator().manual_seed(0), dtype=table.dtype)
-    (table * directions * counted).sum().backward()
-    return table.detach() * counted, [one.grad.clone() for one in model.parameters()]
-
-
-@settings(max_examples=25, deadline=None)
-@given(groups, st.sampled_from(["left", "right"]), st.sampled_from(sorted(SHARING)), st.randoms())
-def test_values_and_gradients_are_those_of_rollouts_alone(drawn, side, which, chance):
-    sequences, mask = micro_batch(drawn, side)
-    order = chance.sample(range(len(mask)), len(mask))
-    sequences, mask = sequences[order], mask[order]
-    expected, found = (shared_or_not(SHARING[which], sequences, mask, shares) for shares in (False, True))
-    torch.testing.assert_close(found[0], expected[0], rtol=1e-4, atol=1e-5)
-    for gradient, other in zip(found[1], expected[1], strict=True):
-        torch.testing.assert_close(gradient, other, rtol=1e-3, atol=1e-5)
-
-
-def test_a_prompt_of_eight_answers_is_computed_once_wherever_they_stand():
-    """What both prompts begin with does not join them."""
-    header, answers = list(range(3, 13)), [[40 + place, 50, 51] for place in range(8)]
-    prompts = [[*header, *([word] * 20)] for word in (30, 31)]
-    sequences, mask = micro_batch([(prompt, [answer]) for answer in answers for prompt in prompts], "right")
-    layout = share(sequences, mask)
-    assert layout.source.shape == (2, 29 + 8 * 4)  # the prompt's last token predicts another one for each
-    assert sequences.flatten()[layout.source][:, :29].tolist() == [prompt[:-1] for prompt in prompts]
-
-
-def test_a_model_that_does_not_read_the_mask_is_stopped():
-    model = model_of("Qwen2", attn_implementation="sdpa")
-    forward = model.forward
-    model.forward = lambda *inputs, attention_mask, **named: forward(*inputs, **named)
-    sequences, mask = micro_batch([([3, 4, 5, 6, 7], [[7, 8], [9, 8], [8, 7]])], "right")
-    with pytest.raises(UserError, match=r"ignores or changes the attention mask. Leave --ds.share_prompts"):
-        shared_or_not(model, sequences, mask, shares=True)
-
-
-def test_the_limit_lies_between_roundings_and_leaks():
-    """Both as measured on SmolLM2 in bf16 (shared_prompts.py)."""
-    alone, judged = torch.zeros(4, 8), torch.ones(4, 8, dtype=torch.bool)
-    refuse_another_model(alone + 0.07, alone, judged, torch.bfloat16)
-    for difference, number_format in ((0.86, torch.bfloat16), (0.001, torch.float32), (torch.nan, torch.bfloat16)):
-        with pytest.raises(UserError, match="ignores or changes the attention mask"):
-            refuse_another_model(alone + difference, alone, judged, number_format)

@@ -31,7 +31,9 @@ def call(tmp_path):
     shutil.copytree(SCRIPTS, tmp_path / "examples/scripts")
     shutil.copytree(SCRIPTS.parent / "smollm2", tmp_path / "examples/smollm2")
     program(tmp_path / "program", f"echo real-openrlhf $* >>'{tmp_path}/called'")
+    real_run, _, _ = (SCRIPTS / "setup_env.sh").read_text().partition("\nunset PYTHONPATH")
     (tmp_path / "examples/scripts/setup_env.sh").write_text(
+        f"{real_run}\n"
         f"[ $1 != where ] || {{ echo '{tmp_path}/.venv' && exit; }}\necho setup_env.sh $* >>'{tmp_path}/called'\n"
         f"mkdir -p '{tmp_path}/.venv/bin' && cp '{tmp_path}/program' '{tmp_path}/.venv/bin/real-openrlhf'\n"
     )
@@ -51,9 +53,9 @@ def call(tmp_path):
 @pytest.mark.parametrize(
     "script, recipe", [("train_real_qwen7b.sh", "qwen7b"), ("train_real_qwen1.5b.sh", "qwen1.5b")]
 )
-def test_a_dry_run_takes_any_environment_and_a_training_one_for_gpus(call, script, recipe):
+def test_a_dry_run_takes_any_environment_and_makes_none_and_a_training_one_for_gpus(call, script, recipe):
     assert call(script, "--algo", "grpo", "--dry-run") == [
-        "setup_env.sh any",
+        "setup_env.sh check any",
         f"real-openrlhf train --recipe {recipe} --resume --algo grpo --dry-run",
     ]
     assert call(script)[2:] == ["setup_env.sh gpu", f"real-openrlhf train --recipe {recipe} --resume"]
@@ -91,7 +93,7 @@ def test_the_pretrained_model_trains_on_cpu_and_on_a_gpu_by_one_flag(call, tmp_p
     (task / "model").mkdir(parents=True)  # made before
     made, train = call("train_real_smollm2.sh", REAL_CACHE=str(tmp_path))
     assert made == "setup_env.sh cpu" and train.startswith(f"real-openrlhf train --model {task}/model --data {task}/")
-    assert train.endswith("--ds.attn_implementation sdpa --vllm.enable_prefix_caching")
+    assert train.endswith("--ds.attn_implementation sdpa")
     made, train = call("train_real_smollm2.sh", "--recipe", "qwen1.5b-1gpu", REAL_CACHE=str(tmp_path))[2:]
     assert made == "setup_env.sh gpu"
     assert train.endswith("--rollout.max_tokens_per_gpu 8192 --recipe qwen1.5b-1gpu")

@@ -19,11 +19,12 @@ from real_openrlhf.base import secrets, signals
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.parsing import rejoined
 from real_openrlhf.base.reward_variables import NAMES
-from real_openrlhf.machine import nvidia, signs_of_life
+from real_openrlhf.hooks.fixes.process_starts import NO_RAY, RAY_ENDED
+from real_openrlhf.machine import nvidia
 from real_openrlhf.runs import run_folder
 from real_openrlhf.training import command
 from real_openrlhf.training.checks import flag_checks, preflight, reward_check
-from real_openrlhf.training.launch import forked_workers, process
+from real_openrlhf.training.launch import process
 from real_openrlhf.training.launch.place import CPU_ENVIRONMENT, Place
 from real_openrlhf.training.launch.process import STALLED, Watch, supervise
 from real_openrlhf.training.launch.progress import Progress
@@ -225,7 +226,6 @@ def test_the_users_environment_wins_and_a_private_ray_gets_logical_gpus(monkeypa
 def request_for(tmp_path, monkeypatch):
     """A request whose files are all there, on the `cpu` recipe."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(forked_workers.WANTED, "0")  # what is started here needs no stack
     rows = "".join(json.dumps({"prompt": str(i), "label": "1"}) + "\n" for i in range(32))
     (tmp_path / "rows.jsonl").write_text(rows)
 
@@ -294,6 +294,11 @@ def test_a_key_is_passed_on_and_written_nowhere(request_for, tmp_path, monkeypat
         ("print('no more'); print('\x1b[36m(Actor pid=1)\x1b[0m a warning'); raise SystemExit(1)", 1, "no more"),
         ("import os; os.kill(os.getpid(), 9)", 137, "killed by SIGKILL"),
         ("raise SystemExit(15)", 15, "ended by a SIGTERM from elsewhere"),
+        (
+            f"print({NO_RAY!r}); sys.exit({RAY_ENDED})",
+            RAY_ENDED,
+            f"{NO_RAY}, 3 times. Type the same command with --resume when the machine is quieter",
+        ),
     ],
 )
 def test_the_trainers_exit_code_is_the_commands(request_for, tmp_path, monkeypatch, capfd, program, code, reason):
@@ -529,76 +534,37 @@ def test_the_tiny_task_is_a_recipe_with_its_own_model_data_and_reward():
     assert planned.number("--train.num_episodes") == 1  # it knows how many prompts there are before they are made
 
 
-# A run that stands still ends, with a code, the phase, and the stacks of what hangs: real processes, real signals
+# A run that stands still ends, with a code and the phase: real processes, real signals
 
-SECONDS = 1.0
-
-# A trainer that waits for its worker, which notes its phase and hangs in a reward function until the trainer is gone.
-HANGS = """
-import subprocess, sys
-from real_openrlhf.machine.signs_of_life import enter, offer_stacks
-offer_stacks()
-def reward_func():
-    enter(sys.argv[1], "generation and rewards")
-    sys.stdin.read()
-def wait_for_the_worker():
-    subprocess.Popen([sys.executable, *sys.argv, "x"], stdin=subprocess.PIPE).wait()
-wait_for_the_worker() if len(sys.argv) == 2 else reward_func()
-"""
+ENTER = "import os, signal, sys, time\nfrom real_openrlhf.base.files import enter\n"
 
 
-def watched(tmp_path, program: str, seconds: float = SECONDS) -> tuple[int, str | None]:
+@pytest.mark.parametrize(
+    "program, minutes, where",
+    [
+        (ENTER + "enter(sys.argv[1], 'generation and rewards')\ntime.sleep(60)", 0.05, "generation and rewards"),
+        ("while True: print('waiting', flush=True)", 0.02, "the start of Ray, the engine and the policy"),
+        (
+            "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)",
+            0.02,
+            "the start of Ray",
+        ),  # which hears no SIGTERM
+        (ENTER + "for n in range(12): enter(sys.argv[1], f'phase {n}') or time.sleep(0.5)", 0.05, None),
+        ("import time; time.sleep(2)", 0, None),
+    ],
+)
+def test_a_run_that_hangs_ends_and_says_in_which_phase(tmp_path, program, minutes, where):
     script = tmp_path / "trainer.py"
     script.write_text(program)
     with open(tmp_path / ".lock", "w") as lock:
         progress = Progress(tmp_path, None, tmp_path / "train.log")
-        watch = Watch(tmp_path, seconds / 60)
-        return supervise([sys.executable, str(script), str(tmp_path)], os.environ, lock.fileno(), progress, watch)
+        command, watch = [sys.executable, str(script), str(tmp_path)], Watch(tmp_path, minutes)
+        code, reason = supervise(command, os.environ, lock.fileno(), progress, watch)
+    assert code == (STALLED if where else 0)
+    assert reason is None or reason.startswith(f"stalled: nothing new for {minutes:g} minutes in {where}")
 
 
-def test_a_run_that_hangs_ends_and_says_where(tmp_path):
-    code, reason = watched(tmp_path, HANGS)
-    assert code == STALLED == 124
-    assert reason.startswith("stalled: nothing new for") and "in generation and rewards, since" in reason
-    assert f"on {os.uname().nodename}" in reason and "stacks of 2 processes" in reason
-    stacks = [path.read_text() for path in (tmp_path / "stalled").glob("[0-9]*.txt")]
-    assert any("in reward_func" in text for text in stacks)
-    assert any("in wait_for_the_worker" in text for text in stacks)
-    listed = (tmp_path / "stalled/processes.txt").read_text()
-    assert listed.count("trainer.py") == 2
-
-
-def test_a_run_whose_process_is_stopped_is_ended_too(tmp_path):
-    """SIGSTOP: it answers nothing, and hears no SIGTERM."""
-    code, reason = watched(tmp_path, "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)")
-    assert code == STALLED and "the start of Ray, the engine and the policy" in reason
-    assert "  stopped  " in (tmp_path / "stalled/processes.txt").read_text()
-
-
-def test_a_run_that_goes_on_is_left_alone(tmp_path):
-    """Phases and steps are signs of life; printing is none."""
-    program = (
-        "import sys, time\nfrom real_openrlhf.machine.signs_of_life import enter\n"
-        "for step in range(12):\n"
-        "    enter(sys.argv[1], f'phase {step}')\n    time.sleep(0.5)\n"
-    )
-    assert watched(tmp_path, program, seconds=5) == (0, None)  # a busy machine takes seconds to import
-    noted = json.loads((tmp_path / signs_of_life.PHASE).read_text())
-    assert noted["phase"] == "phase 11" and not (tmp_path / "stalled").exists()
-
-
-def test_what_only_prints_has_stalled(tmp_path):
-    program = "import time\nfor _ in range(600): print('still waiting', flush=True); time.sleep(0.1)"
-    assert watched(tmp_path, program)[0] == STALLED
-
-
-@pytest.mark.parametrize("seconds", [0, 1000])
-def test_a_watch_that_is_off_or_patient_ends_no_run(tmp_path, seconds):
-    assert watched(tmp_path, "import time; time.sleep(2)", seconds) == (0, None)
-
-
-def test_a_watcher_that_stood_still_itself_judges_nobody(tmp_path):
+def test_a_watch_that_stood_still_itself_judges_nobody(tmp_path):
     watch = Watch(tmp_path, 1)
-    watch.seen = ((0, 0),) * 3
     watch.last = watch.looked = time.monotonic() - 3600
     assert watch.stalled() is None

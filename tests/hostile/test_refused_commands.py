@@ -96,7 +96,6 @@ REFUSED = [
     ("show failed", "has no answers: the run failed (MemoryError: too large). Read failed/train.log"),
     ("show piped", "not a regular file"),
     ("show run --step x", "is not a whole number"),
-    ("patch export model/../rows.jsonl", "rows.jsonl"),
     ("patch nope", "there is no 'nope'"),
     ("doctor --nope", "real-openrlhf doctor: error: unknown flag --nope. `real-openrlhf doctor --help`"),
     ("doctor --jsn", "Did you mean --json?"),

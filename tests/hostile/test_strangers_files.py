@@ -65,7 +65,6 @@ REFUSED = {
     "`eval --compare A B --out DIR`": (["e/comparison.md"], ["eval --compare run run --out e"]),
     "`data --out FILE`": (["mine.jsonl"], ["data math.jsonl --out mine.jsonl"]),
     "`grade --output FILE`": (["mine.jsonl"], ["grade --input graded.jsonl --output mine.jsonl"]),
-    "`patch export DIR`": (["tree/openrlhf/a.py"], ["patch export tree"]),
 }  # fmt: skip
 NO_DRY_RUN = ("report", "eval", "data", "grade", "patch")
 

@@ -136,7 +136,7 @@ ESTIMATOR, CLIP = "--algo.advantage.estimator", "--algo.real.sampler_clip"
 SAPO, NFT, ICEPOP = (
     f"--algo.real.objective {shlex.quote(f'{OBJECTIVE_FILES}/{name}.py:{name}')}" for name in ("sapo", "nft", "icepop")
 )
-CISPO, SHARED = "--actor.policy_loss_type cispo", "--ds.share_prompts"
+CISPO = "--actor.policy_loss_type cispo"
 KEEP = "--algo.real.uniform_groups keep"
 REFUSED = [
     ("--algo.advantage.estimator gae", "no critic to deal to", "--algo.advantage.estimator group_norm"),
@@ -184,10 +184,6 @@ REFUSED = [
      "--train.enable_ema --ds.zero_stage 2"),
     ("--ds.ring_attn_size 2", "Use --ds.ring_attn_size 1", "--ds.ring_attn_size 1"),
     ("--data.max_images_per_prompt 1", "text prompts", ""),
-    (f"{SHARED} --ds.logit_free --data.max_images_per_prompt 1", "does not go with images", ""),
-    (f"{SHARED} --ds.logit_free --actor.aux_loss_coef 0.01", "Leave one of them out", "--actor.aux_loss_coef 0.01"),
-    (f"{SHARED} --ds.logit_free --ds.attn_implementation flash_attention_2", "Use --ds.attn_implementation sdpa",
-     f"{SHARED} --ds.logit_free --ds.attn_implementation sdpa"),
     ("--algo.real.mismatch_limit 0", "give more than 0", "--algo.real.mismatch_limit 0.1"),
     ("--algo.real.mismatch_limit 0.2 --rollout.mismatch off", "needs vLLM's log-probabilities", ""),
     *(
@@ -286,10 +282,3 @@ def test_an_objective_is_refused_the_settings_that_it_does_not_read(name):
         else:
             (refusal,) = refusals(flags)
             assert f"--algo.real.{setting} {value}" in refusal and readers(setting)[0] in refusal
-
-
-@pytest.mark.parametrize(
-    "flags", ["", "--ds.logit_free --ds.packing_samples --ds.attn_implementation flash_attention_2"]
-)
-def test_prompts_are_shared_without_logits_and_without_packing_only(flags):
-    assert "Add the one, leave the other out" in refusals(f"{SHARED} {flags}")[0]

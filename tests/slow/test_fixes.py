@@ -100,48 +100,32 @@ def test_a_nan_or_an_infinity_on_one_rank_changes_nothing_on_either(two_ranks, r
         assert report["steps"] == 0
 
 
-def test_a_run_gives_ray_longer_than_its_own_30_seconds(monkeypatch, capsys):
+def test_a_run_gives_ray_longer_than_its_own_30_seconds_while_the_raylet_lives(monkeypatch, capsys):
+    """With a raylet that ends: tests/e2e/test_ray_processes.py."""
     from ray._private import services
 
     from real_openrlhf.hooks.fixes import process_starts
     from real_openrlhf.hooks.flags import arguments
 
     unknown = [RuntimeError("no such node")] * 3
-    asked = []
 
     def get_node(*words):
-        asked.append(words)
         if unknown:
             raise unknown.pop()
-        return {"labels": {}}
+        return words
 
     monkeypatch.setattr(services, "get_node", get_node)
+    monkeypatch.setattr(services, "start_raylet", services.start_raylet)
     monkeypatch.setenv("RAY_ADDRESS", "local")
     monkeypatch.setattr(process_starts, "SECONDS", 1.0)
-    args = SimpleNamespace(train=SimpleNamespace(run_dir=None))
-    arguments.to_the_end(lambda _: None, lambda: args)  # a session trains several times
+    args, asked = SimpleNamespace(train=SimpleNamespace(run_dir=None)), []
     arguments.to_the_end(lambda _: asked.append(services.get_node("address", "node")), lambda: args)
-    assert asked == [*[("address", "node")] * 4, {"labels": {}}]
+    assert asked == [("address", "node")] and not unknown
     assert capsys.readouterr().err == "Ray has not started in 0 s, and gets 1\n"
     unknown += [RuntimeError("no such node")] * 99
     with pytest.raises(RuntimeError):
         services.get_node("address", "node")
     assert len(unknown) > 90
-
-
-@pytest.mark.parametrize("prefix, expected", [("/a b/.venv", None), ("/a/.venv", "/site/libgomp.so")])
-def test_an_engines_children_preload_nothing_from_a_path_with_a_space(monkeypatch, prefix, expected):
-    from vllm.platforms import current_platform
-
-    from real_openrlhf.hooks.fixes import process_starts
-
-    monkeypatch.delenv("LD_PRELOAD", raising=False)
-    as_vllm = staticmethod(lambda config: os.environ.update(LD_PRELOAD="/site/libgomp.so"))
-    monkeypatch.setattr(type(current_platform), "check_and_update_config", as_vllm)
-    monkeypatch.setattr(sys, "prefix", prefix)
-    process_starts.preload_nothing_with_a_space()
-    current_platform.check_and_update_config(None)
-    assert os.environ.pop("LD_PRELOAD", None) == expected
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "0.0.0.0"])  # the loopback, and every address as on a node

@@ -20,7 +20,7 @@ def actors(packing: bool, sharing: bool = False) -> tuple[Actor, Actor, list[str
     plain, logit_free, lines = (*(Actor(model, temperature=TEMPERATURE) for _ in range(2)), [])
     for actor, flag in ((plain, False), (logit_free, True)):
         actor.packing_samples = packing
-        ds = SimpleNamespace(logit_free=flag, share_prompts=flag and sharing)
+        ds = SimpleNamespace(logit_free=flag)
         ds.packing_samples, ds.attn_implementation = False, "sdpa"
         args = SimpleNamespace(ds=ds, actor=SimpleNamespace(entropy_coef=1.0))
         attach(actor, SimpleNamespace(args=args, print=lines.append))

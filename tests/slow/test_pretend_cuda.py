@@ -47,7 +47,6 @@ FORMS = {
 # Where the forward is another one, its waits are others too: of all forwards, then beside them.
 OTHERS = {
     "padded": ({"flags": ATTENTION}, 2),
-    "shared prompts": ({"flags": ("--ds.share_prompts", "--ds.attn_implementation", "sdpa")}, 6),
     "with logits": ({"logit_free": False}, 4),
 }
 ALL = {name: (case, 5, rest) for name, (case, rest) in FORMS.items()} | {

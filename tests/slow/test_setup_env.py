@@ -113,12 +113,20 @@ def test_setup_puts_patches_back_without_an_index(world, venv):
 
 
 def test_setup_follows_a_changed_lock_and_replaces_an_edited_or_older_series(world, venv):
+    """The package is never away meanwhile; and what a changed checkout asks for is installed by the next call."""
     touched = [path for path in patching.load_series().fingerprints if (venv / SITE / path).exists()]
     with open(venv / SITE / touched[0], "a") as file:
         file.write("# mine\n")
     (venv / SITE / "openrlhf/of_an_older_series.py").touch()
     make_wheel(world.wheels, "extra", "1.0", {"extra.py": b""})
     with world.also_wanted("extra==1.0"):
+        process = world.start(venv)
+        lines_until(process, "installing uv")
+        with world.also_wanted("# a comment"):
+            while process.poll() is None:
+                assert (venv / SITE / "openrlhf").exists()
+                time.sleep(0.01)
+        assert "changed while this script ran. Run this again." in process.communicate()[1]
         assert world.setup(venv).returncode == 0
         assert (venv / SITE / "extra.py").exists()
         assert not (venv / SITE / "openrlhf/of_an_older_series.py").exists()
@@ -171,6 +179,58 @@ def test_setup_keeps_the_lock_of_an_environment_until_another_is_asked_for(world
         lines = lines_until(process, f"({then}, Python ")
         kill(process)
     assert ("nvidia-smi finds no GPU" in lines[0]) == (not made_of)
+
+
+# Environments of others, and those that are in use
+
+HOLDS = "from real_openrlhf.base.files import hold_environment as h; h(); print('holds', flush=True); input()"
+
+
+def test_an_environment_of_another_checkout_stays_until_that_is_gone(world, tmp_path):
+    venv, other = tmp_path / "the venv", tmp_path / "another checkout"
+    venv.mkdir()
+    (venv / "precious").touch()
+    (venv / ".real_env").write_text(f"complete\ncpu 3.11 {venv} {other}\n0\n")
+    (other / "examples/scripts").mkdir(parents=True)
+    (other / "examples/scripts/setup_env.sh").touch()
+    for words in ("cpu", "run gpu true --dry-run"):
+        assert_one_line(world.setup(venv, words), f"the environment of {other}", "REAL_VENV", "delete this one")
+        assert {path.name for path in venv.iterdir()} == {"precious", ".real_env"}
+    shutil.rmtree(other)
+    process = world.start(venv)
+    lines_until(process, "making")
+    kill(process)
+    assert not (venv / "precious").exists()
+
+
+def test_a_dry_run_makes_nothing_and_changes_nothing(world, venv, tmp_path):
+    with world.gpus(0):
+        assert_one_line(world.setup(tmp_path / "venv", "run gpu true --dry-run"), "makes none", "setup_env.sh cpu.")
+        assert not (tmp_path / "venv").exists()
+        with world.also_wanted("# another comment"):
+            stamps = {path: path.stat().st_mtime_ns for path in venv.rglob("*")}
+            result = world.setup(venv, "run gpu which python --dry-run")
+            assert {path: path.stat().st_mtime_ns for path in venv.rglob("*")} == stamps
+    assert result.stdout.startswith(f"{venv}/bin/python\n")
+    assert "Renew it: bash examples/scripts/setup_env.sh cpu" in result.stderr
+    assert world.setup(venv, "run cpu which python").stdout.endswith(f"{venv}/bin/python\n")
+
+
+def test_set_up_changes_nothing_below_a_running_process(world, venv):
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    assert world.setup(venv).returncode == 0
+    with subprocess.Popen([venv / "bin/python", "-c", HOLDS], cwd="/", **pipes) as process:
+        assert process.stdout.readline() == "holds\n"
+        assert world.setup(venv).returncode == 0  # all is right
+        with world.also_wanted("# a comment"):
+            assert_one_line(world.setup(venv), f"process {process.pid} (", "hold_environment", "when it has ended")
+            process.communicate("\n")
+            assert world.setup(venv).returncode == 0
+    assert world.setup(venv).returncode == 0
+    with open(venv / ".in_use") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        early = subprocess.run([venv / "bin/python", "-c", HOLDS], cwd="/", capture_output=True, text=True)
+    assert f"setup_env.sh is changing {venv}. Wait for its end." in early.stderr
 
 
 # Interruptions

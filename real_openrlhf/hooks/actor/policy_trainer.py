@@ -20,6 +20,7 @@ from real_openrlhf import patching
 from real_openrlhf.algorithm.metrics import TERMS, fetch, norm_metrics, over_steps
 from real_openrlhf.algorithm.step_plan import MicroBatch, RankStep, RankWave
 from real_openrlhf.algorithm.update import Coefficients, Forward, StepTable, TokenUpdate, Update, WeightedTokens
+from real_openrlhf.base.files import enter
 from real_openrlhf.hooks.actor.kept_graphs import kept_tokens
 from real_openrlhf.hooks.actor.mismatch import Mismatch
 from real_openrlhf.hooks.fixes.deepspeed_optimizers import accumulate_as_flagged
@@ -86,7 +87,8 @@ class PolicyTrainer(EngineStartTrainer):
 
     def train_batch(self, kl_ctl: float) -> dict[str, float]:
         """Run all optimizer steps of the controller's plan, over all epochs."""
-        self.strategy.enter("update")
+        if self.strategy.is_rank_0():
+            enter(self.args.train.run_dir, "update")
         plan, self.tables, statuses = self.replay_buffer.plan, [], []
         for step in plan.steps:
             update = self.update(step, kl_ctl)
@@ -94,7 +96,6 @@ class PolicyTrainer(EngineStartTrainer):
             self.mismatch.judge(statuses[-1], update.number)
             if (columns := update.columns()) is not None:
                 self.tables.append(columns)
-        self.strategy.enter("handing over weights")
         gaps = {name: value for name, value in statuses[0].items() if name.startswith("mismatch/")}
         merged = over_steps([gaps | status for status in statuses], [step.log_weight for step in plan.steps])
         merged |= norm_metrics([status["actor_grad_norm"] for status in statuses], self.args.actor.max_norm)

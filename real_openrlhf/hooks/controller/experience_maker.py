@@ -17,11 +17,11 @@ from real_openrlhf.algorithm.groups import IGNORED, Table
 from real_openrlhf.algorithm.objective import make_groups
 from real_openrlhf.algorithm.schedule import SPARE, SPARE_ZERO_3, Layout, Limit, Positions
 from real_openrlhf.algorithm.step_plan import PlanSettings, plan_rollouts, rank_plans
+from real_openrlhf.base.files import enter
 from real_openrlhf.hooks.controller.advantages import add_advantages, add_kl
 from real_openrlhf.hooks.controller.labels import label_rollouts, over_limit
 from real_openrlhf.hooks.messages.planned_experience import PlannedExperience
 from real_openrlhf.hooks.messages.settings import objective_settings, ranks_of, reads_old, skips
-from real_openrlhf.machine.signs_of_life import enter
 
 EPISODE = ("response_length", "total_length", "truncated")
 

@@ -6,18 +6,17 @@ from typing import Any
 import ray
 from torch import Tensor
 
+from real_openrlhf.base.files import enter
 from real_openrlhf.hooks.controller.kept_groups import GroupKeeper
 from real_openrlhf.hooks.controller.run_log import RunLog
 from real_openrlhf.hooks.run_strategy import BEST
 from real_openrlhf.hooks.trainer_classes import deals_itself
-from real_openrlhf.machine.signs_of_life import enter, offer_stacks
 
 
 class RunController:
     """One per trainer. An asynchronous trainer passes as `generator` the actor that holds its samples generator."""
 
     def __init__(self, trainer: Any) -> None:
-        offer_stacks()
         self.trainer = trainer
         self.args: SimpleNamespace = trainer.args
         self.evaluated: int | None = None  # the last step that was evaluated

@@ -10,14 +10,12 @@ from typing import Any
 
 import ray
 
+from real_openrlhf.base.files import enter
 from real_openrlhf.base.user_files import reward_function
-from real_openrlhf.hooks.engine import engine_process
-from real_openrlhf.hooks.fixes.repeatable_engine import WANTED
-from real_openrlhf.hooks.rollout.read_once import ReadOnce
+from real_openrlhf.hooks.engine import plugin
 from real_openrlhf.hooks.rollout.reward_calls import Fault, RewardCalls, checked
 from real_openrlhf.hooks.rollout.sample_seeds import SampleSeeds, seeded_each
 from real_openrlhf.machine import nvidia
-from real_openrlhf.machine.signs_of_life import enter, offer_stacks
 
 AGENT = "agent"  # key in a request's `extra_args`; its value is (the agent's file, the run's folder)
 
@@ -53,7 +51,7 @@ class Requests:
         enter(self.run_dir, "generation and rewards")
         sampling_params.output_kind = RequestOutputKind.FINAL_ONLY
         sampling_params.detokenize = self.text
-        if self.agent:  # sent with each request: an engine that runs share outlives each of them
+        if self.agent:
             sampling_params.extra_args = {AGENT: (self.agent, self.run_dir)}
         if self.log_probs and sampling_params.logprobs is None:
             sampling_params.logprobs = 0
@@ -76,8 +74,7 @@ async def held(tokenizer: Any) -> Any:
 
 def engine_arguments(asked: dict[str, Any]) -> dict[str, Any]:
     """Arguments of the engine that this actor makes next. The engine's process inherits this one's variables."""
-    offer_stacks()
-    os.environ.update(engine_process.ENVIRONMENT)
+    os.environ.update(plugin.ENVIRONMENT)
     if os.environ.get("RAY_ADDRESS") == "local":
         # With several GPUs the engine's process joins Ray. For "local" it would start a second one, without our GPUs.
         os.environ["RAY_ADDRESS"] = ray.get_runtime_context().gcs_address
@@ -95,7 +92,6 @@ def executor(url: str | list[str] | None) -> Any:
             if files:
                 self.reward_endpoints, self.reward_func = files, reward_function(files[0])
             self.calls = RewardCalls(self.reward_func)
-            self.reader: ReadOnce | None = None
 
         async def execute(self, prompt: str, sampling_params: Any, *, llm_engine: Any, **named: Any) -> dict:
             if agent := (sampling_params.extra_args or {}).get(AGENT):
@@ -103,14 +99,7 @@ def executor(url: str | list[str] | None) -> Any:
 
                 path, run = agent
                 return await play(path, run, prompt, sampling_params, llm_engine=llm_engine, **named)
-            engine = self.through(llm_engine)
-            return await super().execute(prompt, sampling_params=sampling_params, llm_engine=engine, **named)
-
-        def through(self, engine: Any) -> Any:
-            if os.environ.get(WANTED) != "1" or not engine.kwargs["enable_prefix_caching"]:
-                return engine
-            self.reader = self.reader or ReadOnce(engine)
-            return self.reader
+            return await super().execute(prompt, sampling_params=sampling_params, llm_engine=llm_engine, **named)
 
         async def _fetch_rewards_via_func(self, queries: list, prompts: list, labels: list) -> list[dict]:
             each = zip(queries, prompts, labels, strict=True)

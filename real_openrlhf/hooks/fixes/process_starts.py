@@ -1,11 +1,10 @@
-"""Replaced at the start of a process: Ray's patience, torch's stores, vLLM's preloads, transformers' attention names.
+"""Replaced at the start of a process: Ray's patience, torch's stores, transformers' attention names.
 
-No library at the top: vLLM loads this in each of its processes, and a run before it starts Ray.
+No library at the top: a run loads this before it starts Ray.
 """
 
 import importlib
-import os
-import re
+import shlex
 import socket
 import sys
 import time
@@ -13,20 +12,27 @@ from collections.abc import Callable
 from typing import Any
 
 SECONDS = 120.0
+RAY_ENDED = 75  # exit code, as EX_TEMPFAIL of sysexits.h
+NO_RAY = "RayError: Ray's raylet ended while it started, as on a machine too busy to start its agent within 15 s"
 LOOPBACK = ("127.0.0.1", "localhost")
 
 
 def wait_longer() -> None:
-    """Give a Ray that `ray.init` starts on a busy machine two minutes to appear, instead of Ray's own 30 s.
+    """Give a Ray that `ray.init` starts on a busy machine two minutes to appear, as long as its raylet lives.
 
-    Ray asks its GCS for the new node until 30 s have passed, by the function that is replaced here. No variable of
-    Ray's changes that limit. On two cores with a load of 38 the first command of a new user ended there.
+    Ray asks its GCS for the new node until 30 s have passed, by `get_node`. No variable of Ray's changes that limit,
+    nor the 15 s that a raylet gives its agent, a Python process that imports for 5 s on a free core; then it aborts.
+    So this process ends with RAY_ENDED, and the command that watches it starts it again.
     """
     from ray._private import services
 
-    once = services.get_node
-    if once.__module__ == __name__:  # by an earlier training of this process
-        return
+    once, start = services.get_node, services.start_raylet
+    raylet: list[Any] = []
+
+    def start_raylet(*args: Any, **named: Any) -> Any:
+        started = start(*args, **named)
+        raylet[:] = [started.process]
+        return started
 
     def get_node(*args: Any) -> Any:
         began, told = time.monotonic(), False
@@ -35,6 +41,9 @@ def wait_longer() -> None:
                 return once(*args)
             except RuntimeError:  # the node is not known yet
                 waited = time.monotonic() - began
+                if raylet and raylet[0].poll() is not None:
+                    print(NO_RAY, file=sys.stderr)
+                    sys.exit(RAY_ENDED)
                 if waited > SECONDS:
                     raise
                 if waited > SECONDS / 4 and not told:
@@ -42,7 +51,7 @@ def wait_longer() -> None:
                     print(f"Ray has not started in {waited:.0f} s, and gets {SECONDS:.0f}", file=sys.stderr)
                 time.sleep(0.2)
 
-    services.get_node = get_node
+    services.start_raylet, services.get_node = start_raylet, get_node
 
 
 held: dict[int, socket.socket] = {}  # ports that other ranks were told, until torch's store takes them over
@@ -80,24 +89,9 @@ def keep_stores_here() -> None:
     vars(importlib.import_module("torch.distributed.rendezvous"))["TCPStore"] = bound
 
 
-def preload_nothing_with_a_space() -> None:
-    """On a CPU vLLM puts two libraries of this environment into LD_PRELOAD, where a space divides two paths. Each
-    child of the engine's process, a verifier's too, would begin with errors of ld.so. They only save time."""
-    if not re.search(r"[\s:]", sys.prefix):
-        return
-    from vllm.platforms import current_platform
-
-    if not current_platform.is_cpu():
-        return
-    platform: Any = type(current_platform)
-    check, before = platform.check_and_update_config, os.environ.get("LD_PRELOAD")
-
-    def check_and_update_config(vllm_config: Any) -> None:
-        check(vllm_config)
-        os.environ.pop("LD_PRELOAD", None)
-        os.environ.update({"LD_PRELOAD": before} if before else {})
-
-    platform.check_and_update_config = staticmethod(check_and_update_config)
+def quoted_python(given: dict | None) -> dict:
+    """`ray.init` calls this for its workers' environment (RAY_RUNTIME_ENV_HOOK) if Python's path has a space."""
+    return {**(given or {}), "py_executable": shlex.quote(sys.executable)}
 
 
 def accept_attention(known: str, fits: Callable[[Any], None]) -> None:

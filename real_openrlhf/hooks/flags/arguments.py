@@ -9,14 +9,13 @@ from types import SimpleNamespace
 
 from real_openrlhf.algorithm.formulas import FLAGGED, OBJECTIVES, OF_THE_BATCH, TOKEN_WEIGHTS, find, readers
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.base.files import FINISHED, write_text
+from real_openrlhf.base.files import FINISHED, hold_environment, write_text
 from real_openrlhf.base.parsing import positive, whole
 from real_openrlhf.base.reward_variables import reward_variables
 from real_openrlhf.base.secrets import put_back
 from real_openrlhf.base.user_files import absolute
 from real_openrlhf.hooks.flags.refusals import problems, run_problems
 from real_openrlhf.hooks.messages.settings import dealt, estimator_of
-from real_openrlhf.machine.signs_of_life import offer_stacks
 
 __all__ = ["add", "resolve", "reward_variables", "to_the_end"]  # the patches call these
 
@@ -193,8 +192,8 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
         type=float,
         default=120.0,
         metavar="N",
-        help="real-openrlhf train ends a run after N minutes in one phase, such as generation or an update, with the "
-        "stacks of its processes in its folder (default: 120; 0: never)",
+        help="real-openrlhf train ends a run after N minutes in one phase, such as generation or an update "
+        "(default: 120; 0: never)",
     )
     group.add_argument(
         "--train.hopeless",
@@ -209,12 +208,6 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
         action="store_true",
         help="policy and reference: log-probabilities and entropies straight from the head, without a table of logits "
         "(tokens x vocabulary); the first batch is checked against the model's own logits (default: off, as upstream)",
-    )
-    group.add_argument(
-        "--ds.share_prompts",
-        action="store_true",
-        help="policy and reference: compute a prompt once for all its answers in a micro-batch; for prompts "
-        "that are longer than their answers, with --ds.logit_free and the attention of sdpa or eager (default: off)",
     )
 
     group.add_argument(
@@ -316,11 +309,11 @@ def to_the_end(train: Callable[[SimpleNamespace], None], parse: Callable[[], Sim
     """
     try:
         args = parse()
+        hold_environment()
     except UserError as error:
         for problem in error.problems:
             print(f"error: {problem}", file=sys.stderr)
         sys.exit(2)
-    offer_stacks()
     if os.environ.get("RAY_ADDRESS") == "local":  # as `real-openrlhf train` sets it: this process starts a Ray
         from real_openrlhf.hooks.fixes.process_starts import wait_longer
 

@@ -95,17 +95,6 @@ def run_problems(args: SimpleNamespace) -> Iterator[str]:
         )
     if ds.logit_free and ds.tensor_parallel_size > 1:
         yield "--ds.logit_free needs the head in one piece. Use --ds.tensor_parallel_size 1, or leave it out"
-    if ds.share_prompts and (ds.packing_samples or not ds.logit_free):
-        yield "--ds.share_prompts needs --ds.logit_free, and no --ds.packing_samples. Add the one, leave the other out"
-    if ds.share_prompts and args.data.max_images_per_prompt > 0:
-        yield "--ds.share_prompts does not go with images. Leave it or --data.max_images_per_prompt out"
-    if ds.share_prompts and args.actor.aux_loss_coef > 1e-8:  # upstream's own bound
-        yield "--ds.share_prompts would count prompts once in --actor.aux_loss_coef. Leave one of them out"
-    if ds.share_prompts and ds.attn_implementation not in ("sdpa", "eager"):
-        yield (
-            f"--ds.share_prompts masks attention, which {ds.attn_implementation} does not take. Use "
-            "--ds.attn_implementation sdpa, or leave it out"
-        )
     if ds.attn_implementation == "flash_attention_torch" and ds.ring_attn_size > 1:
         yield (
             "--ds.attn_implementation flash_attention_torch does not go with --ds.ring_attn_size. Use "

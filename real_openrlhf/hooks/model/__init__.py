@@ -1,1 +1,1 @@
-"""The policy's forward pass: attention without flash-attn, a head without logits, adapters, shared prompts."""
+"""The policy's forward pass: attention without flash-attn, a head without logits, adapters."""

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from real_openrlhf.algorithm.token_log_probs import factored_log_probs, head_factors
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.hooks.model import unfit_models
-from real_openrlhf.hooks.model.shared_prompts import refuse_another_model, share
 
 IGNORED = -100
 CHECKED_TOKENS = 8
@@ -25,14 +24,11 @@ SLACK = 1e-4  # nats: fp32 sums in another order
 def attach(actor: Any, strategy) -> None:
     """Refuse a model that the run would train wrongly; give OpenRLHF's Actor a logit-free head, if asked for."""
     model, settings = actor.model, strategy.args.ds
-    way = unfit_models.Way(
-        settings.attn_implementation, settings.packing_samples, settings.share_prompts, settings.logit_free
-    )
+    way = unfit_models.Way(settings.attn_implementation, settings.packing_samples, settings.logit_free)
     if problems := [*unfit_models.problems(way, text_config(model), type(model))]:
         raise UserError(*problems)
     if settings.logit_free:
         actor.logit_free = LogitFreeHead(actor.model, actor.temperature, rounded=True, say=strategy.print)
-        actor.logit_free.shares_prompts = settings.share_prompts
         actor.logit_free.trains_entropy = bool(strategy.args.actor.entropy_coef)
 
 
@@ -42,7 +38,7 @@ class LogitFreeHead:
     def __init__(self, model: Any, temperature: float, rounded: bool, say: Callable[[str], None]) -> None:
         self.head, self.temperature, self.rounded, self.say = model.get_output_embeddings(), temperature, rounded, say
         self.layer = getattr(self.head, "base_layer", self.head)  # the linear layer inside, if LoRA wraps it
-        self.checked = self.shares_prompts = self.sharing_checked = False
+        self.checked = False
         self.trains_entropy = True
         refuse_unknown(text_config(model), self.head, self.layer)
 
@@ -53,24 +49,7 @@ class LogitFreeHead:
     def run(self, model: Callable, labels: Tensor, entropy: bool, *inputs, attention_mask: Tensor | None, **named):
         if attention_mask is not None:
             labels = labels.masked_fill(attention_mask == 0, IGNORED)
-        plain = partial(self.tables, labels, entropy, partial(model, *inputs, attention_mask=attention_mask, **named))
-        if not self.shares_prompts or attention_mask is None:
-            return plain()
-        expected = None
-        if not self.sharing_checked:
-            with torch.no_grad():
-                expected = plain()["logits"][..., 0]
-        layout = share(inputs[0], attention_mask)
-        tokens, positions = layout.laid_out(inputs[0]), layout.laid_out(named["position_ids"])
-        mask = layout.attention(self.layer.weight.dtype)
-        forward = partial(model, tokens, attention_mask=mask, position_ids=positions)
-        output = self.tables(layout.laid_out(labels, IGNORED), entropy, forward)
-        output["logits"] = layout.as_before(output["logits"])
-        if expected is not None:
-            judged = (labels >= 0) & layout.own()
-            refuse_another_model(output["logits"][..., 0].detach(), expected, judged, self.layer.weight.dtype)
-            self.sharing_checked = True
-        return output
+        return self.tables(labels, entropy, partial(model, *inputs, attention_mask=attention_mask, **named))
 
     def tables(self, labels: Tensor, entropy: bool, forward: Callable):
         if not self.checked:

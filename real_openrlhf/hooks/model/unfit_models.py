@@ -1,4 +1,4 @@
-"""Models that packing, shared prompts, attention or the logit-free head would train wrongly, by configuration.
+"""Models that packing, attention or the logit-free head would train wrongly, by configuration.
 
 A dry run asks before anything is downloaded; the policy's processes ask again when they have loaded the model.
 """
@@ -16,7 +16,6 @@ PACKING_REMEDY = (
     "Leave --ds.packing_samples and --train.dynamic_batch_enable out (recipes: --no-ds.packing_samples "
     "--no-train.dynamic_batch_enable): padded answers train exactly"
 )
-SHARING_REMEDY = "Leave --ds.share_prompts out (recipes: --no-ds.share_prompts)"
 # Names in model configurations for a factor or a cap after the head.
 AFTER_THE_HEAD = (
     *("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap", "logits_scaling", "logit_scale"),
@@ -34,7 +33,6 @@ class Way(NamedTuple):
 
     attention: str
     packs: bool
-    shares_prompts: bool
     logit_free: bool
 
 
@@ -48,8 +46,6 @@ def problems(way: Way, config: Mapping, model_class: Any = None) -> Iterator[str
             "this model's layers get no positions (mrope_section), which separate packed answers: each would attend "
             f"to those before it. {PACKING_REMEDY}"
         )
-    if state and way.shares_prompts:
-        yield f"--ds.share_prompts: {state}, which no mask of attention separates. {SHARING_REMEDY}"
     if way.attention == ATTENTION and (found := attention_problem(config, model_class)):
         yield f"{ATTENTION}: this model {found}. {ATTENTION_REMEDY}"
     if way.logit_free and (found := head_problem(config)):

@@ -87,14 +87,13 @@ def problems(plan: Plan, config: dict, on_cpu: bool, elsewhere: bool) -> Iterato
 
 
 def unfit_problems(plan: Plan, config: dict) -> Iterator[str]:
-    """Reasons why packing, shared prompts, the attention or the logit-free head do not go with this model."""
+    """Reasons why packing, the attention or the logit-free head do not go with this model."""
     from real_openrlhf.hooks.model import unfit_models
 
     ds, train = plan.args.ds, plan.args.train
     way = unfit_models.Way(
         attention=ds.attn_implementation,
         packs=ds.packing_samples or train.dynamic_batch_enable or ds.ring_attn_size > 1,  # OpenRLHF packs with either
-        shares_prompts=ds.share_prompts,
         logit_free=ds.logit_free,
     )
     try:

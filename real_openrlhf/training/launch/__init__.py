@@ -1,1 +1,1 @@
-"""From a checked plan to supervised processes: place, process, progress, shared Ray."""
+"""From a checked plan to supervised processes: place, process, progress."""

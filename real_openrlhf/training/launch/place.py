@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import shlex
 import socket
 import subprocess
 import sys
@@ -12,17 +13,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from real_openrlhf.base.reward_variables import reward_variables
-from real_openrlhf.hooks.engine import engine_process
+from real_openrlhf.hooks.engine import plugin
 from real_openrlhf.machine import nvidia, probe
 from real_openrlhf.recipes.plan import Plan, Recipe
 from real_openrlhf.training import run_inputs
 from real_openrlhf.training.checks import memory_estimate, preflight
-from real_openrlhf.training.launch import forked_workers
 from real_openrlhf.training.tasks.tiny_model import cache_folder
 
 TRAINER = ("-m", "openrlhf.cli.train_ppo_ray")
 RAY_CLI = ("-m", "ray.scripts.scripts")
 SET_UP = "bash examples/scripts/setup_env.sh"
+
+QUOTED = "real_openrlhf.hooks.fixes.process_starts.quoted_python"  # Ray gives a shell the path of Python as it is
 
 SPARE_CPUS = 2  # logical ones, for the controllers; Ray starts an idle worker for each
 
@@ -100,8 +102,6 @@ class Place:
         ours = {}
         if self.on_cpu:
             ours = CPU_ENVIRONMENT | {THREADS: str(thread_choice(plan))}
-            if plan.args.rollout.seeded:
-                ours["REAL_REPEATABLE_ENGINE"] = "1"  # seeded samples do not depend on other requests
             if Path(plan.args.actor.model_name_or_path).is_dir():
                 ours["HF_HUB_OFFLINE"] = "1"
         elif self.address is None:
@@ -118,11 +118,12 @@ class Place:
             environment |= {name: rest} if rest else {}
         if self.address is None:
             environment = LOOPBACK | environment
+            if shlex.quote(sys.executable) != sys.executable:
+                environment.setdefault("RAY_RUNTIME_ENV_HOOK", QUOTED)
             environment["RAY_ADDRESS"] = "local"  # never join a Ray that somebody else started on this machine
             # OpenRLHF asks Ray for a core with every GPU. If Ray has fewer, it waits for ever without a word.
             cores = {"CPU": plan.gpus + SPARE_CPUS}
             if self.on_cpu:
-                environment.setdefault(forked_workers.WANTED, "1")
                 environment |= NO_GPU | {"RAY_OVERRIDE_RESOURCES": json.dumps({"GPU": plan.gpus} | cores)}
             else:  # Ray counts the GPUs
                 environment.setdefault("RAY_OVERRIDE_RESOURCES", json.dumps(cores))
@@ -131,7 +132,7 @@ class Place:
     def variables(self, plan: Plan) -> dict[str, str]:
         """Variables that a run's processes, engines too, have beyond the user's environment."""
         ours = {name: value for name, value in self.environment(plan).items() if os.environ.get(name) != value}
-        return ours | engine_process.ENVIRONMENT
+        return ours | plugin.ENVIRONMENT
 
     def problems(self, plan: Plan) -> Iterator[str]:
         """Reasons why the run cannot start here: too few GPUs, no ready cluster, or the wrong environment."""

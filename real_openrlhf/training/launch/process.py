@@ -15,22 +15,20 @@ from types import FrameType
 from typing import Any
 
 from real_openrlhf.base import signals
-from real_openrlhf.base.files import parsed
-from real_openrlhf.machine.signs_of_life import PHASE, collect_stacks
+from real_openrlhf.base.files import PHASE
 from real_openrlhf.training.launch.progress import last_error
 
 STRONGER = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
 PATIENCE = 20.0  # seconds for a stalled run that is asked to end
 SOON = 3.0  # seconds for SIGINT and for SIGTERM before the next stronger signal: a run may lose one while it imports
 STALLED = 124  # the run's exit code after a stall, as timeout(1) has it
-STACKS = "stalled"  # folder
 LIMIT = "--train.hung_minutes"
-ASLEEP = 60.0  # seconds; a longer gap between two checks means that the machine slept: the clock starts again
+ASLEEP = 60.0  # seconds; after a longer gap between two looks, as of a suspended job, the clock starts again
 
 
 @dataclass
 class Watch:
-    """A run is alive if it enters a phase or logs a step. Library output does not count: it may never stop."""
+    """Ends a run that enters no phase and logs no step for so long. Output does not count: it may never stop."""
 
     run_dir: Path
     minutes: float  # 0: for ever
@@ -39,28 +37,15 @@ class Watch:
     looked: float = field(default_factory=time.monotonic)
 
     def stalled(self) -> str | None:
-        """Why the run counts as stalled, once nothing is new for longer than the limit, else None."""
-        now = time.monotonic()
-        files = (self.run_dir / name for name in (PHASE, "metrics.jsonl", "notes.jsonl"))
-        signs = [(file.stat().st_mtime_ns, file.stat().st_size) for file in files if file.exists()]
+        now, phase = time.monotonic(), self.run_dir / PHASE
+        signs = [file.stat().st_mtime_ns for file in (phase, self.run_dir / "metrics.jsonl") if file.exists()]
         if signs != self.seen or now - self.looked > ASLEEP:
             self.seen, self.last = signs, now
         self.looked = now
         if not self.minutes or now - self.last < 60 * self.minutes:
             return None
-        folder = self.run_dir / STACKS
-        count = collect_stacks(os.getpid(), folder)
-        return (
-            f"stalled: nothing new for {self.minutes:g} minutes in {self.phase()}; stacks of {count} processes are in "
-            f"{folder}. {LIMIT} is the limit, 0 waits for ever"
-        )
-
-    def phase(self) -> str:
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            note = parsed((self.run_dir / PHASE).read_bytes())
-            since = time.strftime("%H:%M:%S", time.localtime(note["since"]))
-            return f"{note['phase']}, since {since}, noted by process {note['process']} on {note['node']}"
-        return "the start of Ray, the engine and the policy"
+        where = phase.read_text() if phase.exists() else "the start of Ray, the engine and the policy"
+        return f"stalled: nothing new for {self.minutes:g} minutes in {where}. {LIMIT} is the limit, 0 waits for ever"
 
 
 def drop_stale_locks(folder: Path) -> list[Path]:

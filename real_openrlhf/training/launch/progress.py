@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from real_openrlhf.base.files import parsed
-from real_openrlhf.machine.engine_reason import MARK
 from real_openrlhf.runs import run_folder
 
 LARGEST = 1 << 53
@@ -164,19 +163,9 @@ def final_summary(path: Path) -> str:
     return f"{summary(path)}\n\npicture of the training curves: {picture}"
 
 
-OF_A_DEAD_PROCESS = ("EngineDeadError", "Connection reset by peer", "Connection closed by peer")  # maybe the engine's
-
-
 def last_error(log: Path, start: int = 0) -> str:
-    """The log line that most likely says why a run failed: its engine's reason, else its last exception. Before the
-    byte `start` an earlier attempt wrote."""
-    for _ in range(10):  # an engine's output passes through Ray, which may be half a second late
-        text = log.read_bytes()[start:].decode(errors="replace").splitlines() if log.exists() else []
-        if reasons := [line.partition(MARK) for line in text if MARK in line]:
-            return "".join(reasons[0][1:]).strip()
-        if not any(sign in line for line in text for sign in OF_A_DEAD_PROCESS):
-            break
-        time.sleep(0.5)
+    """The log line that most likely says why a run failed; before the byte `start` an earlier attempt wrote."""
+    text = log.read_bytes()[start:].decode(errors="replace").splitlines() if log.exists() else []
     named = [line.strip() for line in text if "Error" in line.split(":", 1)[0].rsplit(" ", 1)[-1] and ":" in line]
     others = (line.strip() for line in reversed(text) if line.strip() and not BESIDE_THE_POINT.search(line))
     return named[-1] if named else next(others, "no output")
