@@ -1,7 +1,6 @@
 """`real-openrlhf data`: a training set or the benchmarks as OpenRLHF's JSONL, with a report of what was dropped."""
 
 import argparse
-from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from real_openrlhf.data.sources import HubDataset, Rows, is_hub_id, read_hub, re
 from real_openrlhf.verifier.extract import is_raw
 from real_openrlhf.verifier.verdict import verify
 
-NONE = "none"
 MAX_PROMPT_TOKENS = 1024
 TRAINING_ONLY = {  # options with their defaults
     "problem_column": None,
@@ -26,8 +24,6 @@ TRAINING_ONLY = {  # options with their defaults
     "template": None,
     "tokenizer": None,
     "max_prompt_tokens": MAX_PROMPT_TOKENS,
-    "benchmarks": None,
-    "decontaminate": False,
 }
 TRAINING_SETS = {
     "deepscaler": HubDataset("agentica-org/DeepScaleR-Preview-Dataset", "train"),
@@ -60,12 +56,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=positive,
         default=MAX_PROMPT_TOKENS,
         help="drop longer prompts, chat template included (default %(default)s)",
-    )
-    training.add_argument(
-        "--benchmarks", type=path_of, help="folder of the benchmarks to check against, or none (default: the hub's)"
-    )
-    training.add_argument(
-        "--decontaminate", action="store_true", help="drop problems that contain a benchmark problem"
     )
 
 
@@ -114,13 +104,11 @@ def prepare_training(
     template: str | None = None,
     tokenizer: str | None = None,
     max_prompt_tokens: int = MAX_PROMPT_TOKENS,
-    benchmarks: Path | None = None,
-    decontaminate: bool = False,
 ) -> None:
     if Path(source or what).resolve() in (out.resolve(), out.resolve().parent):
         raise UserError(f"--out {out} lies in what is read: the next run would read it too. Give another place")
-    dropped, overlaps = (out.with_suffix(f".{part}.jsonl") for part in ("dropped", "contamination"))
-    refuse_foreign_rows("--out", [out, dropped, overlaps], out.with_suffix(MANIFEST))
+    dropped = out.with_suffix(".dropped.jsonl")
+    refuse_foreign_rows("--out", [out, dropped], out.with_suffix(MANIFEST))
     name, rows = _source(what, source)
     problems = read_problems(rows.rows, problem_column, gold_column)
     selection = cleaning.distinct(tqdm(problems, desc="reading", disable=None), _agree)
@@ -134,10 +122,6 @@ def prepare_training(
             return f"{length} tokens" if length > max_prompt_tokens else None
 
         selection.keep(length_objection, cleaning.TOO_LONG)
-    matches, checked = _contamination(selection.kept, benchmarks, required=decontaminate)
-    if decontaminate:
-        said = {row: f"{match.overlap:.0%} of {match.benchmark_id}" for row, match in matches.items()}
-        selection.keep(lambda problem: said.get(problem.row), cleaning.CONTAMINATED)
     if not selection.kept:
         counts = ", ".join(f"{rows} {reason}" for reason, rows in selection.counts.most_common() if rows)
         raise UserError(
@@ -151,12 +135,10 @@ def prepare_training(
         "source": rows.origin,
         "rows": {"read": read, "kept": kept, "written": kept, "dropped": dict(selection.counts)},
         "prompt_tokens": {"tokenizer": tokenizer, "limit": max_prompt_tokens} if tokenizer else None,
-        "contamination": checked,
     }
     files: dict[Path, Iterable[dict]] = {
         out: (problem.record(name, asked) for problem in selection.kept),
         dropped: selection.dropped,
-        overlaps: ({"id": f"{name}-{row}", **match.__dict__} for row, match in matches.items()),
     }
     write_rows(files, out.with_suffix(MANIFEST), summary)
     print(f"{name}: {read} rows read, {kept} kept")
@@ -164,11 +146,6 @@ def prepare_training(
         print(f"  {count:>8} dropped: {reason}")
     if not tokenizer:
         print("  prompt lengths were not checked: give --tokenizer")
-    if checked["checked"]:
-        counts = ", ".join(f"{name} {count}" for name, count in checked["by_benchmark"].items()) or "none"
-        print(f"  {checked['problems']:>8} contain a benchmark problem ({counts})")
-    else:
-        print(f"  contamination was not checked: {checked['why']}")
     print(f"{out}: {kept} rows")
     print(f"  {about_template}")
     if systems := sum(bool(problem.system) for problem in selection.kept):
@@ -219,34 +196,3 @@ def _gold_objection(problem: Problem) -> str | None:
         return "the answer stands behind ####, or in a list as Python prints it: write it alone"
     verdicts = (verify(f"\\boxed{{{gold}}}", gold) for gold in problem.golds)
     return next((verdict.reason for verdict in verdicts if verdict.score != 1.0), None)
-
-
-def _contamination(
-    problems: list[Problem], benchmarks: Path | None, required: bool
-) -> tuple[dict[int, cleaning.Match], dict]:
-    """({row: nearest benchmark problem} of contaminated problems, a summary)."""
-    if str(benchmarks) == NONE:
-        if required:
-            raise UserError("--decontaminate needs the benchmarks. Leave --benchmarks none out")
-        return {}, {"checked": False, "why": "--benchmarks none"}
-    try:
-        texts = [
-            (name, f"{name}-{problem.row}", problem.text)
-            for name in BENCHMARKS
-            for problem in read_benchmark(name, benchmarks)[0]
-        ]
-    except UserError as error:
-        if required or benchmarks:
-            raise
-        return {}, {"checked": False, "why": str(error)}
-    index = cleaning.BenchmarkIndex(texts)
-    progress = tqdm(problems, desc="n-grams", disable=None)
-    matches = {problem.row: match for problem in progress if (match := index.nearest(problem.text))}
-    summary = {
-        "checked": True,
-        "ngram": cleaning.NGRAM,
-        "threshold": cleaning.THRESHOLD,
-        "problems": len(matches),
-        "by_benchmark": dict(Counter(match.benchmark for match in matches.values())),
-    }
-    return matches, summary

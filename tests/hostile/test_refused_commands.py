@@ -104,7 +104,7 @@ REFUSED = [
     ("show run --setp 1", "Did you mean --step?"),
     ("eval --modle model --out e", "Did you mean --model?"),
     ("report run --outt x", "Did you mean --out?"),  # before the --out that is missing
-    ("data rows.jsonl --out x.jsonl --benchmark none", "Did you mean --benchmarks?"),  # no prefix is a flag
+    ("data rows.jsonl --out x.jsonl --templat none", "Did you mean --template?"),  # no prefix is a flag
     ("grade --inptu graded.jsonl --output x", "Did you mean --input?"),
     ("reward mine.py --dta rows.jsonl", "Did you mean --data?"),
     (f"{COMPARE} --sedes 3", "Did you mean --seeds?"),
