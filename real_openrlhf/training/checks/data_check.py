@@ -16,7 +16,7 @@ from real_openrlhf.recipes.recipes import TRAINING_ROWS
 from real_openrlhf.training.checks.findings import Note
 from real_openrlhf.training.checks.run_rows import CHECKED, rows_of
 from real_openrlhf.training.run_inputs import VALIDATION
-from real_openrlhf.training.tasks.tasks import TASKS
+from real_openrlhf.training.tasks.reverse_task import TASK
 
 UNCHECKED = ".arrow"  # OpenRLHF reads it too
 KINDS = {bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "an object"}
@@ -37,7 +37,7 @@ def check(plan: Plan, flag: str, elsewhere: bool) -> Iterator[str]:
             elif is_hub_id(name) and not path.exists():
                 yield from _of_the_hub(name, flag, elsewhere)
             elif not path.is_file():
-                yield f"{flag} {name} does not exist. {did_you_mean(path.stem, [*TASKS, *TRAINING_ROWS])}{EXISTING}"
+                yield f"{flag} {name} does not exist. {did_you_mean(path.stem, [TASK.name, *TRAINING_ROWS])}{EXISTING}"
             elif checked:
                 yield from _check_file(path, flag, plan)
             elif path.suffix == UNCHECKED:
