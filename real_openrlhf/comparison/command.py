@@ -16,6 +16,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from real_openrlhf.base import files, ownership
 from real_openrlhf.base.errors import UserError, exit_code
@@ -156,9 +157,13 @@ class Runs:
     @contextlib.contextmanager
     def taken(self, entry: Entry) -> Iterator[bool]:
         """Keep other processes from the run; False if one of them has it."""
-        (self.out / "locks").mkdir(parents=True, exist_ok=True)
-        with open(self.out / "locks" / entry.name, "a") as lock:
+        with lock_file(self.out, entry.name) as lock:
             yield files.lock_taken(lock) and not run_folder.is_trained(self.path(entry))
+
+
+def lock_file(out: Path, name: str) -> IO:
+    (out / "locks").mkdir(parents=True, exist_ok=True)
+    return open(out / "locks" / name, "a")
 
 
 def eval_args(words: Sequence[str]) -> argparse.Namespace:
@@ -295,7 +300,7 @@ def report(out: Path) -> None:
     from real_openrlhf.report.page import write
     from real_openrlhf.report.read_runs import read_runs
 
-    with open(out / "locks" / "report", "a") as lock:
+    with lock_file(out, "report") as lock:
         files.wait_for_lock(lock)
         found, skipped = read_runs(sorted((out / "runs").glob("*")))
         for path, reason in skipped:
