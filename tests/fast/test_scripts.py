@@ -109,6 +109,9 @@ def test_the_evaluation_of_the_paper_prepares_its_benchmarks_and_takes_more_opti
     assert evaluate.endswith("--grader robust --think required --tensor-parallel 2 --k 2")
 
 
+SAVED = "mine/runs/a/checkpoints/_actor/b"
+
+
 @pytest.mark.parametrize(
     "sent, ending, restarts, code, requeued",
     [
@@ -116,7 +119,7 @@ def test_the_evaluation_of_the_paper_prepares_its_benchmarks_and_takes_more_opti
         (signal.SIGTERM, "exit 143", 0, 143, False),
         (signal.SIGUSR1, "exit 0", 0, 0, False),  # it was in its last step
         (signal.SIGUSR1, "exit 143", 1, 1, False),  # the limit is below the first checkpoint
-        (signal.SIGUSR1, "mkdir -p mine/runs/a/checkpoints/_actor/b && touch $_/manifest.json; exit 143", 1, 0, True),
+        (signal.SIGUSR1, f"mkdir -p {SAVED}; touch {SAVED}/manifest.json; exit 143", 1, 0, True),
     ],
 )
 def test_a_task_is_requeued_at_its_time_limit_and_not_by_scancel(tmp_path, sent, ending, restarts, code, requeued):
