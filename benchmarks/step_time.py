@@ -43,7 +43,7 @@ VARIANTS = {
     "REAL": ["--actor.policy_loss_type", "real", *NO_KL],
     SKIPPING: ["--actor.policy_loss_type", "real", *NO_KL, "--train.skip_weightless"],
     "REAL, scored first": ["--actor.policy_loss_type", "real", *NO_KL, "--algo.real.wave_depth", "0"],
-    "REAL, old always": ["--actor.policy_loss_type", "real", *NO_KL, "--algo.real.mismatch_limit", "1e9"],
+    "REAL, old always": ["--actor.policy_loss_type", "real", *NO_KL, "--algo.real.kl_old_coef", "1e-9"],
 }
 
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from real_openrlhf.algorithm.formulas import OBJECTIVES
 from real_openrlhf.algorithm.metrics import (
-    FACTOR_METRICS,
     GROUP_METRICS,
     MISMATCH_METRICS,
     PLAN_METRICS,
+    TIS_METRICS,
     UPDATE_METRICS,
     Metric,
 )
@@ -89,7 +89,7 @@ MADE: dict[str, Callable[[str], str]] = {
     "group_metrics": partial(metrics, GROUP_METRICS),
     "plan_metrics": partial(metrics, PLAN_METRICS),
     "update_metrics": partial(metrics, UPDATE_METRICS),
-    "mismatch_metrics": partial(metrics, MISMATCH_METRICS | FACTOR_METRICS),
+    "mismatch_metrics": partial(metrics, MISMATCH_METRICS | TIS_METRICS),
     "memory": memory,
 }
 

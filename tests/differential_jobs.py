@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 from deepspeed.utils import safe_get_full_grad
-from naive import NAIVE_TOKENS, lots_of, naive_group_loss, naive_score
+from naive import NAIVE_TOKENS, naive_group_loss, naive_score
 from openrlhf.models import Actor
 from openrlhf.trainer.ppo_utils.experience import Experience
 from zero_jobs import Case, arguments, fill, parameters, policy_actor, rollouts, statuses_of, whole
@@ -18,7 +18,15 @@ from real_openrlhf.algorithm.objective import ObjectiveSettings
 from real_openrlhf.hooks.controller.labels import NO_ANSWER
 
 # No means, or of the plan, or tested elsewhere: norms are compared below.
-NOT_COMPARED = ("actor_lr", "timing", "update/rollouts_crc", "real/wave_depth", "real/micro_batches", "update/grad")
+NOT_COMPARED = (
+    "actor_lr",
+    "timing",
+    "update/rollouts_crc",
+    "real/wave_depth",
+    "real/micro_batches",
+    "update/grad",
+    "count/",
+)
 NOT_COMPARED += ("update/clipped", "real/old_forward", "real/score_drift", "real/weight_cv")
 NOT_COMPARED += ("real/loss_", "real/truncated", "truncated", "real/weight_bound", "real/all_", "real/score_abs_max")
 NOT_COMPARED += tuple(
@@ -45,7 +53,7 @@ def compared(**changes) -> list[dict]:
     average = [parameter.detach().clone() for parameter in trainer.ema_model.parameters()] if case.ema else []
 
     def beside(*args_, **named) -> None:
-        groups = own.plan.steps[len(records)].table.groups.unique().tolist()
+        groups = own.share.updates[len(records)].table.groups.unique().tolist()
         names = [name for name, one in parameters(engine).items() if one.requires_grad]
         values = {name: whole(one) for name, one in parameters(engine).items()}
         expected, numbers = naive(values, names, groups, first=not records)
@@ -60,12 +68,12 @@ def compared(**changes) -> list[dict]:
     def recorded(update) -> dict:
         forwards.clear()
         status = optimizer_step(update)
-        batches = sum(len(wave.micro_batches) for wave in update.step.waves)
+        batches = sum(wave.depth for wave in update.planned.waves)
         for place, parameter in enumerate(trainer.actor.parameters() if case.ema else ()):
             average[place].lerp_(parameter.detach(), 1 - trainer.ema_beta)
         kept = zip(average, trainer.ema_model.parameters(), strict=True) if case.ema else ()
         error = max((float((one - other).abs().max()) for one, other in kept), default=0.0)
-        known = {"scores_known": update.step.scores_known}
+        known = {"scores_known": update.planned.scores_known}
         records[-1] |= {"micro_batches": batches, "forwards": len(forwards) / batches, "average_error": error} | known
         return status
 
@@ -112,8 +120,7 @@ class Naive:
             if self.objective.objective.of_tokens:
                 self.objective, self.token_loss = None, self.objective
         self.advantages = self.made_advantages(known)
-        self.hinged = case.loss == "real" and case.objective.startswith("disco")
-        terms = args.actor.entropy_coef or args.algo.kl.init_coef > 0 or real.kl_old_coef or self.hinged
+        terms = args.actor.entropy_coef or args.algo.kl.init_coef > 0 or real.kl_old_coef
         self.signal = [self.has_signal(position) for position in range(len(raw))]
         self.trained = [not case.skip or bool(terms) or signal for signal in self.signal]
 
@@ -163,9 +170,7 @@ class Naive:
                 weights[name].copy_(value)
         every = [p for group in groups for p in self.members(group)]
         columns = {p: self.tokens(p) for p in every}
-        loss, numbers = self.of_groups(
-            groups, columns, lots_of(1, every, [p // self.case.group for p in range(every[-1] + 1)])
-        )
+        loss, numbers = self.of_groups(groups, columns)
         if self.objective is None:
             loss, numbers = self.of_tokens(columns)
         total = sum(len(one["new"]) for one in columns.values())
@@ -177,9 +182,6 @@ class Naive:
             objective = objective - entropy * terms["entropy_loss"].sum() / total
         if real.kl_old_coef:
             objective = objective + real.kl_old_coef * terms["kl_old"].sum() / total
-        if self.hinged and not first:
-            moved = terms["ppo_kl"].sum() / total
-            objective = objective + max(1000 * (float(moved) - 1e-4), 0.0) * moved
         gradients = torch.autograd.grad(objective, [weights[name] for name in names], allow_unused=True)
         found = {n: torch.zeros_like(weights[n]) if g is None else g for n, g in zip(names, gradients, strict=True)}
         return found, {"policy_loss": float(loss), **numbers, **self.means(columns, terms)}
@@ -198,19 +200,19 @@ class Naive:
             "entropy_loss": ent,
         }
 
-    def of_groups(self, groups: list[int], columns: dict, lots: dict[int, float]) -> tuple[torch.Tensor, dict]:
+    def of_groups(self, groups: list[int], columns: dict) -> tuple[torch.Tensor, dict]:
         """The mean over prompts of an objective over their scores."""
         if self.objective is None:
             return torch.zeros(()), {}
         kind = self.objective.score
         scores = {p: naive_score(kind, one["new"], one["old"], one["ref"], one["drawn"]) for p, one in columns.items()}
-        sizes, mixed, losses, values, clip = {}, 0, [], [], self.args.algo.real.sampler_clip
+        sizes, mixed, losses, values, clip = {}, 0, [], [], self.args.algo.real.tis_cap
         gaps = {p: float((one["old"] - one["drawn"]).sum()) for p, one in columns.items()}
         factors = {p: 1.0 if clip is None else min(math.exp(gap), clip) for p, gap in gaps.items()}
         for group in groups:
             own = list(self.members(group))
             leaves = [scores[p].detach().requires_grad_() for p in own]
-            shared = [[column[p] for p in own] for column in (self.labels, self.rewards, lots)]
+            shared = [[column[p] for p in own] for column in (self.labels, self.rewards)]
             alone, _ = naive_group_loss(self.objective, leaves, *shared)
             slopes = torch.autograd.grad(alone, leaves, allow_unused=True)
             sizes |= {p: 0.0 if s is None else abs(float(s)) for p, s in zip(own, slopes, strict=True)}
@@ -224,8 +226,8 @@ class Naive:
         numbers["policy_loss"] = numbers["real/loss"]
         if clip is not None:
             trained = [p for p in columns if self.trained[p]]
-            numbers["mismatch/factor"] = sum(factors[p] for p in trained) / max(len(trained), 1)
-            numbers["mismatch/factor_clipped"] = sum(factors[p] == clip for p in trained) / max(len(trained), 1)
+            numbers["mismatch/is_ratio"] = sum(factors[p] for p in trained) / max(len(trained), 1)
+            numbers["mismatch/is_ratio_capped"] = sum(factors[p] == clip for p in trained) / max(len(trained), 1)
         numbers["real/ignored"] = sum(self.labels[p] == -1 for p in columns) / len(columns)
         numbers["real/weight_abs_max"] = max(sizes.values())
         for name, chosen in (("pos", [p for p in columns if self.labels[p] == 1]), ("neg", self.wrong(columns))):
@@ -256,13 +258,8 @@ class Naive:
             if self.case.loss == "gspo" and len(new):
                 ratio = torch.exp((new - one["old"]).mean()).expand(len(new))
             clamped = ratio.clamp(1 - low, 1 + high)
-            if self.case.loss in ("ppo", "gspo"):
-                each.append(-torch.minimum(ratio * advantage, clamped * advantage))
-                cut.append(clamped * advantage < ratio * advantage)
-            else:
-                weight = clamped if self.case.loss == "cispo" else ratio
-                each.append(-weight.detach() * advantage * new)
-                cut.append(weight != ratio)
+            each.append(-torch.minimum(ratio * advantage, clamped * advantage))
+            cut.append(clamped * advantage < ratio * advantage)
         trained = [number for number, position in enumerate(columns) if self.trained[position]]
         count = sum(len(each[number]) for number in trained)
         share = sum(float(cut[number].sum()) for number in trained) / max(count, 1)
@@ -348,12 +345,8 @@ class Naive:
         if self.token_loss:
             return self.weights_of(position, one, 1 if self.labels[position] == 1 else -1).abs().tolist()
         low, high = self.args.actor.eps_clip_low_high
-        if self.case.loss == "cispo":
-            return ratio.clamp(1 - low, 1 + high).tolist()
         if self.case.loss == "gspo":
             ratio = torch.exp((one["new"] - one["old"]).mean()).expand(len(ratio))
-        if self.case.loss == "reinforce":
-            return ratio.tolist()
         gone = ratio > 1 + high if self.labels[position] == 1 else ratio < 1 - low
         return ratio.masked_fill(gone, 0.0).tolist()
 

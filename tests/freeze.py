@@ -26,7 +26,7 @@ from pathlib import Path
 TESTS = Path(__file__).resolve().parent
 ROOT = TESTS.parent
 SHARED = ROOT.parent / "shared" / "data"
-METHODS = ("real", "real_constant", "grpo", "dapo", "gspo", "disco_logl")
+METHODS = ("real", "real_constant", "grpo", "dapo", "gspo")
 TIME = re.compile(r"seconds|time|throughput|per_second|timing|memory|_gb|mismatch/.*_s$")
 
 

@@ -1,15 +1,13 @@
 """Each objective's loss of one prompt, straight from its formula: loops and exponentials, no care for overflow.
 
-Such a function gets the scores of positives and negatives, all valid (score, label, reward, lot), settings, a zero.
+Such a function gets the scores of positives and negatives, all valid (score, label, reward), settings, a zero.
 """
 
 import math
 from collections.abc import Callable, Iterable
 
-import torch
 from torch import Tensor, exp, log
 
-from real_openrlhf.algorithm.groups import chances
 from real_openrlhf.algorithm.objective import ObjectiveSettings
 
 
@@ -44,32 +42,6 @@ def weights_of_real(pos, neg, tau):
     return [-pull(i, pos) for i in range(len(pos))], [pull(i, neg) for i in range(len(neg))]
 
 
-def with_weights(pos, neg, weights, settings, zero):
-    """REAL's loss with these constants as its gradient."""
-    pushed = sum(w * (s - s.detach()) for w, s in zip(weights, [*pos, *neg], strict=True))
-    return real(pos, neg, None, settings, zero).detach() + pushed
-
-
-def permuted(pos, neg, rows, settings, zero):
-    """The first of a class gets the weight of the one with its smallest lot, the second of that with the next one."""
-    weights = []
-    for side, own in zip((1, 0), weights_of_real(pos, neg, settings.tau), strict=True):
-        lots = [lot for _, label, _, lot in rows if (label == 1) == side]
-        weights += [weight for _, weight in sorted(zip(lots, own, strict=True))]
-    return with_weights(pos, neg, weights, settings, zero)
-
-
-def shrunk(pos, neg, rows, settings, zero):
-    sides = weights_of_real(pos, neg, settings.tau)
-    weights = [sum(own) / len(own) for own in sides for _ in own]
-    return with_weights(pos, neg, weights, settings, zero)
-
-
-def balanced(pos, neg, rows, settings, zero):
-    loss = log(1 + zero + sum(exp(-s / settings.tau) for s in pos) / max(len(pos), 1))
-    return loss + log(1 + zero + sum(exp(s / settings.tau) for s in neg) / max(len(neg), 1))
-
-
 def trpa(pos, neg, rows, settings, zero):
     terms = []
     for winner, high, *_ in rows:
@@ -85,44 +57,18 @@ def disco(pos, neg, rows, settings, zero):
     return push - (sum(pos) / len(pos) if pos else 0)
 
 
-def listwise(pos, neg, rows, settings, zero):
-    rewards = [reward for _, _, reward, _ in rows]
-    mean = sum(rewards) / len(rewards) if rows else 0
-    variance = sum((reward - mean) ** 2 for reward in rewards) / len(rewards) if rows else 0
-    if variance == 0:
-        return 0
-    target = [math.exp((reward - mean) / math.sqrt(variance) / settings["eta"]) for reward in rewards]
-    whole = sum(exp(s) for s, *_ in rows)
-    return -sum(q / sum(target) * log(exp(s) / whole) for q, (s, *_) in zip(target, rows, strict=True))
-
-
-def conspo(pos, neg, rows, settings, zero):
-    def term(s):
-        own = exp((s - settings["margin"]) / settings.tau)
-        return -log(own / (own + sum(exp(other / settings.tau) for other in neg)))
-
-    return sum(term(s) for s in pos) / max(len(pos), 1)
-
-
-def maxrl(pos, neg, rows, settings, zero):
-    if not pos:
-        return 0
-    rate = len(pos) / len(rows)
-    return -sum(((label == 1) - rate) / rate * s for s, label, *_ in rows) / len(rows)
-
-
 def oapl(pos, neg, rows, settings, zero):
     beta = settings["beta"]
-    value = beta * math.log(sum(math.exp(reward / beta) for _, _, reward, _ in rows) / len(rows)) if rows else 0
-    return sum((beta * s - (reward - value)) ** 2 for s, _, reward, _ in rows) / max(len(rows), 1)
+    value = beta * math.log(sum(math.exp(reward / beta) for _, _, reward in rows) / len(rows)) if rows else 0
+    return sum((beta * s - (reward - value)) ** 2 for s, _, reward in rows) / max(len(rows), 1)
 
 
 def vespo(pos, neg, rows, settings, zero):
-    rewards = [reward for _, _, reward, _ in rows]
+    rewards = [reward for _, _, reward in rows]
     mean = sum(rewards) / len(rows) if rows else 0
     spread = math.sqrt(sum((reward - mean) ** 2 for reward in rewards) / len(rows)) if rows else 0
     total = zero
-    for s, _, reward, _ in rows if spread else ():
+    for s, _, reward in rows if spread else ():
         side = "right" if reward >= mean else "wrong"
         power, decay = settings[f"k_{side}"], settings[f"l_{side}"]
         ratio = math.exp(float(s.detach()))
@@ -198,29 +144,12 @@ NAIVE: dict[str, Callable] = {
     "bce": bce,
     "no_anchor": no_anchor,
     "constant": constant,
-    "permuted": permuted,
-    "shrunk": shrunk,
-    "balanced": balanced,
     "trpa": trpa,
-    "disco_logl": disco,
-    "disco_lratio": disco,
-    "listwise": listwise,
-    "conspo": conspo,
-    "maxrl": maxrl,
-    "oapl": oapl,  # these three are files in examples/objectives/
+    "disco_lratio": disco,  # these four are files in examples/objectives/
+    "oapl": oapl,
     "vespo": vespo,
     "rence": rence,
 }
-
-
-def lots_of(step: int, rows: Iterable[int], groups) -> dict[int, int]:
-    """The package's random number of each row in a rollout step."""
-    rows, seen, places = list(rows), {}, []
-    for row in rows:
-        places.append(seen.get(groups[row], 0))
-        seen[groups[row]] = places[-1] + 1
-    ids = torch.tensor([groups[row] for row in rows])
-    return dict(zip(rows, chances(step, ids, torch.tensor(places)).tolist(), strict=True))
 
 
 def naive_group_loss(
@@ -228,16 +157,14 @@ def naive_group_loss(
     scores: list[Tensor],
     labels: list[int],
     values: list[float] | None = None,
-    lots: list[float] | None = None,
 ) -> tuple[Tensor, int]:
     """One prompt's loss, and how many of its rollouts count; without values a positive has 1."""
     values = [float(label == 1) for label in labels] if values is None else values
-    lots = [0.0] * len(labels) if lots is None else lots
     zero, objective = sum(scores) * 0, settings.objective
     if not objective.levels:
         labels = [0 if label == -2 else label for label in labels]
-    rows = [row for row in zip(scores, labels, values, lots, strict=True) if row[1] != -1]
-    kinds = {value if objective.graded else label for _, label, value, _ in rows}
+    rows = [row for row in zip(scores, labels, values, strict=True) if row[1] != -1]
+    kinds = {value if objective.graded else label for _, label, value in rows}
     if len(kinds) < 2 and objective.two_sides and settings.uniform_groups == "drop":
         return zero, 0
     pos = [s for s, label, *_ in rows if label == 1]
@@ -246,7 +173,7 @@ def naive_group_loss(
 
 
 def naive_losses(settings: ObjectiveSettings, rows: Iterable[int], groups, *columns) -> tuple[list[Tensor], int]:
-    """Each prompt's loss, and how many rollouts count, of these rows of the columns: scores, labels, values, lots."""
+    """Each prompt's loss, and how many rollouts count, of these rows of the columns: scores, labels, values."""
     members: dict = {}
     for row in rows:
         members.setdefault(groups[row], []).append(row)

@@ -33,12 +33,11 @@ def plan(recipe: str = "qwen7b", algo: str = "real", user=None, removed=(), rows
 
 def run_args(folder: Path | str = "", group_size=4, loss="real", real=None, **train) -> SimpleNamespace:
     """What the controller reads of its arguments."""
-    settings = {"label_threshold": None, "uniform_groups": "drop", "objective": "real", "labels": None}
+    settings = {"label_threshold": None, "uniform_groups": "drop", "objective": "real"}
     return SimpleNamespace(
         algo=SimpleNamespace(real=SimpleNamespace(**(settings | (real or {})))),
-        train=SimpleNamespace(**({"run_dir": str(folder), "hopeless_steps": 20, "hopeless": "fail"} | train)),
+        train=SimpleNamespace(**({"run_dir": str(folder), "deal": "groups"} | train)),
         actor=SimpleNamespace(policy_loss_type=loss),
-        logger=SimpleNamespace(file=None),
         rollout=SimpleNamespace(n_samples_per_prompt=group_size),
     )
 

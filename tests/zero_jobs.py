@@ -28,7 +28,7 @@ from torch._C._distributed_c10d import ProcessGroup
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from real_openrlhf.algorithm.update import NonFiniteError
+from real_openrlhf.base.errors import NonFiniteError
 from real_openrlhf.hooks.actor import policy_trainer
 from real_openrlhf.hooks.actor.mismatch import MismatchError
 from real_openrlhf.hooks.controller.experience_maker import ExperienceMaker
@@ -237,7 +237,7 @@ def fill(policy, case: Case) -> tuple[list[Experience], Any]:
 
 def statuses_of(policy) -> tuple[list[dict[str, float]], dict[str, float]]:
     """Train with the package's trainer: the logged numbers of each optimizer step, and those of the batch."""
-    with mock.patch.object(policy_trainer, "over_steps", wraps=policy_trainer.over_steps) as merged:
+    with mock.patch.object(policy_trainer, "over_updates", wraps=policy_trainer.over_updates) as merged:
         status = policy.trainer.ppo_train(policy.strategy.args.algo.kl.init_coef)
     return merged.call_args.args[0], status
 

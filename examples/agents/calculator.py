@@ -8,7 +8,7 @@ import ast
 import operator
 import re
 
-from real_openrlhf.hooks.rollout.chat_agents import ChatAgent, executor_of
+from chat_agents import ChatAgent, executor_of
 
 OPERATIONS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
 

@@ -7,8 +7,7 @@ docs/change/agents.md explains each part.
 import os
 
 import textarena
-
-from real_openrlhf.hooks.rollout.chat_agents import ChatAgent, executor_of
+from chat_agents import ChatAgent, executor_of
 
 NAME = os.environ.get("GAME", "GuessTheNumber-v0")
 

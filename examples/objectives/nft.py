@@ -4,6 +4,8 @@
 
 Token mean of -sqrt((1 - q) / q) log R, q the prompt's share of right answers, R the ratio r of a right answer and
 max(eps, (1 - q r) / (1 - q)) of a wrong one. The maximum is in the value alone: its gradient goes straight through.
+This is the released code's `normalize=2`. Its scripts use `normalize=1`, where 1 - q stands for the root, which weighs
+prompts with few right answers less, and it clamps q to [0.02, 0.98].
 """
 
 import torch

@@ -1,9 +1,11 @@
-"""VESPO (arXiv 2602.10693), made for old answers, as TRL 1.16 has it:
+"""VESPO (arXiv 2602.10693), made for old answers, with TRL 1.16's weights:
 
     real-openrlhf train --algo real --algo.real.objective examples/objectives/vespo.py:vespo
 
 mean of -phi(w) A s: s is the sum of log-ratios to the sampler, w = exp(s) as a constant, A the z-scored reward, and
 phi(w) = e^l w^k e^(-l w) with k and l of the advantage's sign. phi(1) is 1, and phi falls on both sides of k / l.
+This is the mean over rollouts, the authors' `seq-mean-token-sum`. TRL and the authors' default divide by tokens: the
+same direction, a smaller size. The z-score here has the population's deviation.
 """
 
 import torch

@@ -38,8 +38,10 @@ MEANS = ("seq-mean-token-mean", "token-mean")  # of a token loss, as --actor.los
 
 OF_THE_BATCH = ("reinforce", "flash_reinforce")  # estimators whose baseline is not the prompt's: one answer will do
 
-# Settings with a flag of their own, --algo.real.NAME; --algo.real.set gives all others.
-FLAGGED = ("tau", "disco_kl_coef", "disco_kl_delta")
+# The methods that are files in examples/objectives/, and the file of each.
+IN_FILES = {"listwise": "listwise", "conspo": "conspo", "maxrl": "maxrl", "cispo": "cispo", "reinforce": "cispo"}
+IN_FILES |= {"disco_logl": "disco", "disco_lratio": "disco"}
+IN_FILES |= dict.fromkeys(("permuted", "shrunk", "balanced"), "controls")
 
 
 def against_sampler(score: str) -> bool:
@@ -120,21 +122,16 @@ class Objective:
         return self.score.endswith("log_ratio_ref")
 
     @property
-    def needs_step_kl(self) -> bool:
-        """Whether the loss has DisCO's constraint, whose coefficient depends on the KL of the whole optimizer step."""
-        return "disco_kl_coef" in self.settings
-
-    @property
     def spelled_out(self) -> dict[str, float | str]:
         """Defaults that `recipes` writes into every run's --algo.real.set; the paper's score is left out."""
-        own = {name: one.default for name, one in self.settings.items() if name not in FLAGGED}
+        own = {name: one.default for name, one in self.settings.items() if name != "tau"}
         return {name: default for name, default in own.items() if default != "log_ratio_old"}
 
     def constants(self, given: Mapping[str, float | str]) -> dict[str, float | str]:
         """All settings that it defines, with the given values or defaults; a ValueError for an unknown name."""
         for name in given:
             if name not in self.settings:
-                known = ", ".join(known for known in self.settings if known not in FLAGGED) or "none"
+                known = ", ".join(known for known in self.settings if known != "tau") or "none"
                 raise ValueError(f"the objective has no setting {name!r}. Use one of these: {known}")
         return {name: one.read(name, given.get(name, one.default)) for name, one in self.settings.items()}
 
@@ -185,12 +182,11 @@ def assignments(words: Iterable[str] | None) -> dict[str, str]:
 
 
 def given_settings(flags: Any) -> dict[str, Any]:
-    """The settings that the flags --algo.real.* give, by name."""
-    given = {name: getattr(flags, name) for name in FLAGGED}
+    """The settings that --algo.real.tau and --algo.real.set give, by name."""
     words = assignments(flags.set)
-    if twice := [name for name in words if name in FLAGGED]:
-        raise ValueError(f"{twice[0]} has a flag of its own. Use --algo.real.{twice[0]}")
-    return {name: value for name, value in given.items() if value is not None} | words
+    if "tau" in words:
+        raise ValueError("tau has a flag of its own. Use --algo.real.tau")
+    return words if flags.tau is None else {"tau": flags.tau} | words
 
 
 def softplus(x: Tensor) -> Tensor:
@@ -226,40 +222,6 @@ def constant(scores: Tensor, groups: Groups, settings: Constants) -> Tensor:
     return (positives.log1p() - pull) + (negatives.log1p() + push)
 
 
-def _real_weights(scores: Tensor, groups: Groups, settings: Constants) -> Tensor:
-    """(K,) the gradient of `real`, as constants."""
-    leaf = scores.detach().requires_grad_()
-    real(leaf, groups, settings).sum().backward()
-    assert leaf.grad is not None
-    return leaf.grad
-
-
-def _with_weights(weights: Tensor, scores: Tensor, groups: Groups, settings: Constants) -> Tensor:
-    """The value of REAL's loss, with these constant weights as its gradient in the scores."""
-    surrogate = groups.sum(weights * scores, groups.valid)
-    return real(scores, groups, settings).detach() + (surrogate - surrogate.detach())
-
-
-def permuted(scores: Tensor, groups: Groups, settings: Constants) -> Tensor:
-    """REAL's, with the weights of a class of the group exchanged at random: dL/ds_k = W_p(k)"""
-    weights = groups.exchanged(_real_weights(scores, groups, settings))
-    return _with_weights(weights, scores, groups, settings)
-
-
-def shrunk(scores: Tensor, groups: Groups, settings: Constants) -> Tensor:
-    """REAL's, with each weight the mean of its class in the group: dL/ds_k = sum_P W / P, and sum_N W / N"""
-    weights = _real_weights(scores, groups, settings)
-    sides = [groups.mean(weights, side)[groups.index] for side in (groups.positive, groups.negative)]
-    return _with_weights(sides[0].where(groups.positive, sides[1]), scores, groups, settings)
-
-
-def balanced(scores: Tensor, groups: Groups, settings: Constants) -> Tensor:
-    """log(1 + mean_P exp(-s/tau)) + log(1 + mean_N exp(s/tau))"""
-    positives = groups.logmeanexp(-scores / settings.tau, groups.positive)
-    negatives = groups.logmeanexp(scores / settings.tau, groups.negative)
-    return softplus(positives) + softplus(negatives)
-
-
 def trpa(scores: Tensor, groups: Groups, settings: Constants) -> Tensor:
     """-mean log sigmoid(a beta (s_w - s_l)), pairs of levels correct > wrong > unparsable; a = 2.5 if w is correct"""
     preferred, other = groups.pairs()
@@ -269,39 +231,7 @@ def trpa(scores: Tensor, groups: Groups, settings: Constants) -> Tensor:
     return pairs.mean(losses, pairs.valid)
 
 
-def disco(scores: Tensor, groups: Groups, settings: Constants) -> Tensor:
-    """-(mean_P s - tau log mean_N exp(s/tau)), an empty side 0; its KL constraint is `policy_loss.kl_hinge_coef`"""
-    push = settings.tau * groups.logmeanexp(scores / settings.tau, groups.negative)
-    return push.masked_fill(groups.size(groups.negative) == 0, 0.0) - groups.mean(scores, groups.positive)
-
-
-def listwise(scores: Tensor, groups: Groups, settings: Constants) -> Tensor:
-    """-sum q log softmax(s), q = softmax(u/eta), u the z-scored rewards of the group; 0 where they are equal"""
-    target = groups.log_softmax(groups.zscores(groups.values, groups.valid) / settings["eta"], groups.valid).exp()
-    losses = -target.to(scores) * groups.log_softmax(scores, groups.valid)
-    return groups.sum(losses, groups.valid & ~groups.uniform(groups.values))
-
-
-def conspo(scores: Tensor, groups: Groups, settings: Constants) -> Tensor:
-    """mean_P -log(e^((s-margin)/tau) / (e^((s-margin)/tau) + sum_N e^(s/tau))); 0 where a side is empty"""
-    negatives = groups.logsumexp(scores / settings.tau, groups.negative)[groups.index]
-    return groups.mean(softplus(negatives - (scores - settings["margin"]) / settings.tau), groups.positive)
-
-
-def maxrl(scores: Tensor, groups: Groups, settings: Constants) -> Tensor:
-    """-mean (r - mean r) / mean r * s over the group, r 1 for a positive, else 0; 0 without a positive"""
-    rewards = groups.positive.to(scores)
-    rate = groups.mean(rewards, groups.valid)[groups.index]
-    weights = (rewards - rate) / rate.where(rate > 0, 1.0)
-    return -groups.mean(weights * scores, groups.valid)
-
-
 _PAPERS = {**temperature(), **log_ratios()}
-_STEP_KL = {
-    "disco_kl_coef": Constant(1000.0, "coefficient of its squared-hinge KL constraint to the old policy"),
-    "disco_kl_delta": Constant(1e-4, "KL in nats per token without a penalty"),
-}
-
 OBJECTIVES: dict[str, Objective] = {
     "real": Objective(
         real,
@@ -338,27 +268,6 @@ OBJECTIVES: dict[str, Objective] = {
         source="not in the paper",
         settings=_PAPERS,
     ),
-    "permuted": Objective(
-        permuted,
-        label="REAL, permuted weights",
-        about="control: REAL's weights exchanged at random within each class of a group",
-        source="not in the paper",
-        settings=_PAPERS,
-    ),
-    "shrunk": Objective(
-        shrunk,
-        label="REAL, shrunk weights",
-        about="control: constant weights with REAL's sum of weights in each class of a group",
-        source="not in the paper",
-        settings=_PAPERS,
-    ),
-    "balanced": Objective(
-        balanced,
-        label="REAL, balanced",
-        about="REAL with means in place of sums: at score 0 right and wrong answers of a group weigh the same",
-        source="not in the paper",
-        settings=_PAPERS,
-    ),
     "trpa": Objective(
         trpa,
         label="TRPA",
@@ -369,64 +278,19 @@ OBJECTIVES: dict[str, Objective] = {
         settings={"beta": Constant(0.1, "factor of the score differences, as in TRPA's code", above=0)},
         levels=True,
     ),
-    "disco_logl": Objective(
-        disco,
-        label="DisCO log-L",
-        about="DisCO on log-likelihoods, with its KL constraint; the better variant in DisCO's table",
-        source="DisCO's code; the paper cites the table but not this row",
-        family="DisCO",
-        score="log_prob",
-        settings={**temperature(10.0), **_STEP_KL},
-    ),
-    "disco_lratio": Objective(
-        disco,
-        label="DisCO L-ratio",
-        about="DisCO on likelihood ratios, with its KL constraint",
-        source="DisCO's code; the paper cites the table but not this row",
-        family="DisCO",
-        score="ratio_old",
-        settings={**temperature(1.0), **_STEP_KL},
-    ),
-    "listwise": Objective(
-        listwise,
-        label="Listwise target",
-        about="cross-entropy to a target made from the group's rewards, graded ones too",
-        source="TPO (arXiv 2604.06159), LPO (2605.06139) and ADPO (2510.18913), our reading; not in the paper",
-        family="listwise",
-        score="sum_log_ratio_old",
-        graded=True,
-        settings={
-            "eta": Constant(1.0, "temperature of the target: above 1 closer to uniform", above=0),
-            **log_ratios("sum_log_ratio_old"),
-        },
-    ),
-    "conspo": Objective(
-        conspo,
-        label="ConSPO",
-        about="InfoNCE: each right answer against all wrong ones of its group, by mean log-probability",
-        source="ConSPO (arXiv 2605.12969), our reading with a fixed margin; not in the paper",
-        family="conspo",
-        score="log_prob",
-        settings={
-            **temperature(),
-            "margin": Constant(0.0, "margin of a right answer's score over the wrong answers' scores"),
-        },
-    ),
-    "maxrl": Objective(
-        maxrl,
-        label="MaxRL",
-        about="policy gradient with rewards over their group's mean: maximum likelihood of a right answer",
-        source="MaxRL (arXiv 2602.02710), our reading; not in the paper",
-        family="maxrl",
-        score="sum_log_ratio_old",
-        settings=log_ratios("sum_log_ratio_old"),
-    ),
 }
 
 
 def readers(setting: str) -> list[str]:
     """Which objectives read a setting."""
     return [name for name, objective in OBJECTIVES.items() if setting in objective.settings]
+
+
+def hint(name: str) -> str:
+    """Where an unknown method or objective is, if it is one of IN_FILES; else an empty text."""
+    own = name.removeprefix("real_")
+    file = f"examples/objectives/{IN_FILES[own]}.py:{own}" if own in IN_FILES else ""
+    return file and f"It is a file: --algo real --algo.real.objective {file}. "
 
 
 def find(name: str | Objective) -> Objective:
@@ -436,9 +300,8 @@ def find(name: str | Objective) -> Objective:
     if name in OBJECTIVES:
         return OBJECTIVES[name]
     if file_of(name) is None:
-        raise ValueError(
-            f"unknown objective {name!r}: choose one of {', '.join(OBJECTIVES)}, or your own, FILE.py:NAME"
-        )
+        names = ", ".join(OBJECTIVES)
+        raise ValueError(f"unknown objective {name!r}. {hint(name)}Choose one of {names}, or your own, FILE.py:NAME")
     found, path, own = load(name), file_of(name), name.rpartition(":")[2]
     if isinstance(found, Objective):
         return found
@@ -449,33 +312,3 @@ def find(name: str | Objective) -> Objective:
     needed = [one for one in inspect.signature(found).parameters.values() if one.default is one.empty]
     kind = TokenLoss if len(needed) == 4 else Objective
     return kind(found, label=own, about=first, source=str(path))
-
-
-# Two losses that put a constant weight on each token's log-probability, beside OpenRLHF's own clipped surrogates.
-# GRPO's surrogate gives no gradient to a token whose ratio has left the clip range. CISPO (MiniMax-M1, arXiv
-# 2506.13585, Eq. 4 and 5) clips the ratio and trains the token with the clipped ratio. `reinforce`, from which CISPO
-# starts, does not clip it.
-
-MAX_LOG_RATIO = 20.0  # OpenRLHF's bound for its own ratios: exp stays finite
-
-
-def ratio_of(log_ratio: Tensor) -> Tensor:
-    return log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
-
-
-def cispo(log_ratio: Tensor, advantage: Tensor, mask: Tensor, group: Constants) -> Tensor:
-    return ratio_of(log_ratio).clamp(1 - group["low"], 1 + group["high"]) * advantage
-
-
-def reinforce(log_ratio: Tensor, advantage: Tensor, mask: Tensor, group: Constants) -> Tensor:
-    return ratio_of(log_ratio) * advantage
-
-
-class RatioLoss(TokenLoss):
-    def clipped(self, weights: Tensor, log_ratio: Tensor) -> Tensor:
-        return weights.abs() != ratio_of(log_ratio)
-
-
-# --actor.policy_loss_type; low and high are --actor.eps_clip_low_high, how far below and above 1 a ratio may be
-_CLIP = {"low": Constant(0.2, "below 1"), "high": Constant(0.2, "above 1")}
-TOKEN_WEIGHTS = {"cispo": RatioLoss(cispo, settings=_CLIP), "reinforce": RatioLoss(reinforce, settings=_CLIP)}

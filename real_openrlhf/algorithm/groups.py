@@ -54,12 +54,12 @@ class Table:
     lengths: Any = None  # (K,) tokens of the response
     whole: Any = None  # (K,) tokens of prompt and response; for the plan
     truncated: Tensor | None = None  # the response hit the length limit; for the metrics
-    signal: Tensor | None = None  # may have a weight or advantage other than 0; None: all
-    trains: Tensor | None = None  # the others, of gradient 0, count in denominators only; None: all train
+    has_gradient: Tensor | None = None  # may have a weight or advantage other than 0; None: all
+    is_trained: Tensor | None = None  # the others count in denominators only; None: all are trained
 
     @property
     def trained(self) -> list[int]:
-        return list(range(len(self))) if self.trains is None else self.trains.nonzero().flatten().tolist()
+        return list(range(len(self))) if self.is_trained is None else self.is_trained.nonzero().flatten().tolist()
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -154,17 +154,6 @@ class Groups(AtMoment):
         ranked = self.valid[first] & self.valid[second] & (self.labels[first] > self.labels[second])
         return first[ranked], second[ranked]
 
-    def exchanged(self, values: Tensor) -> Tensor:
-        """(K,) the values, permuted inside each class of each group by `chances`; 0 for ignored rollouts."""
-        classes = 3 * self.index + 2 * self.positive.long() + self.negative.long()
-        order = self.index.argsort(stable=True)
-        sizes = torch.bincount(self.index, minlength=self.count)
-        within = torch.arange(len(order), device=order.device) - (sizes.cumsum(0) - sizes)[self.index[order]]
-        places = within.new_zeros(len(order)).index_copy(0, order, within)
-        giving = chances(self.step, self.ids[self.index], places).argsort(stable=True)
-        giving, taking = giving[classes[giving].argsort(stable=True)], classes.argsort(stable=True)
-        return values.new_zeros(len(values)).index_copy(0, taking, values[giving]).where(self.valid, 0.0)
-
     def ignoring(self, where: Tensor) -> "Groups":
         """The same groups with the chosen rollouts labelled IGNORED."""
         return replace(self, labels=self.labels.masked_fill(where, IGNORED))
@@ -175,11 +164,3 @@ class Groups(AtMoment):
         low = ends.scatter_reduce(0, self.index, values.masked_fill(~self.valid, torch.inf), "amin")
         high = (-ends).scatter_reduce(0, self.index, values.masked_fill(~self.valid, -torch.inf), "amax")
         return (low >= high)[self.index]
-
-
-def chances(step: int, groups: Tensor, places: Tensor) -> Tensor:
-    """(K,) a random number per rollout, hashed from step, group and place in it: the same in any layout."""
-    mixed = (step * 1_000_003 + groups.long()) * 1_000_003 + places
-    for factor in (-7046029254386353131, -4658895280553007687):  # int64 arithmetic wraps
-        mixed = (mixed ^ (mixed >> 31)) * factor
-    return mixed ^ (mixed >> 31)

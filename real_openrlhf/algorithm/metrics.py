@@ -1,11 +1,13 @@
 """Every number that is logged about the loss: its name, what it means, how it is computed and merged.
 
-`Meter` sums over micro-batches and ranks, `over_steps` merges the updates of a rollout batch by each metric's rule.
+`Meter` sums over micro-batches and ranks, `over_updates` merges the updates of a rollout batch by each metric's rule,
+and `logged_of_batch` leaves out what does not apply to it.
 """
 
 import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import chain
 from typing import NamedTuple
 
 import torch
@@ -22,10 +24,21 @@ class Metric(NamedTuple):
 
     meaning: str
     merge: Callable[[list[float]], float] | None = None  # None: the mean
-    of: str = "all"  # its rollouts. "trained": updates weigh by their trained tokens; otherwise all count alike
+    # What an update's value is a mean over, which is its weight: "updates" (all count alike), its "trained" tokens, or
+    # one of the counts that start with COUNT, which are not logged. An update whose set is empty is in no mean.
+    of: str = "updates"
+    # What must hold of the batch for it to be logged: "scores" (an objective over scores), "entropy" (it is computed),
+    # "tokens" (any were trained: their mean is undefined otherwise).
+    when: frozenset[str] = frozenset()
 
 
+COUNT = "count/"
 of_trained = partial(Metric, of="trained")
+
+
+def of(count: str, meaning: str, merge: Callable[[list[float]], float] | None = None) -> Metric:
+    return Metric(meaning, merge, COUNT + count)
+
 
 # Means over an empty set are 0, never nan; the key set is constant. "Weight" is a rollout's own
 # |d group loss / d score|, the paper's |W|, before the mean over prompts.
@@ -35,43 +48,47 @@ GROUP_METRICS = {
     ),
     "real/loss_pos": Metric("positive side of the loss: without negatives; 0 if one term joins both sides"),
     "real/loss_neg": Metric("negative side of the loss: without positives; 0 if one term joins both sides"),
-    "real/score_pos": of_trained("mean score of positives"),
-    "real/score_neg": of_trained("mean score of negatives"),
-    "real/score_pos_std": of_trained("standard deviation of the scores of positives"),
-    "real/score_neg_std": of_trained("standard deviation of the scores of negatives"),
-    "real/score_pos_min": of_trained("smallest score of a positive", min),
-    "real/score_pos_max": of_trained("largest score of a positive", max),
-    "real/score_neg_min": of_trained("smallest score of a negative", min),
-    "real/score_neg_max": of_trained("largest score of a negative", max),
-    "real/score_pos_right": of_trained("share of positives with score > 0"),
-    "real/score_neg_right": of_trained("share of negatives with score < 0"),
-    "real/score_std": of_trained("standard deviation of the scores of all labelled rollouts"),
-    "real/score_abs_max": of_trained("largest |score| of a labelled rollout", max),
+    "real/score_pos": of("score_pos", "mean score of positives"),
+    "real/score_neg": of("score_neg", "mean score of negatives"),
+    "real/score_pos_std": of("score_pos", "standard deviation of the scores of positives"),
+    "real/score_neg_std": of("score_neg", "standard deviation of the scores of negatives"),
+    "real/score_pos_min": of("score_pos", "smallest score of a positive", min),
+    "real/score_pos_max": of("score_pos", "largest score of a positive", max),
+    "real/score_neg_min": of("score_neg", "smallest score of a negative", min),
+    "real/score_neg_max": of("score_neg", "largest score of a negative", max),
+    "real/score_pos_right": of("score_pos", "share of positives with score > 0"),
+    "real/score_neg_right": of("score_neg", "share of negatives with score < 0"),
+    "real/score_std": of("score", "standard deviation of the scores of all labelled rollouts"),
+    "real/score_abs_max": of("score", "largest |score| of a labelled rollout", max),
     "real/score_drift": of_trained("largest |score in the gradient pass - score behind the weights|", max),
-    "real/weight_pos": Metric("mean weight of positives"),
-    "real/weight_neg": Metric("mean weight of negatives"),
+    "real/weight_pos": of("pos", "mean weight of positives"),
+    "real/weight_neg": of("neg", "mean weight of negatives"),
     "real/weight_abs_max": Metric("largest weight", max),
     "real/weight_bound": Metric("largest weight times tau; REAL's stays below 1 (Proposition 5.1)", max),
-    "real/weight_cv": Metric(
+    "real/weight_cv": of(
+        "classes",
         "std/mean of the weights inside one class of one group, mean over those with two rollouts or more and any "
-        "weight; 0 is the constant-weight control"
+        "weight; 0 is the constant-weight control",
     ),
     "real/mixed_groups": Metric("share of groups with positives and negatives"),
     "real/all_positive_groups": Metric("share of groups with positives only, among labelled rollouts"),
     "real/all_negative_groups": Metric("share of groups with negatives only, among labelled rollouts"),
     "real/ignored": Metric("share of rollouts without a label"),
-    "real/truncated_pos": Metric("share of positives cut at the length limit"),
-    "real/truncated_neg": Metric("share of negatives cut at the length limit"),
+    "real/truncated_pos": of("pos", "share of positives cut at the length limit"),
+    "real/truncated_neg": of("neg", "share of negatives cut at the length limit"),
 }
+
+SCORES = frozenset({"scores"})
 
 # name -> meaning, of a rollout batch.
 PLAN_METRICS = {
     "real/old_forward_share": Metric(
         "share of rollouts that needed a forward for their old log-probabilities; 0 at one "
-        "update a rollout batch, at most 0.75 at four"
+        "update a rollout batch, at most 0.75 at four",
+        when=SCORES,
     ),
-    "real/wave_depth": Metric("most micro-batches of a rank whose graphs were kept at once"),
-    "real/micro_batches": Metric("micro-batches of a rank in an optimizer step"),
+    "real/wave_depth": Metric("most micro-batches of a rank whose graphs were kept at once", when=SCORES),
+    "real/micro_batches": Metric("micro-batches of a rank in an optimizer step", when=SCORES),
     "update/rollouts_crc": Metric(
         "checksum of the updates' rollouts in their order: equal in two runs with equal batches"
     ),
@@ -110,7 +127,7 @@ def group_metrics(
         "real/score_drift": float(score_drift),
         "real/weight_abs_max": _extreme(weights, torch.amax),
         "real/weight_bound": _extreme(weights, torch.amax) * settings.own.get("tau", 0.5),
-        "real/weight_cv": _weight_cv(weights, groups),
+        "real/weight_cv": _mean(_weight_spreads(weights, groups)),
         "real/mixed_groups": _mean(has_positive & has_negative),
         "real/all_positive_groups": _mean(has_positive & ~has_negative),
         "real/all_negative_groups": _mean(has_negative & ~has_positive),
@@ -128,6 +145,21 @@ def group_metrics(
     return {name: metrics[name] for name in GROUP_METRICS}
 
 
+def group_counts(table: Table, weighed: WeighedLoss, trained: Tensor) -> dict[str, float]:
+    """How many rollouts, or classes of a group, are behind each mean of `group_metrics`, by `Metric.of`."""
+    groups = Groups.of(table)
+    positive, negative = groups.positive, groups.negative
+    counts = {
+        "pos": positive,
+        "neg": negative,
+        "score_pos": positive & trained,
+        "score_neg": negative & trained,
+        "score": (positive | negative) & trained,
+        "classes": _weight_spreads(weighed.rollout_weights.double().abs(), groups),
+    }
+    return {COUNT + name: float(len(chosen) if name == "classes" else chosen.sum()) for name, chosen in counts.items()}
+
+
 def _mean(values: Tensor) -> float:
     return float(values.double().mean()) if values.numel() else 0.0
 
@@ -140,14 +172,14 @@ def _extreme(values: Tensor, which: Callable[[Tensor], Tensor]) -> float:
     return float(which(values)) if values.numel() else 0.0
 
 
-def _weight_cv(weights: Tensor, groups: Groups) -> float:
-    """std/mean of |W| inside a class of a group, mean over those with two rollouts or more and a mean above 0."""
+def _weight_spreads(weights: Tensor, groups: Groups) -> Tensor:
+    """std/mean of |W| inside each class of a group that has two rollouts or more and a mean above 0."""
     spreads = []
     for side in (groups.positive, groups.negative):
         mean = groups.mean(weights, side)
         seen = (groups.size(side) >= 2) & (mean > 0)
         spreads.append(groups.std(weights, side)[seen] / mean[seen])
-    return _mean(torch.cat(spreads))
+    return torch.cat(spreads)
 
 
 # The paper's Table 1: tokens by class and by the range of pi / pi_old.
@@ -216,13 +248,22 @@ def ratio_table(
     return torch.stack(cells).view(RATIO_TABLE_SHAPE)
 
 
+RATIO_METRICS = {
+    f"ratio/{side}/{name}/{number}": of(f"ratio/{side}" + f"/{name}" * (number == "grad"), meaning)
+    for side in RATIO_CLASSES
+    for name in RATIO_RANGES
+    for number, meaning in (("share", "percent of the class's tokens"), ("grad", "their mean gradient magnitude"))
+}
+
+
 def ratio_metrics(table: Tensor) -> dict[str, float]:
-    """Percent of a class's tokens in each range, and their mean gradient magnitude, of a summed `ratio_table`."""
+    """`RATIO_METRICS` of a summed `ratio_table`, and the numbers of tokens behind them."""
     metrics = {}
     for i, side in enumerate(RATIO_CLASSES):
-        tokens = float(table[i, :, 0].sum())
+        tokens = metrics[f"{COUNT}ratio/{side}"] = float(table[i, :, 0].sum())
         for j, name in enumerate(RATIO_RANGES):
             count, gradient = table[i, j].tolist()
+            metrics[f"{COUNT}ratio/{side}/{name}"] = count
             metrics[f"ratio/{side}/{name}/share"] = 100 * count / max(tokens, 1)
             metrics[f"ratio/{side}/{name}/grad"] = gradient / max(count, 1)
     return metrics
@@ -236,17 +277,15 @@ MISMATCH_METRICS = {
     "mismatch/kl": of_trained(
         "mean over sampled tokens of log pi of vLLM - log pi: an estimate of the KL to the policy"
     ),
-    "mismatch/rollout_max": of_trained(
-        "largest mean gap of a rollout, which `--algo.real.mismatch_limit` bounds", max
-    ),
+    "mismatch/rollout_max": of_trained("largest mean gap of a rollout", max),
 }
 
-# Logged with `--algo.real.sampler_clip`.
-FACTOR_METRICS = {
-    "mismatch/factor": of_trained(
-        "mean factor of a trained rollout, pi_old / pi of vLLM of its whole answer, clipped"
+# Logged with `--algo.real.tis_cap`.
+TIS_METRICS = {
+    "mismatch/is_ratio": of_trained(
+        "mean importance ratio of a trained rollout, pi_old / pi of vLLM of its whole answer, capped"
     ),
-    "mismatch/factor_clipped": of_trained("share of trained rollouts whose factor was clipped"),
+    "mismatch/is_ratio_capped": of_trained("share of trained rollouts whose ratio was capped"),
 }
 
 # A trained model's logits lie between 16 and 32, where neighbouring bf16 numbers are 1/8 apart: either side rounds a
@@ -307,34 +346,49 @@ def largest_log_ratio(log_probs: Tensor, old_log_probs: Tensor, action_mask: Ten
     return _log_ratio(log_probs, old_log_probs, action_mask).max().double()
 
 
+TERMS = ("entropy_loss", "ppo_kl", "kl_old", "kl", "logprobs_diff")  # sums over tokens, for log and loss
+OF_REWARD = ("kl", "logprobs_diff")  # means over all rollouts where the KL is a part of the reward
+_TOKENS = (*TERMS, "ppo_clip_ratio", "vllm_kl", "is_filter_ratio")
 MERGED = {
     **GROUP_METRICS,
+    **RATIO_METRICS,
     **UPDATE_METRICS,
     **MISMATCH_METRICS,
+    **{name: of_trained("", when=frozenset({"tokens"})) for name in _TOKENS},
+    "entropy_loss": of_trained("", when=frozenset({"tokens", "entropy"})),
     "actor_lr": Metric("learning rate of the last update", lambda values: values[-1]),
     "policy_loss": Metric("value of the loss"),
 }
 
 
-def over_steps(statuses: list[dict[str, float]], weights: Sequence[float] | None = None) -> dict[str, float]:
+def over_updates(logs: list[dict[str, float]], weights: Sequence[float] | None = None) -> dict[str, float]:
     """Merge the updates of a rollout batch by each metric's rule; a name without a rule is a mean of trained tokens.
 
-    `weights` are the updates' weights in metrics of trained rollouts and tokens. An update with weight 0 is left out;
-    if all are 0, all count alike, and each value is that of an empty set.
+    `weights` are the updates' trained tokens, or 1 each. An update without the name, or that has nothing of a metric's
+    set, is left out; if none has, the value is that of an empty set.
     """
-    weights = [1.0] * len(statuses) if weights is None or not any(weights) else weights
+    of_tokens = weights if weights is not None and any(weights) else [1.0] * len(logs)
 
-    def merge(name: str, values: list[float]) -> float:
-        rule = MERGED.get(name, of_trained(""))
-        own = weights if rule.of == "trained" else [1.0] * len(values)
+    def merge(name: str) -> float:
+        rule, found = MERGED.get(name, of_trained("")), [number for number, log in enumerate(logs) if name in log]
+        values, own = [logs[number][name] for number in found], [1.0] * len(found)
+        if rule.of == "trained":
+            own = [of_tokens[number] for number in found]
+        elif rule.of != "updates":
+            own = [logs[number][rule.of] for number in found]
+        own = own if any(own) else [1.0] * len(found)
         if rule.merge:
             return rule.merge([value for value, weight in zip(values, own, strict=True) if weight])
         return sum(value * weight for value, weight in zip(values, own, strict=True)) / sum(own)
 
-    return {name: merge(name, [status[name] for status in statuses]) for name in statuses[0]}
+    return {name: merge(name) for name in dict.fromkeys(chain(*logs)) if not name.startswith(COUNT)}
 
 
-TERMS = ("entropy_loss", "ppo_kl", "kl_old", "kl", "logprobs_diff")  # sums over tokens, for log and loss
+def logged_of_batch(of_rollouts: dict[str, float], of_updates: dict[str, float], holds: set[str]) -> dict[str, float]:
+    """The line of a batch: means over all its rollouts, and its updates' numbers, each where it applies."""
+    every = of_rollouts | of_updates | {name: of_rollouts[name] for name in OF_REWARD if name in of_rollouts}
+    rules = PLAN_METRICS | MERGED
+    return {name: value for name, value in every.items() if name not in rules or rules[name].when <= holds}
 
 
 class Meter:
@@ -361,11 +415,14 @@ class Meter:
             self.maxima[name] = torch.maximum(self.maxima[name], value.double())
 
     @torch.no_grad()
-    def see(self, log_probs: Tensor, old_log_probs: Tensor, action_mask: Tensor, sampler: Tensor | None) -> None:
-        """Measure a micro-batch: the policy's distance from the old policy, and the old policy's from vLLM."""
+    def see(
+        self, log_probs: Tensor, old_log_probs: Tensor, action_mask: Tensor, unmoved: Tensor, sampler: Tensor | None
+    ) -> None:
+        """Measure a micro-batch: the policy's distance from the old log-probabilities, and its own from vLLM before
+        it moved."""
         self.raise_to(log_ratio=largest_log_ratio(log_probs, old_log_probs, action_mask))
         if sampler is not None:
-            sums, maxima = gaps(old_log_probs, sampler, action_mask)
+            sums, maxima = gaps(unmoved, sampler, action_mask)
             self.add(gaps=sums)
             self.raise_to(gaps=maxima)
 

@@ -40,18 +40,10 @@ def kl_old(log_probs: Tensor, old_log_probs: Tensor, action_mask: Tensor, num_to
 
 
 def kl_k1(log_probs: Tensor, old_log_probs: Tensor, action_mask: Tensor, num_tokens: int | Tensor) -> Tensor:
-    """A micro-batch's part of DisCO's KL, the token mean of log pi_old - log pi; `num_tokens` as in `kl_old`."""
+    """A micro-batch's part of the token mean of log pi_old - log pi, the k1 estimate; `num_tokens` as in `kl_old`."""
     mask = action_mask.bool()
     gap = torch.where(mask, old_log_probs, 0.0) - torch.where(mask, log_probs, 0.0)
     return gap.sum() / num_tokens
-
-
-def kl_hinge_coef(kl: float, coef: float = 1000.0, delta: float = 1e-4) -> float:
-    """The coefficient of `kl_k1` in the loss, for DisCO's squared-hinge constraint; `kl` is the step's, of all ranks.
-
-    Like the weights, it is constant inside an optimizer step. In the first step after a rollout it is 0, as the KL.
-    """
-    return max(coef * (kl - delta), 0.0)
 
 
 def real_policy_loss(

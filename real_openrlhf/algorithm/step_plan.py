@@ -1,15 +1,26 @@
-"""The plan of a rollout batch for every rank: the schedule, and all numbers known before any forward pass.
+"""The plan of a rollout batch: the schedule, and all numbers known before any forward pass.
 
-Labels, groups, denominators and the place of every score in the step's table come with the plan, so ranks exchange
-nothing but scores. `plan_rollouts` makes the plan; `rank_plans` writes out the part that each rank executes.
+Labels, groups, denominators and the place of every score in an update's table come with the plan, so ranks exchange
+nothing but scores. One batch of three prompts, two responses each, two ranks, two prompts an update, and micro-batches
+of one response; prompt 1 is all correct and left out:
+
+    batch      response   0  1 | 2  3 | 4  5
+               prompt     0  0 | 1  1 | 2  2
+    Update 0   rollouts   0, 1, 4, 5: the rows of its table; its waves name rows
+               Wave 0     rank 0: [[0]]   rank 1: [[1]]      (responses 0 and 1)
+               Wave 1     rank 0: [[2]]   rank 1: [[3]]      (responses 4 and 5)
+    Update 1   rollouts   2, 3: nothing is trained, so its one wave is a dummy forward on each rank
+    RankShare  rank 0 holds responses 0 and 4, rank 1 holds 1 and 5; both have all updates
+
+`plan_rollouts` makes the updates; `rank_shares` deals the rollouts to the ranks.
 """
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain
 
-import torch
 from torch import Tensor
 
 from real_openrlhf.algorithm.groups import Moment, Table
@@ -31,7 +42,6 @@ class PlanSettings:
     depth: int | None = None  # None: the smallest depth that needs about as few micro-batches as packing without waves
     kept_tokens: float = float("inf")  # tokens whose graphs fit in a rank's memory
     score_first: bool = False  # always score without gradient, then train
-    step_wide: bool = False  # a gradient needs the scores of the whole step, not of its groups alone
     known_at_old: bool = True  # scores are known without a forward while the policy equals the old policy
     spare: float = SPARE  # as `schedule.SPARE`
     steps: int = 0  # rollout steps of the run; 0: not known
@@ -39,47 +49,61 @@ class PlanSettings:
 
 
 @dataclass(frozen=True)
-class PlannedStep:
-    """One optimizer step over all ranks."""
+class PlannedUpdate:
+    """One optimizer step, the same on every rank."""
 
-    dealt: Positions  # its rollouts, including those that are left out
-    waves: list[Wave]
-    on_policy: bool  # the policy still equals the old policy
+    rollouts: Positions  # the rows of its table, by their place in the batch; also those that are left out
+    waves: list[Wave]  # of rows
+    table: Table
+    moment: Moment
+    on_policy: bool  # the policy still equals the old policy, whose log-probabilities its forward gives
     scores_known: bool  # no exchange of scores: known before any forward, or not used
+    num_groups: int
+    num_rollouts: int  # valid rollouts, for objectives that average over them
+    action_tokens: int
+    rollouts_with_tokens: int
+    trained_tokens: int
+    log_weight: float  # weight of its token means when the batch's updates are merged
 
     @property
     def trained(self) -> Positions:
-        return sorted(position for wave in self.waves for position in wave.positions)
+        """The rollouts that its waves train."""
+        return [self.rollouts[row] for row in sorted(row for wave in self.waves for row in wave.positions)]
+
+    def weigh(self, settings: ObjectiveSettings, scores: Tensor, rows: Tensor) -> WeighedLoss:
+        """Loss and weights of these rows of the table, which are whole groups, with the update's denominators."""
+        whole = (self.num_groups, self.num_rollouts)
+        return score_weights(settings, scores[rows], self.table.of(rows), *whole, self.moment)
 
 
 @dataclass(frozen=True)
-class BatchPlan:
-    """All optimizer steps of a rollout batch, epoch after epoch."""
+class RankShare:
+    """What one rank gets: all updates of the batch, and which rollouts it holds."""
 
-    steps: list[PlannedStep]
-    step_wide: bool
-    moment: Moment
-    owner: list[int]  # the rank that holds a rollout; NOBODY where it is left out
+    rank: int
+    rollouts: Positions
+    updates: list[PlannedUpdate]
+    metrics: dict[str, float]
 
-    @property
-    def first_update(self) -> Positions:
-        """Rollouts whose old log-probabilities the training forward computes: the policy equals the old policy."""
-        return self.steps[0].trained if self.steps else []
+    @cached_property
+    def _items(self) -> dict[int, int]:
+        return {position: item for item, position in enumerate(self.rollouts)}
 
-    @property
-    def trained(self) -> Positions:
-        return [position for position, rank in enumerate(self.owner) if rank != NOBODY]
+    def items(self, update: PlannedUpdate, rows: Positions) -> list[int]:
+        """The places of these rows of an update among the rank's rollouts."""
+        return [self._items[update.rollouts[row]] for row in rows]
 
 
-def plan_rollouts(table: Table, settings: PlanSettings, rollout_step: int = 0) -> BatchPlan:
-    """Split groups into steps, steps into waves, waves into ranks and micro-batches, from the arguments alone.
+def plan_rollouts(table: Table, settings: PlanSettings, rollout_step: int = 0) -> list[PlannedUpdate]:
+    """Split groups into updates, updates into waves, waves into ranks and micro-batches, from the arguments alone.
 
-    Steps are made of all rollouts, so leaving some out does not change them; waves hold only those that are trained.
+    Updates are made of all rollouts, so leaving some out does not change them; waves hold only those that are trained.
+    In later epochs a rollout stays on the rank that holds it.
     """
     groups, trained = table.groups.tolist(), {*table.trained}
     layout = Layout(table.whole.tolist(), settings.num_ranks, settings.limit)
-    steps: list[PlannedStep] = []
-    owner = [NOBODY] * len(groups)
+    moment = Moment(rollout_step + 1, settings.steps)
+    updates: list[PlannedUpdate] = []
     for epoch in range(settings.epochs):
         dealt = steps_of_groups(
             groups, settings.groups_per_step, settings.seed, rollout_step=rollout_step, epoch=epoch
@@ -89,12 +113,38 @@ def plan_rollouts(table: Table, settings: PlanSettings, rollout_step: int = 0) -
         for number, waves in enumerate(_epoch_in_waves(members, layout, settings, first=epoch == 0)):
             on_policy = settings.whole_groups and epoch == number == 0
             known = not settings.whole_groups or (on_policy and settings.known_at_old)
-            own = sorted(position for group in dealt[number] for position in group)
-            steps.append(PlannedStep(own, waves, on_policy, scores_known=known))
+            rollouts = sorted(position for group in dealt[number] for position in group)
+            updates.append(_update(rollouts, waves, table, moment, on_policy, known))
         if epoch == 0:
-            owner = _owners(steps, len(groups))
-            layout = replace(layout, owner=owner)
-    return BatchPlan(steps, settings.step_wide, Moment(rollout_step + 1, settings.steps), owner)
+            layout = replace(layout, owner=_owners(updates, len(groups)))
+    return updates
+
+
+def _update(
+    rollouts: Positions, waves: list[Wave], table: Table, moment: Moment, on_policy: bool, known: bool
+) -> PlannedUpdate:
+    row_of = {position: row for row, position in enumerate(rollouts)}
+    own = table.of(rollouts)
+    of_rows = [
+        replace(wave, ranks=[[[row_of[one] for one in held] for held in rank] for rank in wave.ranks])
+        for wave in waves
+    ]
+    rows = [row for wave in of_rows for row in wave.positions]
+    tokens = int(own.lengths[rows].sum())
+    return PlannedUpdate(
+        rollouts=rollouts,
+        waves=of_rows,
+        table=own,
+        moment=moment,
+        on_policy=on_policy,
+        scores_known=known,
+        num_groups=len(own.groups.unique()),
+        num_rollouts=len(own) if own.has_gradient is None else int(own.has_gradient.sum()),
+        action_tokens=max(int(own.lengths.sum()), 1),
+        rollouts_with_tokens=int((own.lengths > 0).sum()),
+        trained_tokens=tokens,
+        log_weight=1.0 if table.is_trained is None else float(tokens),
+    )
 
 
 def _epoch_in_waves(
@@ -106,11 +156,7 @@ def _epoch_in_waves(
     known = first and settings.known_at_old
     head = [layout.waves_of_torn_groups(members[0])] if known else []
     rest = members[1:] if known else members
-    if settings.step_wide:  # the constraint is 0 in the first step
-        start = 1 if first and not known else 0
-        waves = [layout.waves(step, 1) for step in rest[:start]] + [[layout.one_wave(step)] for step in rest[start:]]
-    else:
-        waves = _in_waves(rest, layout, settings)
+    waves = _in_waves(rest, layout, settings)
 
     def scored_first(wave: Wave) -> bool:
         kept = max(sum(_tokens(held, layout) for held in rank) for rank in wave.ranks)
@@ -142,121 +188,39 @@ def _tokens(held: Positions, layout: Layout) -> int:
     return sum(lengths)
 
 
-def _owners(steps: list[PlannedStep], count: int) -> list[int]:
+def _owners(updates: Sequence[PlannedUpdate], count: int) -> list[int]:
+    """The rank that holds each rollout; NOBODY where it is left out."""
     owner = [NOBODY] * count
-    for wave in (wave for step in steps for wave in step.waves):
-        for rank, micro_batches in enumerate(wave.ranks):
-            for position in chain.from_iterable(micro_batches):
-                owner[position] = rank
+    for update in updates:
+        for wave in update.waves:
+            for rank, micro_batches in enumerate(wave.ranks):
+                for row in chain.from_iterable(micro_batches):
+                    owner[update.rollouts[row]] = rank
     return owner
 
 
-# The parts of the plan for one rank.
+def rank_shares(
+    updates: list[PlannedUpdate], table: Table, num_ranks: int, needed_forward: Sequence[int] = ()
+) -> list[RankShare]:
+    """Each rank's rollouts and updates. `needed_forward` are the rollouts with a forward for old log-probabilities.
 
-
-@dataclass(frozen=True)
-class MicroBatch:
-    """Rollouts of one forward pass; none for a dummy, because ZeRO-3 needs equally many forwards on all ranks."""
-
-    items: list[int]  # their positions among the rank's rollouts
-    rows: Tensor  # their rows in the step's table
-
-
-@dataclass(frozen=True)
-class RankWave:
-    """A rank's micro-batches of a wave, and the rows of all rollouts that the wave trains on all ranks."""
-
-    micro_batches: list[MicroBatch]
-    rows: Tensor
-    score_first: bool
-
-
-@dataclass(frozen=True)
-class RankStep:
-    """An optimizer step: the table of its rollouts on all ranks, the same on each, and this rank's waves."""
-
-    table: Table
-    moment: Moment
-    num_groups: int
-    num_rollouts: int  # valid rollouts, for objectives that average over them
-    action_tokens: int  # of all ranks
-    trained_tokens: int  # of trained rollouts, on all ranks
-    log_weight: float  # weight of its token means when the batch's steps are merged
-    rollouts_with_tokens: int  # of all ranks
-    scores_known: bool  # as in `PlannedStep`
-    makes_old_log_probs: bool  # its training forward gives the old log-probabilities: policy and old policy are equal
-    step_wide: bool  # the gradient needs the KL of the whole step
-    waves: list[RankWave]
-
-    def weigh(self, settings: ObjectiveSettings, scores: Tensor, rows: Tensor) -> WeighedLoss:
-        """Loss and weights of these rows of the table, which are whole groups, with the step's denominators."""
-        whole = (self.num_groups, self.num_rollouts)
-        return score_weights(settings, scores[rows], self.table.of(rows), *whole, self.moment)
-
-
-@dataclass(frozen=True)
-class RankPlan:
-    """The plan that one rank gets with its rollouts."""
-
-    steps: list[RankStep]
-    metrics: dict[str, float]
-
-
-def rank_plans(
-    plan: BatchPlan, table: Table, num_ranks: int, forwarded: Positions
-) -> tuple[list[Positions], list[RankPlan]]:
-    """(each rank's rollouts, each rank's plan). `forwarded` rollouts had a forward for their old log-probabilities.
-
-    A rank without rollouts gets the batch's shortest rollout for its dummy forwards. If rollouts are left out, the
-    token means of the batch weigh each update by its trained tokens; otherwise all updates count alike.
+    A rank without rollouts gets the batch's shortest rollout for its dummy forwards.
     """
+    owner = _owners(updates, len(table))
     held: list[Positions] = [[] for _ in range(num_ranks)]
-    for position in plan.trained:
-        held[plan.owner[position]].append(position)
-    held = [own or [int(table.whole.argmin())] for own in held]
-    items = [{position: item for item, position in enumerate(own)} for own in held]
-    unknown = len(forwarded) < len(plan.trained)
-    steps = [_rank_steps(step, plan, unknown, table, items) for step in plan.steps]
-    depths = [wave.depth for step in plan.steps for wave in step.waves]
-    crc = zlib.crc32(repr([step.dealt for step in plan.steps]).encode()) >> 8  # 24 bits: exact in a float32 log
+    for position, rank in enumerate(owner):
+        if rank != NOBODY:
+            held[rank].append(position)
+    depths = [wave.depth for update in updates for wave in update.waves]
+    crc = zlib.crc32(repr([update.rollouts for update in updates]).encode()) >> 8  # 24 bits: exact in a float32 log
+    has_gradient = table.has_gradient
     metrics = {
-        "real/old_forward_share": len(forwarded) / max(len(plan.owner), 1),
+        "real/old_forward_share": len(needed_forward) / max(len(owner), 1),
         "real/wave_depth": float(max(depths, default=0)),
-        "real/micro_batches": sum(depths) / max(len(plan.steps), 1),
+        "real/micro_batches": sum(depths) / max(len(updates), 1),
         "update/rollouts_crc": float(crc),
-        "update/signal_share": 1.0 if table.signal is None else float(table.signal.double().mean()),
-        "update/trained_share": len(plan.trained) / max(len(plan.owner), 1),
+        "update/signal_share": 1.0 if has_gradient is None else float(has_gradient.double().mean()),
+        "update/trained_share": sum(map(len, held)) / max(len(owner), 1),
     }
-    return held, [RankPlan([step[rank] for step in steps], metrics) for rank in range(num_ranks)]
-
-
-def _rank_steps(
-    step: PlannedStep, plan: BatchPlan, unknown: bool, table: Table, items: Sequence[dict[int, int]]
-) -> list[RankStep]:
-    row_of = {position: row for row, position in enumerate(step.dealt)}
-    own, tokens = table.of(step.dealt), int(table.lengths[step.trained].sum())
-    shared = RankStep(
-        table=own,
-        moment=plan.moment,
-        num_groups=len(own.groups.unique()),
-        num_rollouts=len(own) if own.signal is None else int(own.signal.sum()),
-        action_tokens=max(int(own.lengths.sum()), 1),
-        trained_tokens=tokens,
-        log_weight=1.0 if table.trains is None else float(tokens),
-        rollouts_with_tokens=int((own.lengths > 0).sum()),
-        scores_known=step.scores_known,
-        makes_old_log_probs=step.on_policy and unknown,
-        step_wide=plan.step_wide and not step.on_policy,
-        waves=[],
-    )
-
-    def rows(positions: Positions) -> Tensor:
-        return torch.tensor([row_of[position] for position in positions], dtype=torch.long)
-
-    def waves_of(rank: int, item_of: dict[int, int]) -> Iterator[RankWave]:
-        for wave, trained in zip(step.waves, wave_rows, strict=True):
-            batches = [MicroBatch([item_of[position] for position in held], rows(held)) for held in wave.ranks[rank]]
-            yield RankWave(batches, trained, wave.score_first)
-
-    wave_rows = [rows(wave.positions) for wave in step.waves]
-    return [replace(shared, waves=[*waves_of(rank, item_of)]) for rank, item_of in enumerate(items)]
+    dummy = [int(table.whole.argmin())]
+    return [RankShare(rank, own or dummy, updates, metrics) for rank, own in enumerate(held)]

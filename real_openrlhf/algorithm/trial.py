@@ -7,7 +7,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE, Groups, Moment, Table
+from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, START, UNPARSABLE, Groups, Moment, Table
 from real_openrlhf.algorithm.objective import ObjectiveSettings, make_groups, rollout_scores
 from real_openrlhf.algorithm.update import TokenGroup
 from real_openrlhf.base.user_files import raised
@@ -47,7 +47,14 @@ def problem(settings: ObjectiveSettings, steps: int = 10, sampled: bool = True) 
 
 
 def learns_alone(settings: ObjectiveSettings) -> bool:
-    """Whether a prompt with one answer has a gradient."""
+    """Whether a prompt with one answer has a gradient, of a loss of tokens at advantages of the batch."""
+    if settings.objective.of_tokens:
+        log_ratio, right = torch.tensor([[0.1, -0.2]] * 2), torch.tensor([[True], [False]])
+        advantages = torch.where(right, 1.0, -1.0).expand(2, 2)
+        rate = right.float()  # of its one answer
+        group = TokenGroup(settings, START, right, rate, rate, torch.zeros(2, 2))
+        mask = torch.ones(2, 2, dtype=torch.bool)
+        return bool(settings.objective.loss(log_ratio, advantages, mask, group).any())
     scores = (_on_policy(settings.score)[:2] + torch.tensor(DRIFT[:2], dtype=torch.float64)).requires_grad_()
     columns = torch.tensor([POSITIVE, NEGATIVE]), torch.tensor([0, 1]), torch.tensor([1.0, 0.0])
     groups = make_groups(settings, Table(*columns))

@@ -1,6 +1,6 @@
 """One update of the policy: its loss, micro-batch by micro-batch, and its logged numbers, the same on every rank.
 
-What differs between methods is `policy_loss`: `StepTable` has it over the scores of whole groups, `TokenUpdate` over
+What differs between methods is `policy_loss`: `GroupUpdate` has it over the scores of whole groups, `TokenUpdate` over
 the tokens of a micro-batch. Terms of every token (KL, entropy), sums over ranks and logged means are the same.
 """
 
@@ -18,10 +18,11 @@ from torch import Tensor
 from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, TokenLoss
 from real_openrlhf.algorithm.groups import IGNORED, POSITIVE, AtMoment, Groups, Moment
 from real_openrlhf.algorithm.metrics import (
-    FACTOR_METRICS,
     TERMS,
+    TIS_METRICS,
     Meter,
     fetch,
+    group_counts,
     group_metrics,
     ratio_table,
     rollout_gradients,
@@ -30,12 +31,10 @@ from real_openrlhf.algorithm.metrics import (
     token_gradients,
 )
 from real_openrlhf.algorithm.objective import ObjectiveSettings, rollout_scores
-from real_openrlhf.algorithm.policy_loss import RealPolicyLoss, kl_hinge_coef, kl_k1, kl_old
-from real_openrlhf.algorithm.step_plan import RankStep, RankWave
-
-
-class NonFiniteError(RuntimeError):
-    """A loss, score or gradient was nan or infinite; the model keeps the weights of the step before."""
+from real_openrlhf.algorithm.policy_loss import RealPolicyLoss, kl_k1, kl_old
+from real_openrlhf.algorithm.schedule import Wave
+from real_openrlhf.algorithm.step_plan import PlannedUpdate
+from real_openrlhf.base.errors import NonFiniteError
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class Coefficients:
     kl_old: float = 0.0  # KL to the old policy
     kl: float = 0.0  # KL to the reference model
     entropy: float | None = None
-    sampler_clip: float | None = None  # the largest factor of a rollout for the gap to its sampler; None: no factors
+    tis_cap: float | None = None  # the largest factor of a rollout for the gap to its sampler; None: no factors
 
 
 @dataclass
@@ -56,13 +55,14 @@ class Forward:
     rows: Tensor  # the rollouts' rows in the update's table
     mask: Tensor
     log_probs: Tensor  # differentiable unless it was a scoring pass
-    old: Tensor
+    old: Tensor  # of the old policy, or of vLLM in its place where nothing reads the old policy's
     reference: Tensor | None = None
     sampler: Tensor | None = None
     kl: Tensor | None = None  # KL to the reference model, if the loss has this term
     entropy: Tensor | None = None
     aux_loss: Tensor | None = None  # of a mixture of experts
     advantages: Tensor | None = None  # for a loss of tokens
+    unmoved: Tensor | None = None  # of the policy before it moved, if these are not `old`
 
     @cached_property
     def scores(self) -> Tensor:
@@ -74,18 +74,17 @@ class Update(ABC):
 
     shares: tuple[str, ...] = ()  # the method's own sums over tokens
     means: tuple[str, ...] = ()  # those of which it logs the mean over tokens
-    hinge: float = 0.0  # coefficient of DisCO's KL constraint
 
     def __init__(
         self,
-        step: RankStep,
+        planned: PlannedUpdate,
         coefficients: Coefficients,
         number: int = 1,
         device: torch.device | str = "cpu",
         group: dist.ProcessGroup | None = None,
         sampled: bool = False,
     ) -> None:
-        self.step, self.coefficients, self.number = step, coefficients, number
+        self.planned, self.coefficients, self.number = planned, coefficients, number
         self.device, self.group = device, group
         self.meter = Meter(device, sampled=sampled, shares=self.shares)
 
@@ -97,12 +96,12 @@ class Update(ABC):
     def magnitudes(self, now: Forward, labels: Tensor) -> Tensor:
         """(rollouts, tokens) |W| of each token, for the paper's Table 1."""
 
-    def metrics(self) -> dict[str, float]:
+    def own_metrics(self) -> dict[str, float]:
         """The method's own numbers, after the meter is gathered; `policy_loss` is the value that was trained."""
-        means = self.meter.token_means(self.step.trained_tokens, self.means)
+        means = self.meter.token_means(self.planned.trained_tokens, self.means)
         return {"policy_loss": float(self.meter.sums["policy_loss"]), **means}
 
-    def exchange(self, wave: RankWave, forwards: list[Forward]) -> None:
+    def exchange(self, wave: Wave, forwards: list[Forward]) -> None:
         """Bring this wave's scores of all ranks together; the plan asks for it where the loss needs them."""
         raise NotImplementedError
 
@@ -115,20 +114,18 @@ class Update(ABC):
         terms, coefficients = self.token_terms(now), self.coefficients
         loss = self.policy_loss(now)
         per_token = coefficients.kl_old * terms["kl_old"] + coefficients.kl * terms["kl"]
-        if self.hinge:
-            per_token = per_token + self.hinge * terms["ppo_kl"]
         if coefficients.entropy:
             per_token = per_token - coefficients.entropy * terms["entropy_loss"]
-        self.measure(now, terms)
-        return loss + per_token / self.step.action_tokens
+        self.record(now, terms)
+        return loss + per_token / self.planned.action_tokens
 
     @torch.no_grad()
-    def measure(self, now: Forward, terms: dict[str, Tensor]) -> None:
+    def record(self, now: Forward, terms: dict[str, Tensor]) -> None:
         self.meter.add(**terms)
         if len(now.rows):
-            columns, labels = (now.log_probs, now.old, now.mask), self.step.table.labels[now.rows].to(self.device)
+            columns, labels = (now.log_probs, now.old, now.mask), self.planned.table.labels[now.rows].to(self.device)
             self.meter.add(ratios=ratio_table(*columns, labels, self.magnitudes(now, labels)))
-            self.meter.see(*columns, now.sampler)
+            self.meter.see(*columns, now.old if now.unmoved is None else now.unmoved, now.sampler)
 
     def token_terms(self, now: Forward) -> dict[str, Tensor]:
         """Sums over tokens, for the log and for loss terms beside the method's; 0 for a term that is switched off."""
@@ -144,51 +141,48 @@ class Update(ABC):
             terms["entropy_loss"] = torch.where(mask, now.entropy, 0.0).sum()
         return terms
 
-    def numbers(self) -> dict[str, float]:
+    def logged(self) -> dict[str, float]:
         """The logged numbers of the whole update, the same on every rank."""
         self.meter.gather(self.group)
-        return {**self.meter.token_means(self.step.trained_tokens), **self.metrics(), **self.meter.metrics()}
+        return {**self.meter.token_means(self.planned.trained_tokens), **self.own_metrics(), **self.meter.metrics()}
 
 
-class StepTable(Update):
+class GroupUpdate(Update):
     """Scores and weights of an update, filled wave by wave, or at once if scores are known before any forward."""
 
     shares = ("factors", "clipped_factors", "rollouts")
 
-    def __init__(self, settings: ObjectiveSettings, step: RankStep, *args: Any, **named: Any) -> None:
-        super().__init__(step, *args, **named)
+    def __init__(self, settings: ObjectiveSettings, planned: PlannedUpdate, *args: Any, **named: Any) -> None:
+        super().__init__(planned, *args, **named)
         self.settings = settings
-        self.denominator = max(step.num_rollouts if settings.mean_over_rollouts else step.num_groups, 1)  # the loss's
-        self.scores = torch.zeros(len(step.table), dtype=torch.float64)
+        self.denominator = max(
+            planned.num_rollouts if settings.mean_over_rollouts else planned.num_groups, 1
+        )  # the loss's
+        self.scores = torch.zeros(len(planned.table), dtype=torch.float64)
         self.weights = torch.zeros_like(self.scores)
-        if step.scores_known:
+        if planned.scores_known:
             self.scores += KNOWN_AT_OLD[settings.score]
-            self.weights = step.weigh(settings, self.scores, torch.arange(len(self.scores))).weights
+            self.weights = planned.weigh(settings, self.scores, torch.arange(len(self.scores))).weights
 
-    def exchange(self, wave: RankWave, forwards: list[Forward]) -> None:
-        """One all-reduce: each rank brings its rollouts' scores and, for DisCO's constraint, its part of the KL."""
+    def exchange(self, wave: Wave, forwards: list[Forward]) -> None:
+        """One all-reduce: each rank brings its rollouts' scores."""
         own = torch.cat([one.scores[: len(one.rows)] for one in forwards])
-        places = torch.searchsorted(wave.rows, torch.cat([one.rows for one in forwards]))
-        kl = own.new_zeros(())
-        if self.step.step_wide:
-            kl = sum((kl_k1(one.log_probs, one.old, one.mask, self.step.action_tokens) for one in forwards), kl)
-        *scores, kl = fetch(shared_scores(own, places, len(wave.rows), kl, self.group)).split([len(wave.rows), 1])
-        self.put(wave.rows, *scores)
-        if self.step.step_wide:
-            self.hinge = kl_hinge_coef(float(kl), self.settings["disco_kl_coef"], self.settings["disco_kl_delta"])
+        rows = torch.tensor(wave.positions, dtype=torch.long)
+        places = torch.searchsorted(rows, torch.cat([one.rows for one in forwards]))
+        self.put(rows, fetch(shared_scores(own, places, len(rows), self.group)))
 
     def put(self, rows: Tensor, scores: Tensor) -> None:
         """Store a wave's scores and weigh its groups; raise on every rank if a score is not finite."""
         if not bool(scores.isfinite().all()):
-            prompts = self.step.table.groups[rows][~scores.isfinite()].unique().tolist()
+            prompts = self.planned.table.groups[rows][~scores.isfinite()].unique().tolist()
             raise NonFiniteError(
                 f"the scores of rollouts of the batch's prompts {prompts[:8]} are not finite in optimizer step "
                 f"{self.number}: stopped before the weights changed. Resume with --run-name and a lower "
                 "--actor.adam.lr"
             )
         self.scores[rows] = scores
-        whole = torch.isin(self.step.table.groups, self.step.table.groups[rows]).nonzero().squeeze(-1)
-        self.weights[whole] = self.step.weigh(self.settings, self.scores, whole).weights
+        whole = torch.isin(self.planned.table.groups, self.planned.table.groups[rows]).nonzero().squeeze(-1)
+        self.weights[whole] = self.planned.weigh(self.settings, self.scores, whole).weights
 
     def policy_loss(self, now: Forward) -> Tensor:
         # a dummy has one rollout, of weight 0
@@ -197,7 +191,7 @@ class StepTable(Update):
 
     def factors(self, now: Forward) -> Tensor:
         """(B,) how much likelier the old policy makes each whole answer than its sampler, at most the clip."""
-        if (clip := self.coefficients.sampler_clip) is None or now.sampler is None:
+        if (clip := self.coefficients.tis_cap) is None or now.sampler is None:
             return torch.ones(len(now.mask), dtype=torch.float64, device=self.device)
         return (-token_gaps(now.old, now.sampler, now.mask).double().sum(-1)).clamp(max=math.log(clip)).exp()
 
@@ -206,7 +200,7 @@ class StepTable(Update):
         used, weights = torch.stack([self.scores[now.rows], self.weights[now.rows]]).to(self.device)
         self.meter.raise_to(score_drift=(now.scores.double() - used).abs().max())
         factors = self.factors(now)
-        if (clip := self.coefficients.sampler_clip) is not None:
+        if (clip := self.coefficients.tis_cap) is not None:
             sums = factors.sum(), (factors > clip * (1 - 1e-9)).sum(), torch.tensor(len(factors))
             self.meter.add(**dict(zip(self.shares, sums, strict=True)))
         columns = (now.log_probs, now.old, now.mask)
@@ -215,40 +209,40 @@ class StepTable(Update):
     @property
     def trained(self) -> Tensor:
         """(K,) whether a wave trains the rollout; the others have weight 0 at any score."""
-        trained = torch.zeros_like(self.step.table.labels, dtype=torch.bool)
-        for wave in self.step.waves:
-            trained[wave.rows] = True
+        trained = torch.zeros_like(self.planned.table.labels, dtype=torch.bool)
+        for wave in self.planned.waves:
+            trained[wave.positions] = True
         return trained
 
     def columns(self) -> Tensor:
         """(4, K) group, label, score (nan: not trained), and weight in the loss of its own group."""
         scores = self.scores.masked_fill(~self.trained, torch.nan)
-        return torch.stack([self.step.table.groups, self.step.table.labels, scores, self.weights * self.denominator])
+        return torch.stack(
+            [self.planned.table.groups, self.planned.table.labels, scores, self.weights * self.denominator]
+        )
 
-    def metrics(self) -> dict[str, float]:
+    def own_metrics(self) -> dict[str, float]:
         """The metrics of the full table."""
-        weighed = self.step.weigh(self.settings, self.scores, torch.arange(len(self.scores)))
-        columns = (self.scores, self.step.table, weighed, self.settings)
+        weighed = self.planned.weigh(self.settings, self.scores, torch.arange(len(self.scores)))
+        columns = (self.scores, self.planned.table, weighed, self.settings)
         drift = float(self.meter.maxima["score_drift"])
         metrics = group_metrics(*columns, trained=self.trained, score_drift=drift)
-        if self.coefficients.sampler_clip is not None:
+        metrics |= group_counts(self.planned.table, weighed, self.trained)
+        if self.coefficients.tis_cap is not None:
             factors, clipped, rollouts = (float(self.meter.sums[name]) for name in self.shares)
             means = (factors / max(rollouts, 1), clipped / max(rollouts, 1))
-            metrics |= dict(zip(FACTOR_METRICS, means, strict=True))
+            metrics |= dict(zip(TIS_METRICS, means, strict=True))
         return {"policy_loss": float(weighed.loss), **metrics}
 
 
-def shared_scores(
-    scores: Tensor, places: Tensor, count: int, total: Tensor, group: dist.ProcessGroup | None = None
-) -> Tensor:
-    """(count + 1,) scores of all ranks in float64, then the sum of `total`: one collective, equal on every rank.
+def shared_scores(scores: Tensor, places: Tensor, count: int, group: dist.ProcessGroup | None = None) -> Tensor:
+    """(count,) scores of all ranks in float64: one collective, equal on every rank.
 
     Each rank puts its own scores at `places`; two ranks never share a place. A nan or infinite score of one rank
     reaches all ranks, so they stop together. Without torch.distributed the result is the local table.
     """
-    table = torch.zeros(count + 1, dtype=torch.float64, device=scores.device)
+    table = torch.zeros(count, dtype=torch.float64, device=scores.device)
     table[places.to(scores.device)] = scores.detach().double()
-    table[-1] = total.detach()
     return sum_over_ranks(table, group)
 
 
@@ -276,8 +270,8 @@ class TokenUpdate(Update):
             action_mask=now.mask,
             rollout_log_probs=None if sampler is None else torch.where(mask, sampler, 0.0),
             dp_size=1,
-            batch_num_tokens=self.step.action_tokens,
-            global_batch_size=max(self.step.rollouts_with_tokens, 1),
+            batch_num_tokens=self.planned.action_tokens,
+            global_batch_size=max(self.planned.rollouts_with_tokens, 1),
         )
         self.meter.add(policy_loss=loss.detach())
         tokens = mask.sum()
@@ -319,11 +313,11 @@ class WeightedTokens(Update):
     shares = ("policy_loss", "ppo_clip_ratio")
     means = ("ppo_clip_ratio",)
 
-    def __init__(self, settings: ObjectiveSettings, step: RankStep, *args: Any, **named: Any) -> None:
-        super().__init__(step, *args, **named)
+    def __init__(self, settings: ObjectiveSettings, planned: PlannedUpdate, *args: Any, **named: Any) -> None:
+        super().__init__(planned, *args, **named)
         assert isinstance(settings.objective, TokenLoss)
         self.settings, self.tokens = settings, settings.objective
-        groups = Groups.of(step.table)
+        groups = Groups.of(planned.table)
         rate = groups.mean(groups.positive.double(), groups.valid)[groups.index]
         self.columns_of = torch.stack([groups.positive.double(), groups.values, rate]).float().to(self.device)
 
@@ -333,7 +327,7 @@ class WeightedTokens(Update):
         new, old, advantages = (torch.where(mask, one, 0.0) for one in (now.log_probs.detach(), now.old, advantages))
         gap = None if now.sampler is None else -token_gaps(now.old, now.sampler, mask)
         positive, values, rate = self.columns_of[:, now.rows.to(self.device), None]
-        group = TokenGroup(self.settings, self.step.moment, positive > 0, values, rate, gap)
+        group = TokenGroup(self.settings, self.planned.moment, positive > 0, values, rate, gap)
         return torch.where(mask, self.tokens.loss(new - old, advantages, mask, group), 0.0)
 
     def policy_loss(self, now: Forward) -> Tensor:
@@ -342,13 +336,13 @@ class WeightedTokens(Update):
         log_probs = torch.where(mask, now.log_probs, 0.0)
         if not len(now.rows):  # a dummy, whose gradient is 0
             return 0.0 * log_probs.sum()
-        known = (self.step.table.labels[now.rows] != IGNORED).to(self.device)[:, None]
+        known = (self.planned.table.labels[now.rows] != IGNORED).to(self.device)[:, None]
         trained = known & ((now.advantages != 0) | (not self.tokens.two_sides))
         each = -torch.where(trained, self.found(now, now.advantages), 0.0).detach() * log_probs
         if self.tokens.mean == "token-mean":
-            loss = each.sum() / self.step.action_tokens
+            loss = each.sum() / self.planned.action_tokens
         else:
-            loss = (each.sum(-1) / mask.sum(-1).clamp(min=1)).sum() / max(self.step.rollouts_with_tokens, 1)
+            loss = (each.sum(-1) / mask.sum(-1).clamp(min=1)).sum() / max(self.planned.rollouts_with_tokens, 1)
         self.meter.add(policy_loss=loss.detach())
         return loss
 

@@ -18,6 +18,10 @@ from real_openrlhf.base.secrets import hidden
 LONGEST = 2000  # characters of one problem, also of one that lists a cluster's nodes
 
 
+class NonFiniteError(RuntimeError):
+    """A loss, score or gradient was nan or infinite; the model keeps the weights of the step before."""
+
+
 class UserError(Exception):
     """One problem or several; the command line prints a line for each and exits with 2, without a traceback."""
 

@@ -16,8 +16,6 @@ from real_openrlhf.base.errors import UserError
 
 # In a run's folder: the training process reached its end, whether or not anybody watched.
 FINISHED = ".finished"
-# A line of notes.jsonl there: the run ended itself before its last step, as `--train.hopeless end` asks.
-ENDED = "nothing is left to learn from: the run ends here"
 PHASE = ".phase"  # what the run does now
 # Also in a run's folder: some groups of each step, with the weight of each answer.
 ROLLOUTS = "rollouts.jsonl"

@@ -6,13 +6,13 @@ from pathlib import Path
 from tqdm import tqdm
 
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.base.files import sha256, write_json, write_jsonl, write_text
+from real_openrlhf.base.files import write_json, write_jsonl, write_text
 from real_openrlhf.base.parsing import name_of, path_of, positive, share
 from real_openrlhf.base.reward_variables import refuse_unreadable
 from real_openrlhf.data.benchmarks import BENCHMARKS
 from real_openrlhf.data.problems import load_tokenizer
-from real_openrlhf.evaluation.engines import EngineSettings, generate, trajectory_length
-from real_openrlhf.evaluation.grading import AGENT, VERIFIERS, find_grader, grade, refuse, summarise, table
+from real_openrlhf.evaluation.engines import EngineSettings, generate
+from real_openrlhf.evaluation.grading import VERIFIERS, find_grader, grade, refuse, summarise, table
 from real_openrlhf.evaluation.store import NUMBERS, PROBLEMS, TABLE, SampleStore, refuse_foreign
 from real_openrlhf.evaluation.tasks import (
     LONGEST,
@@ -63,15 +63,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--dtype", choices=dtypes, default="auto", help="number format in vLLM (default %(default)s)"
     )
     sampling.add_argument("--limit", type=positive, help="only the first N problems of each benchmark")
-    sampling.add_argument(
-        "--agent",
-        type=path_of,
-        metavar="FILE.py",
-        help="an environment for several turns, as of --train.agent_func_path; it scores its trajectories",
-    )
-    sampling.add_argument(
-        "--max-len", type=positive, help="with --agent: tokens of a trajectory (default: the model's, at most 4096)"
-    )
     grading = parser.add_argument_group("grading (may change between two runs on the same samples)")
     grading.add_argument(
         "--grader",
@@ -125,10 +116,8 @@ def run(args: argparse.Namespace) -> int:
     refuse_foreign(args.out)
     model = find_model(args.model)
     refuse_length(args.max_new_tokens, model)
-    judge = AGENT if args.agent else args.grader
-    length = trajectory_length(model, str(args.agent), args.max_len) if args.agent else None
     refuse_unfit(model)
-    grader = find_grader(judge, args.think, tuple(args.allow))
+    grader = find_grader(args.grader, args.think, tuple(args.allow))
     groups = read_tasks(args.benchmarks, args.data_dir, load_tokenizer(str(model)))
     prompts = {name: digest(group) for name, group in groups.items()}
     tasks = [task for group in groups.values() for task in group[: args.limit]]
@@ -137,16 +126,13 @@ def run(args: argparse.Namespace) -> int:
     sampling = {name: getattr(args, name) for name in ("temperature", "top_p", "max_new_tokens", "seed", "dtype")}
     engine = EngineSettings(
         model=str(model),
-        max_model_len=length or max(len(task.tokens) for task in tasks) + args.max_new_tokens,
-        agent=str(args.agent.resolve()) if args.agent else None,
+        max_model_len=max(len(task.tokens) for task in tasks) + args.max_new_tokens,
         tensor_parallel=args.tensor_parallel,
         gpu_memory_utilization=args.gpu_memory_utilization,
         **sampling,
     )
     ids = {name: {task.identity for task in group} for name, group in groups.items()}
     drawn_by = {"model": fingerprint(model), **sampling}
-    if args.agent:
-        drawn_by |= {"agent": sha256(args.agent), "max_len": length}
     with SampleStore(args.out).opened(drawn_by, prompts, ids) as store:
         done = {(sample.id, sample.sample) for sample in store}
         every_pair = [(task, number) for task in tasks for number in range(args.k)]
@@ -157,9 +143,9 @@ def run(args: argparse.Namespace) -> int:
                 store.append(sample)
         samples = {(sample.id, sample.sample): sample for sample in store}
     problems = grade(tasks, args.k, samples, grader)
-    think = args.think if judge in VERIFIERS else None
+    think = args.think if args.grader in VERIFIERS else None
     thinks = think != "required" or any("</think>" in sample.response for sample in samples.values())
-    settings = {"k": args.k, **sampling, "limit": args.limit, "grader": judge, "think": think}
+    settings = {"k": args.k, **sampling, "limit": args.limit, "grader": args.grader, "think": think}
     settings |= {"allow": " ".join(args.allow)} if args.allow else {}
     benchmarks, average = summarise(problems, args.seed)
     results = {

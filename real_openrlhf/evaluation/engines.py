@@ -3,9 +3,7 @@
 Nothing heavy is imported at the top: a process must choose its devices before it imports torch or vLLM.
 """
 
-import asyncio
 import contextlib
-import math
 import multiprocessing
 import os
 import queue
@@ -14,12 +12,11 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from real_openrlhf.base.errors import UserError, first_line
 from real_openrlhf.evaluation.store import Sample, sample_seed
-from real_openrlhf.evaluation.tasks import Task, context_of
+from real_openrlhf.evaluation.tasks import Task
 from real_openrlhf.hooks.engine import plugin
 from real_openrlhf.machine import nvidia
 from real_openrlhf.training.launch.place import THREADS, threads_each
@@ -31,8 +28,6 @@ if TYPE_CHECKING:
     from vllm import LLM
 
 END_SECONDS = 5.0
-LONGEST_TRAJECTORY = 4096  # tokens, if --max-len does not say
-IDLE_SECONDS = 0.05  # between two looks at environments while no request waits for the engine
 Pair = tuple[Task, int]  # a problem, and the number of one of its samples
 
 
@@ -47,7 +42,6 @@ class EngineSettings:
     dtype: str
     tensor_parallel: int
     gpu_memory_utilization: float | None = None  # None: vLLM's own
-    agent: str | None = None  # the file of an environment, for several turns
 
 
 def visible_devices() -> list[str]:
@@ -167,8 +161,7 @@ def _engine(results: "Queue", pairs: list[Pair], settings: EngineSettings, devic
             parent = multiprocessing.parent_process()
             assert parent
             try:
-                drawn = _samples if settings.agent is None else trajectories
-                for sample in drawn(llm, pairs, settings, wanted=parent.is_alive):
+                for sample in _samples(llm, pairs, settings, wanted=parent.is_alive):
                     results.put(sample)
             finally:
                 llm.llm_engine.engine_core.shutdown()
@@ -226,84 +219,3 @@ def _samples(llm: "LLM", pairs: list[Pair], settings: EngineSettings, wanted: Ca
                     tokens=len(completion.token_ids),
                     truncated=completion.finish_reason == "length",
                 )
-
-
-# `eval --agent FILE`: trajectories of an agent's file, as in training
-
-
-def trajectory_length(model: Path, agent: str, asked: int | None) -> int:
-    """Tokens of a trajectory, at most. Raises a UserError of one line if the file has no agent."""
-    from real_openrlhf.hooks.rollout import agents  # imports OpenRLHF
-
-    try:
-        agents.find_agent(agent)
-    except ValueError as error:
-        raise UserError(f"--agent {agent}: {error}") from None
-    limit = context_of(model)
-    if asked and limit and asked > limit:
-        raise UserError(f"--max-len is {asked}, but the model's context is {limit}. Use {limit} or less")
-    return asked or min(limit or LONGEST_TRAJECTORY, LONGEST_TRAJECTORY)
-
-
-class Requests:
-    """The engine as an agent awaits it: a request for each turn."""
-
-    def __init__(self, llm: "LLM") -> None:
-        self.llm = llm
-        self.waiting: dict[str, asyncio.Future] = {}
-
-    async def generate(self, tokens: list[int], params: Any, **_: Any) -> Any:
-        from vllm import TokensPrompt
-
-        (name,) = self.llm.enqueue([TokensPrompt(prompt_token_ids=list(tokens))], [params], use_tqdm=False)
-        answer = self.waiting[name.partition("-")[0]] = asyncio.get_running_loop().create_future()
-        return await answer
-
-    def step(self) -> None:
-        for output in self.llm.llm_engine.step():
-            if output.finished:
-                self.waiting.pop(output.request_id).set_result(output)
-
-
-def trajectories(
-    llm: "LLM", pairs: list[tuple[Task, int]], settings: Any, wanted: Callable[[], bool]
-) -> Iterator[Sample]:
-    """Yield finished trajectories until all are played, or until `wanted` is false."""
-    from vllm import SamplingParams
-
-    from real_openrlhf.hooks.rollout.agents import play  # imports OpenRLHF
-
-    requests, tokenizer, loop = Requests(llm), llm.get_tokenizer(), asyncio.new_event_loop()
-    tasks = {}
-    for task, number in pairs:
-        seed = sample_seed(settings.seed, task.identity, number) >> 1  # each turn adds to it
-        params = SamplingParams(
-            temperature=settings.temperature, top_p=settings.top_p, max_tokens=settings.max_new_tokens, seed=seed
-        )
-        named = {"label": task.label, "max_length": settings.max_model_len, "hf_tokenizer": tokenizer, "images": None}
-        played = play(str(settings.agent), None, task.prompt, params, llm_engine=requests, **named)
-        tasks[loop.create_task(played)] = (task, number, seed)
-    while tasks and wanted():
-        rest = 0 if requests.waiting else IDLE_SECONDS
-        loop.run_until_complete(asyncio.wait(tasks, timeout=rest, return_when=asyncio.FIRST_COMPLETED))
-        if requests.waiting:
-            requests.step()
-        for done in [one for one in tasks if one.done()]:
-            task, number, seed = tasks.pop(done)
-            outcome = done.result()
-            score = float(outcome["reward"] if outcome.get("scores") is None else outcome["scores"])
-            if not (math.isnan(score) or score in (0.0, 1.0)):
-                raise UserError(
-                    f"the agent gave score {score:g}, and pass@1 needs 0 or 1. Return these, or nan for no verdict"
-                )
-            turns = outcome["action_ranges"]
-            answer = outcome["observation_tokens"][turns[0][0] if turns else 0 :]
-            yield Sample(
-                id=task.identity,
-                sample=number,
-                seed=seed,
-                response=tokenizer.decode(answer, skip_special_tokens=False),
-                tokens=sum(end - start for start, end in turns),
-                truncated=bool(outcome["truncated"]),
-                score=None if math.isnan(score) else score,
-            )

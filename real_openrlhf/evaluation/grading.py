@@ -24,7 +24,6 @@ from real_openrlhf.training.checks.reward_check import reward_file_problem
 from real_openrlhf.verifier.extract import Think
 
 VERIFIERS = get_args(Grader)
-AGENT = "agent"  # the grader of trajectories: an agent scored them
 
 Grade = Callable[[list[tuple[Task, Sample]]], Iterator[tuple[float, str]]]
 Graded = tuple[Sample, float, str]  # the score is 1, 0, or nan where the verifier could not tell; then the reason
@@ -34,12 +33,6 @@ def refuse(args: argparse.Namespace) -> None:
     """Raise for what is wrong before anything is loaded: numbers, names, files. `compare` asks before it trains."""
     if not (args.temperature >= 0 and 0 < args.top_p <= 1):
         raise UserError("--temperature must be 0 or more, --top-p above 0 and at most 1. Change the one that is not")
-    if args.agent and (args.grader, args.allow) != (VERIFIERS[0], []):
-        raise UserError(
-            "--grader and --allow are not read with --agent, which scores its trajectories. Leave them out"
-        )
-    if args.max_len and not args.agent:
-        raise UserError("--max-len is of --agent. Use --max-new-tokens, or leave it out")
     if args.grader.endswith(".py") and (wrong := reward_file_problem(Path(args.grader))):
         raise UserError(f"--grader {args.grader} {wrong}")
     if args.grader not in VERIFIERS and not args.grader.endswith(".py"):
@@ -51,8 +44,6 @@ def refuse(args: argparse.Namespace) -> None:
 
 
 def find_grader(name: str, think: Think, allowed: tuple[str, ...] = ()) -> Grade:
-    if name == AGENT:
-        return lambda pairs: ((math.nan if one.score is None else one.score, AGENT) for _, one in pairs)
     if name in VERIFIERS:
         grader = cast(Grader, name)
         return lambda pairs: judge_many(

@@ -23,7 +23,6 @@ class Sample:
     response: str
     tokens: int
     truncated: bool
-    score: float | None = None  # of an agent's trajectory, which has one already; None: no verdict
 
 
 def sample_seed(seed: int, identity: str, sample: int) -> int:

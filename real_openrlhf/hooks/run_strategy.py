@@ -12,10 +12,10 @@ from openrlhf.utils.deepspeed import DeepspeedStrategy
 
 from real_openrlhf.base import ownership, whole_folders
 from real_openrlhf.base.files import enter, write_json, write_text
-from real_openrlhf.hooks.controller.prompt_stream import PromptStream
 from real_openrlhf.hooks.fixes.deepspeed_optimizers import compile_less, forget_host_buffers, restore_powers
 from real_openrlhf.hooks.fixes.process_starts import keep_stores_here
 from real_openrlhf.hooks.model import flash_attention_torch
+from real_openrlhf.hooks.rollout.prompt_stream import PromptStream
 
 # OpenRLHF reads these keys of a loaded checkpoint's state before it checks whether there was a checkpoint.
 NOTHING_YET = {"episode": 0, "global_step": 0, "total_consumed_prompts": 0, "data_loader_state_dict": {}}
@@ -47,7 +47,8 @@ class RunStrategy(DeepspeedStrategy):
 
     def reseed(self, updates: int) -> None:
         """Seed torch by the run's seed, the updates so far and the rank: a resume needs no generator's state."""
-        torch.manual_seed((self.args.train.seed * 1_000_003 + updates) * 1_000_003 + dist.get_rank())
+        mixed = (self.args.train.seed * 1_000_003 + updates) * 1_000_003 + dist.get_rank()
+        torch.manual_seed(mixed % 2**64)  # torch takes 64 bits
 
     def setup_dataloader(
         self, data: Any, batch_size: int, pin_memory: bool = False, shuffle: bool = True, *rest: Any, **named: Any

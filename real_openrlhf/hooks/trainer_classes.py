@@ -1,4 +1,9 @@
-"""The classes that OpenRLHF constructs for a run: its own or ours, chosen here and nowhere in its files."""
+"""What OpenRLHF constructs and calls in a run: its own or ours, chosen here and nowhere in its files.
+
+What makes OpenRLHF portable (engine, fixes, model, rollout, run_strategy) knows REAL by this module alone.
+"""
+
+from typing import Any
 
 
 def deals_itself(args) -> bool:
@@ -24,3 +29,9 @@ def actor_trainer_class(args) -> type:
     from real_openrlhf.hooks.actor.policy_trainer import EngineStartTrainer
 
     return EngineStartTrainer
+
+
+def judge_answers(samples_generator: Any) -> None:
+    from real_openrlhf.hooks.controller import kept_groups
+
+    kept_groups.judge_answers(samples_generator)

@@ -3,7 +3,8 @@
 Standard library only. A new objective in `algorithm/formulas.py` becomes an algorithm here without further code.
 """
 
-from real_openrlhf.algorithm.formulas import FLAGGED, OBJECTIVES, Objective
+from real_openrlhf.algorithm.formulas import OBJECTIVES, Objective, hint
+from real_openrlhf.base.parsing import did_you_mean
 from real_openrlhf.recipes.plan import SET, Algorithm, Setting, code, own, paper
 
 _NO_KL = {
@@ -21,44 +22,28 @@ _FAMILIES = {
             "TRPA's code", "0", "its score needs the reference model, its loss has no KL to it"
         ),
     },
-    "DisCO": {"--algo.kl.init_coef": Setting.of("DisCO's code", "0", "no reference model; the hinge bounds the KL")},
 }
-_OTHER_FAMILY = {"--algo.kl.init_coef": own("0", "no KL penalty, no reference model")}
+_TAU = paper("0.5", "“the temperature parameter is fixed at τ=0.5”")
 
 # Values of --algo.real.set that come from the paper or from other authors' code.
 _OWN = {
     "bce": paper("reduction=sum", "Eq. BCE sums, “L_BCE = L_+ + L_-”; the code takes the mean"),
     "trpa": Setting.of("TRPA's code", "beta=0.1", "scale of the preference logit"),
 }
-# Settings that some objectives read.
-_CONSTANTS = {
-    "disco_kl_coef": Setting.of("DisCO's code", "1000", "beta of the squared hinge on KL(old policy)"),
-    "disco_kl_delta": Setting.of("DisCO's code", "1e-4", "delta, the free radius of the hinge"),
-}
-
-
-def _tau(objective: Objective) -> Setting:
-    words = f"{objective.settings['tau'].default:g}" if "tau" in objective.settings else ""
-    if objective.family not in _FAMILIES:
-        return own(words, "temperature of its scores; ours, not tuned")
-    if objective.family != "REAL":
-        return Setting.of(f"{objective.family}'s code", words, "temperature of its scores")
-    return paper(words, "“the temperature parameter is fixed at τ=0.5”") if words == "0.5" else own(words)
 
 
 def _of_objective(name: str, objective: Objective) -> Algorithm:
     """The algorithm that trains an objective. A variant of REAL is called real_NAME, any other objective NAME."""
-    constants = {"tau": _tau(objective), **_CONSTANTS}
     defaults = " ".join(f"{setting}={value}" for setting, value in objective.spelled_out.items())
     settings = {
         "--actor.policy_loss_type": own("real", "selects the trainer for objectives over a prompt's whole group"),
         "--algo.real.objective": own(name),
-        **{f"--algo.real.{read}": constants[read] for read in FLAGGED if read in objective.settings},
+        **({"--algo.real.tau": _TAU} if "tau" in objective.settings else {}),
         **({SET: _OWN.get(name, own(defaults))} if defaults else {}),
         "--algo.real.uniform_groups": code(
             "drop", "an all-right or all-wrong group has loss 0 and stays in the denominator; `keep` is the paper's"
         ),
-        **_FAMILIES.get(objective.family, _OTHER_FAMILY),
+        **_FAMILIES[objective.family],
     }
     variant = objective.family == "REAL" and name != "real"
     called = f"real_{name}" if variant else name
@@ -107,32 +92,6 @@ _BASELINES = (
             **_NO_KL,
         },
     ),
-    Algorithm(
-        "cispo",
-        "CISPO",
-        "baseline: clipped importance weights as constants, so every token keeps its gradient",
-        "MiniMax-M1 (arXiv 2506.13585), Eq. 4 and 5; not in the paper",
-        {
-            "--actor.policy_loss_type": own("cispo", "advantages as GRPO's"),
-            "--actor.eps_clip_low_high": own(
-                "1.0 4.0",
-                "weights in [0, 5]: no lower bound, as in its paper, which has no upper one; TRL advises 5",
-            ),
-            "--actor.loss_agg_mode": Setting.of("MiniMax-M1", "token-mean", "Eq. 4: one mean over all tokens"),
-            **_OTHER_FAMILY,
-        },
-    ),
-    Algorithm(
-        "reinforce",
-        "REINFORCE",
-        "control: CISPO without clipping, to show the effect of clipping",
-        "MiniMax-M1 (arXiv 2506.13585), CISPO's starting point; not in the paper",
-        {
-            "--actor.policy_loss_type": own("reinforce", "advantages as GRPO's, importance weights unclipped"),
-            "--actor.loss_agg_mode": own("token-mean", "as `dapo` and `cispo`: the three differ in clipping only"),
-            **_OTHER_FAMILY,
-        },
-    ),
 )
 
 _GROUP = [_of_objective(name, objective) for name, objective in OBJECTIVES.items()]
@@ -145,3 +104,8 @@ ALGORITHMS = {
         *(one for one in _GROUP if one.family != "REAL"),
     )
 }
+
+
+def instead_of(name: str) -> str:
+    """What an unknown name may mean: the file that this method is, or a similar name; else an empty text."""
+    return hint(name) or did_you_mean(name, ALGORITHMS)

@@ -12,15 +12,15 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
-from real_openrlhf.algorithm.formulas import FLAGGED, Objective, assignments, find
+from real_openrlhf.algorithm.formulas import Objective, assignments, find
 from real_openrlhf.base.secrets import HIDDEN, REWARD, WANDB_KEY, hide
 from real_openrlhf.recipes import openrlhf_parser
 from real_openrlhf.runs import run_folder
 
 SET = "--algo.real.set"  # settings that only the chosen objective has, as NAME=VALUE words
 PAPER, CODE, RECIPE, DERIVED, USER = "paper", "authors' code", "recipe", "derived", "user"
-OBJECTIVE, LABELS = "--algo.real.objective", "--algo.real.labels"
-AGENT, LOGGER = "--train.agent_func_path", "--logger.file"
+OBJECTIVE = "--algo.real.objective"
+AGENT = "--train.agent_func_path"
 FILTER = "--algo.dynamic_filtering_enable"
 FILTERED = 20  # times as many passes with it: enough if 5 % of the prompts are kept; --max-steps ends the run
 UTILIZATION = "--vllm.gpu_memory_utilization"
@@ -37,7 +37,7 @@ HOW = tuple(
     """
     --actor.gradient_checkpointing --actor.num_ --algo.real.wave_depth --ckpt. --critic.num_ --data.dataloader_
     --ds. --eval. --logger. --ref.num_ --ref.offload --reward.num_ --reward.offload --rollout.max_tokens_
-    --rollout.micro_ --rollout.mismatch --train.colocate_ --train.dynamic_batch --train.hopeless --train.hung_
+    --rollout.micro_ --rollout.mismatch --train.colocate_ --train.dynamic_batch --train.hung_
     --train.keep_groups --train.max_steps --train.max_tokens_ --train.micro_ --train.num_episodes
     --train.skip_weightless --vllm.""".split()
 )
@@ -178,7 +178,7 @@ def compose(
     """The run's flags; `launcher` has the flags of run folder and data, `rows` is the size of the training set."""
     method = dict(algorithm.settings)
     if OBJECTIVE in user and OBJECTIVE in method and user[OBJECTIVE] != method[OBJECTIVE].words:
-        for flag in (SET, *(f"--algo.real.{name}" for name in FLAGGED)):
+        for flag in (SET, "--algo.real.tau"):
             method.pop(flag, None)  # the constants of another objective
     flags = {
         "--actor.model_name_or_path": own(recipe.model),
@@ -271,14 +271,15 @@ def changed_flags(record: dict, plan: Plan) -> dict[str, tuple]:
 
 
 def other_training(record: dict, plan: Plan) -> dict[str, tuple]:
-    """The changed flags that say what is trained."""
+    """The changed flags that say what is trained; more steps too, if the learning rate's schedule ends with them."""
     changed = changed_flags(record, plan)
     old, new = changed.get(STEPS, (0, 0))
     fewer = isinstance(old, int) and isinstance(new, int) and 0 < new < (old or math.inf)
+    of_steps = STEPS in changed and not plan.text("--actor.lr_scheduler").startswith("constant")
     return {
         flag: values
         for flag, values in changed.items()
-        if not flag.startswith(HOW) or flag.startswith(WHAT) or (flag == STEPS and fewer)
+        if not flag.startswith(HOW) or flag.startswith(WHAT) or (flag == STEPS and (fewer or of_steps))
     }
 
 

@@ -18,7 +18,6 @@ WORDS = {
     "--algo.real.tau": "τ = {}",
     "--algo.real.uniform_groups": "uniform groups: {}",
     "--algo.real.set": "{}",
-    "--algo.real.labels": "labels {}",
     "--algo.real.truncated": "truncated: {}",
     "--algo.real.kl_old_coef": "KL to old policy {}",
     "--algo.kl.init_coef": "KL to reference {}",

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from real_openrlhf.base import files
 from real_openrlhf.base.errors import UserError, last_line
-from real_openrlhf.base.files import ENDED, FINISHED, parsed, write_json
+from real_openrlhf.base.files import FINISHED, parsed, write_json
 
 # Keys of every run.json, with their types; its flags are those of the version that wrote it.
 RECORD = {"recipe": (str,), "algo": (str,), "seed": (int, str), "status": (str,)}
@@ -159,12 +159,12 @@ def last_step(log: Path) -> int:
 
 
 def early_end(path: Path, steps: int, every: int = 1) -> str | None:
-    """Why a finished run has fewer steps than were asked for; None if it has all of them, or ended itself.
+    """Why a finished run has fewer steps than were asked for; None if it has all of them.
 
     `every` is the number of steps between two logged ones.
     """
-    last, notes = last_step(path / "metrics.jsonl"), path / "notes.jsonl"
-    if last > steps - every or (notes.exists() and ENDED in notes.read_text(errors="replace")):
+    last = last_step(path / "metrics.jsonl")
+    if last > steps - every:
         return None
     return (
         f"the data ended after step {last} of {steps}: give more rows, or a larger --train.num_episodes "

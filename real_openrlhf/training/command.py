@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from real_openrlhf import __version__
+from real_openrlhf.algorithm.formulas import hint
 from real_openrlhf.base import ownership, signals
 from real_openrlhf.base.errors import on_one_line
 from real_openrlhf.base.files import FINISHED, write_text
@@ -21,7 +22,6 @@ from real_openrlhf.hooks.fixes.process_starts import RAY_ENDED
 from real_openrlhf.recipes import openrlhf_parser
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.plan import (
-    LABELS,
     OBJECTIVE,
     REWARD,
     SET,
@@ -47,13 +47,20 @@ MAIN = (
     *(run_inputs.MODEL, run_inputs.TRAINING, run_inputs.VALIDATION, REWARD, "--actor.num_gpus_per_node"),
     *("--rollout.batch_size", "--rollout.n_samples_per_prompt", "--train.batch_size", "--rollout.max_new_tokens"),
     *("--rollout.temperature", "--actor.adam.lr", "--actor.max_norm", "--train.max_steps", "--train.seed"),
-    *("--actor.policy_loss_type", OBJECTIVE, SET, LABELS, "--algo.real.tau", "--algo.kl.init_coef"),
+    *("--actor.policy_loss_type", OBJECTIVE, SET, "--algo.real.tau", "--algo.kl.init_coef"),
 )
 
 PARSER = config_file.WithConfig
 FULL_BYTES = 1 << 20
 RAY_STARTS = 3  # of one run, before it fails
 SIGNALS = [128 + number for number in signals.ENDING]  # exit codes
+
+
+def method(name: str) -> str:
+    """The argument of --algo; the parser refuses other names than its choices."""
+    if file := hint(name):
+        raise argparse.ArgumentTypeError(f"there is no {name!r}. {file}Built in: {', '.join(ALGORITHMS)}")
+    return name
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -73,7 +80,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--recipe", choices=RECIPES, default="cpu", metavar="NAME", help="see below (default: %(default)s)"
     )
     parser.add_argument(
-        "--algo", choices=ALGORITHMS, default="real", metavar="NAME", help="see below (default: %(default)s)"
+        "--algo",
+        type=method,
+        choices=ALGORITHMS,
+        default="real",
+        metavar="NAME",
+        help="see below (default: %(default)s)",
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="print and check the run, estimate memory, start nothing"

@@ -218,7 +218,7 @@ class Trial:
         said = f"its scores are {', '.join(known[:8])}{' ...' * (len(known) > 8)}"
         if not (flag := " ".join(self.threshold())):
             return said
-        return f"{said}: REAL needs {flag}; objectives of graded rewards, as listwise, read them as they are"
+        return f"{said}: REAL needs {flag}; objectives of graded rewards read them as they are"
 
     def threshold(self) -> list[str]:
         """The flag that reads scores other than 0 and 1, with a number between those of wrong and right answers."""

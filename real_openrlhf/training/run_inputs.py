@@ -24,8 +24,6 @@ from real_openrlhf.machine import nvidia
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.plan import (
     AGENT,
-    LABELS,
-    LOGGER,
     OBJECTIVE,
     RECIPE,
     Plan,
@@ -293,14 +291,14 @@ def found_anywhere(flags: Mapping[str, tuple[str, ...]], data_dir: Path) -> dict
     def rewards(names: str) -> str:  # files or URLs
         return ",".join(file(name) if name.endswith(".py") else name for name in names.split(","))
 
-    found = {TRAINING: sets, REWARD: rewards, AGENT: file, LOGGER: file}
-    found |= {OBJECTIVE: absolute, LABELS: absolute}
+    found = {TRAINING: sets, REWARD: rewards, AGENT: file}
+    found |= {OBJECTIVE: absolute}
     return {flag: tuple(map(found.get(flag, str), words)) for flag, words in flags.items()}
 
 
 OWN_FILES = {  # keys of a record
     "data": "other data",
-    "objective": "another objective, rule for labels or agent of your own",
+    "objective": "another objective or agent of your own",
     "rewards": "another reward file of your own",
 }
 
@@ -312,7 +310,7 @@ def own_files(plan: Plan) -> dict[str, list[Path]]:
     def named(*names: str) -> list[Path]:
         return [Path(name) for flag in names if flag in flags for name in plan.text(flag).split(",")]
 
-    functions = [path for flag in (OBJECTIVE, LABELS) if flag in flags and (path := file_of(flags[flag].text))]
+    functions = [path for flag in (OBJECTIVE,) if flag in flags and (path := file_of(flags[flag].text))]
     agents = [Path(word) for word in flags[AGENT].words] if AGENT in flags else []
     rewards = [path for path in named(REWARD) if path.suffix == ".py" and PACKAGE not in path.parents]
     found = {"data": named(TRAINING, VALIDATION), "objective": [*functions, *agents], "rewards": rewards}

@@ -4,6 +4,7 @@ import json
 from collections import Counter
 
 from small_runs import LEARNING, NO_EVALUATION, REAL, SMALL
+from small_world import REPOSITORY
 
 from real_openrlhf.base.files import ROLLOUTS
 from real_openrlhf.report import answers as kept
@@ -71,8 +72,9 @@ def test_trpa_trains_with_a_reference(train):
     assert len(set(run.values("rollout/prompts_crc"))) == 3  # other prompts in every step
 
 
-def test_cispo_trains_on_the_first_rollouts_of_real(train, real):
-    run = train("cispo", "--algo", "cispo", *FIRST_STEPS, "--max-steps", "2")
+def test_a_loss_of_tokens_trains_on_the_first_rollouts_of_real(train, real):
+    cispo = f"{REPOSITORY}/examples/objectives/cispo.py:cispo"
+    run = train("cispo", "--algo", "real", "--algo.real.objective", cispo, *FIRST_STEPS, "--max-steps", "2")
     assert run.finite
     assert run.values("rollout/pass_rate")[0] == real.values("rollout/pass_rate")[0]
     for other in (run, real):

@@ -6,8 +6,11 @@ import math
 import pytest
 from every import every
 from small_runs import NO_EVALUATION, SHORT, SMALL, as_killed
+from small_world import REPOSITORY
 
 from real_openrlhf.report import answers as kept
+
+LISTWISE = f"{REPOSITORY}/examples/objectives/listwise.py:listwise"
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +56,17 @@ def test_listwise_trains_on_graded_rewards_and_leaves_out_groups_of_equal_ones(t
     data, noted = tmp_path / "prompts.jsonl", reward_calls.with_name(reward_calls.name + ".graded")
     rows = ({"prompt": f"{n}=", "label": "~" * (2 - n % 2) + f"{n}"[::-1]} for n in range(1111, 1135))
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    words = (*SMALL, "--train.batch_size", "64", "--algo", "listwise", "--data", str(data), "--max-steps", "3")
+    words = (
+        *SMALL,
+        "--train.batch_size",
+        "64",
+        "--algo.real.objective",
+        LISTWISE,
+        "--data",
+        str(data),
+        "--max-steps",
+        "3",
+    )
     run = train_on_two("graded", *words, *NO_EVALUATION)
     rewards = [line.split() for line in noted.read_text().splitlines()]
     assert run.finite and len(run.lines("train")) == 3 and len(rewards) == 3 * 64

@@ -138,6 +138,17 @@ def test_hooks_have_an_order():
     graphlib.TopologicalSorter(folders).prepare()
 
 
+PORTABLE = ("hooks.engine", "hooks.fixes", "hooks.model", "hooks.rollout", "hooks.run_strategy")
+OF_EITHER = {"hooks", "hooks.trainer_classes", "algorithm", "algorithm.token_log_probs"}
+
+
+@pytest.mark.parametrize("name", [name for name in TREES if name.startswith(PORTABLE)])
+def test_what_makes_openrlhf_portable_knows_real_by_one_module(name):
+    """Devices, starts, weights and strategy could go to OpenRLHF as they are."""
+    asked = {other for other in modules(name, anywhere=True) if room(other) in ("algorithm", "hooks")}
+    assert not [other for other in asked - OF_EITHER if not other.startswith(PORTABLE)]
+
+
 def test_the_root_has_the_package_the_commands_and_the_patches_alone():
     assert {name for name in TREES if room(name) == TOP} == {"", "cli", "patching"}
 

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from real_openrlhf.algorithm.formulas import FLAGGED
-
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(
     page
@@ -90,7 +88,15 @@ FOREIGN = set(
 
 
 GONE = {"--epochs", "--task", "--jobs", "--algo.real.trpa_beta", "--algo.real.bce_reduction"}  # with 0.2
-GONE |= {"--algo.real.scoring", "--algo.real.old_log_probs", "--ds.head_dtype", "--quick", "--ds.share_prompts"}
+GONE |= {
+    "--algo.real.scoring",
+    "--algo.real.old_log_probs",
+    "--ds.head_dtype",
+    "--quick",
+    "--agent",
+    "--ds.share_prompts",
+}
+GONE |= {"--agent", "--algo.real.labels", "--algo.real.mismatch_limit", "--train.hopeless", "--logger.file"}
 
 
 @cache
@@ -104,8 +110,7 @@ def openrlhf_flags() -> set[str]:
         (ROOT / "real_openrlhf/hooks/flags/arguments.py").read_text(),
     ]
     declared = re.findall(r"""add_argument\(\s*f?["'](--[\w.{}-]+)["']""", "\n".join(texts))
-    roles = {re.sub(r"{\w+}", role, flag) for flag in declared for role in ("actor", "critic")}  # one loop adds both
-    return roles | {f"--algo.real.{name}" for name in FLAGGED}
+    return {re.sub(r"{\w+}", role, flag) for flag in declared for role in ("actor", "critic")}  # one loop adds both
 
 
 @cache

@@ -8,20 +8,24 @@ over groups, rollouts and tokens in one graph.
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 import torch
 from every import EVERY
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from naive import lots_of, naive_losses, naive_score
+from naive import naive_losses, naive_score
 
-from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, OBJECTIVES
+from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, OBJECTIVES, find
 from real_openrlhf.algorithm.groups import Table
 from real_openrlhf.algorithm.objective import ObjectiveSettings, make_groups
 from real_openrlhf.algorithm.schedule import Limit
-from real_openrlhf.algorithm.step_plan import PlanSettings, RankStep, plan_rollouts, rank_plans
-from real_openrlhf.algorithm.update import Coefficients, Forward, StepTable
+from real_openrlhf.algorithm.step_plan import PlannedUpdate, PlanSettings, RankShare, plan_rollouts, rank_shares
+from real_openrlhf.algorithm.update import Coefficients, Forward, GroupUpdate
+
+FOLDER = Path(__file__).parents[2] / "examples/objectives"
+IN_FILES = (f"{FOLDER}/oapl.py:oapl", f"{FOLDER}/disco.py:disco_lratio")
 
 
 @dataclass(frozen=True)
@@ -50,12 +54,10 @@ def cases(draw, max_group_size=8, max_groups=5, max_length=6, left_out=False):
     mask = torch.tensor([[t < n and random.random() >= turns for t in range(max(*lengths, 1))] for n in lengths])
     # a rollout without tokens of its own has no score: it is ignored
     labels = [random.choice(mixes[group]) if own.any() else -1 for group, own in zip(order, mask, strict=True)]
-    name, tau = draw(st.sampled_from(sorted(OBJECTIVES))), draw(st.sampled_from([None, 0.1, 0.5, 1.0]))
-    own = {key: draw(st.sampled_from(one.choices)) for key, one in OBJECTIVES[name].settings.items() if one.choices}
-    kl_old, kl = (0.0, 0.0) if left_out else (draw(st.sampled_from([0.0, 0.1])), draw(st.sampled_from([0.0, 10.0])))
-    kl *= name.startswith("disco")
-    own = {**own, "tau": tau, "disco_kl_coef": kl}
-    own = {key: value for key, value in own.items() if key in OBJECTIVES[name].settings}
+    name, tau = draw(st.sampled_from([*OBJECTIVES, *IN_FILES])), draw(st.sampled_from([None, 0.1, 0.5, 1.0]))
+    own = {key: draw(st.sampled_from(one.choices)) for key, one in find(name).settings.items() if one.choices}
+    kl_old = 0.0 if left_out else draw(st.sampled_from([0.0, 0.1]))
+    own |= {"tau": tau} if "tau" in find(name).settings else {}
     choices = ObjectiveSettings(name, draw(st.sampled_from(["drop", "keep"])), own)
     rollouts = Table(
         labels=torch.tensor(labels),
@@ -66,8 +68,8 @@ def cases(draw, max_group_size=8, max_groups=5, max_length=6, left_out=False):
         truncated=torch.zeros(len(order), dtype=torch.bool),
     )
     signal = make_groups(choices, rollouts).valid
-    skips = (left_out or draw(st.booleans())) and not kl_old and not kl  # where that is exact
-    rollouts = replace(rollouts, signal=signal, trains=signal if skips else None)
+    skips = (left_out or draw(st.booleans())) and not kl_old  # where that is exact
+    rollouts = replace(rollouts, has_gradient=signal, is_trained=signal if skips else None)
     tokens = max_length * len(order)
     by_size = st.builds(Limit, st.integers(1, len(order)))
     limit = draw(by_size | st.builds(Limit, st.none(), st.integers(1, tokens)))
@@ -80,7 +82,6 @@ def cases(draw, max_group_size=8, max_groups=5, max_length=6, left_out=False):
         depth=draw(st.sampled_from([None, 1, 2, 3, 1000])),
         kept_tokens=draw(st.sampled_from([0, tokens / 2, math.inf])),
         score_first=draw(st.booleans()),
-        step_wide=kl > 0,
         known_at_old=choices.score in KNOWN_AT_OLD,
     )
     # scores move far, but score/tau stays where the naive exp() does not overflow
@@ -101,57 +102,56 @@ class Tables:
         return torch.where(self.mask, numbers.clamp(-1.5, 1.5), torch.nan)
 
 
-def trained(case: Case, tables: Tables) -> Iterator[tuple[list[int], int, torch.Tensor, float, torch.Tensor]]:
-    """Of each update: its rollouts, the step of their lots, the policy's log-probabilities; the loss and the gradient
-    in them."""
-    plan = plan_rollouts(case.rollouts, case.plan)
-    held, plans = rank_plans(plan, case.rollouts, case.plan.num_ranks, list(range(len(case.mask))))
-    for number, steps in enumerate(zip(*(own.steps for own in plans), strict=True)):
+def trained(case: Case, tables: Tables) -> Iterator[tuple[list[int], torch.Tensor, float, torch.Tensor]]:
+    """Of each update: its rollouts, the policy's log-probabilities; the loss and the gradient in them."""
+    updates = plan_rollouts(case.rollouts, case.plan)
+    shares = rank_shares(updates, case.rollouts, case.plan.num_ranks)
+    for number, planned in enumerate(updates):
         new = tables.old + (case.moved * tables.random() if number else 0)
         leaf = new.clone().requires_grad_()
-        table = update(case, tables, leaf, held, steps)
-        yield plan.steps[number].dealt, steps[0].moment.step, new, table.metrics()["policy_loss"], leaf.grad
+        trained = update(case, tables, leaf, shares, planned)
+        yield planned.rollouts, new, trained.own_metrics()["policy_loss"], leaf.grad
 
 
-def update(case: Case, tables: Tables, leaf: torch.Tensor, held: list, steps: tuple[RankStep, ...]) -> StepTable:
-    table = StepTable(case.choices, steps[0], case.coefficients)
+def update(
+    case: Case, tables: Tables, leaf: torch.Tensor, shares: list[RankShare], planned: PlannedUpdate
+) -> GroupUpdate:
+    trained = GroupUpdate(case.choices, planned, case.coefficients)
 
-    def forward(batch, own: list[int]) -> Forward:
+    def forward(rows: list[int], share: RankShare) -> Forward:
         """An empty micro-batch is a dummy forward with nothing visible, of weight 0."""
-        seen = [own[item] for item in batch.items] or [0]
-        visible = case.mask[seen] if batch.items else torch.zeros_like(case.mask[seen])
+        seen = [share.rollouts[item] for item in share.items(planned, rows)] or share.rollouts[:1]
+        visible = case.mask[seen] if rows else torch.zeros_like(case.mask[seen])
         columns = (leaf[seen], tables.old[seen], tables.ref[seen], tables.drawn[seen])
-        return Forward(case.choices.score, batch.rows, visible, *columns)
+        return Forward(case.choices.score, torch.tensor(rows, dtype=torch.long), visible, *columns)
 
-    for waves in zip(*(step.waves for step in steps), strict=True):
-        batches = [(one, own) for wave, own in zip(waves, held, strict=True) for one in wave.micro_batches]
+    for wave in planned.waves:
+        batches = [(rows, share) for share in shares for rows in wave.ranks[share.rank]]
         passes = None
-        if not steps[0].scores_known:
-            with torch.set_grad_enabled(not waves[0].score_first):
+        if not planned.scores_known:
+            with torch.set_grad_enabled(not wave.score_first):
                 passes = [forward(*one) for one in batches]
-            table.exchange(waves[0], passes)
+            trained.exchange(wave, passes)
         for number, one in enumerate(batches):
-            now = forward(*one) if passes is None or waves[0].score_first else passes[number]
-            table.loss(now).backward()
-    return table
+            now = forward(*one) if passes is None or wave.score_first else passes[number]
+            trained.loss(now).backward()
+    return trained
 
 
-def naive_update(case: Case, tables: Tables, rows: list[int], step: int, new: torch.Tensor):
+def naive_update(case: Case, tables: Tables, rows: list[int], new: torch.Tensor):
     """(loss, gradient) of one update: the paper's mean loss as one graph."""
     leaf, own = new.clone().requires_grad_(), case.coefficients
     columns = (leaf, tables.old, tables.ref, tables.drawn)
     scores = {row: naive_score(case.choices.score, *(one[row][case.mask[row]] for one in columns)) for row in rows}
     own_columns = case.rollouts.groups, case.rollouts.labels, case.rollouts.values
     groups, labels, values = (one.tolist() for one in own_columns)
-    losses, valid = naive_losses(case.choices, rows, groups, scores, labels, values, lots_of(step, rows, groups))
+    losses, valid = naive_losses(case.choices, rows, groups, scores, labels, values)
     loss = sum(losses, 0 * leaf[case.mask].sum()) / (max(valid, 1) if case.choices.mean_over_rollouts else len(losses))
     gaps = torch.cat([(leaf[row] - tables.old[row])[case.mask[row]] for row in rows])
     objective = loss
     if len(gaps):
         # as OpenRLHF's: a token's estimate is capped at 10
         objective = objective + own.kl_old * (torch.exp(-gaps) - 1 + gaps).clamp(max=10).mean()
-        kl = -gaps.mean()
-        objective = objective + max(case.choices.own.get("disco_kl_coef", 0.0) * (float(kl.detach()) - 1e-4), 0.0) * kl
     return float(loss.detach()), torch.autograd.grad(objective, leaf)[0]
 
 
@@ -164,8 +164,8 @@ def test_loss_and_gradient_are_the_papers_in_any_layout(sizes, examples):
     @given(case=cases(**sizes))
     def exact(case):
         tables = Tables(case)
-        for rows, step, new, loss, gradient in trained(case, tables):
-            expected_loss, expected = naive_update(case, tables, rows, step, new)
+        for rows, new, loss, gradient in trained(case, tables):
+            expected_loss, expected = naive_update(case, tables, rows, new)
             assert loss == pytest.approx(expected_loss, rel=1e-10, abs=1e-10)
             torch.testing.assert_close(gradient, expected, rtol=1e-10, atol=1e-10)
 
@@ -177,5 +177,5 @@ def test_a_wave_is_scored_first_if_its_graphs_do_not_fit(kept_tokens, score_firs
     groups, lengths = torch.arange(8) // 4, torch.tensor([3, 4, 2, 5, 1, 2, 6, 3])
     rollouts = Table(groups % 2, groups, lengths=lengths, whole=lengths)
     plan = PlanSettings(2, 1, Limit(1), seed=0, epochs=2, depth=1000, known_at_old=True)
-    _, later = plan_rollouts(rollouts, replace(plan, kept_tokens=kept_tokens)).steps
+    _, later = plan_rollouts(rollouts, replace(plan, kept_tokens=kept_tokens))
     assert [wave.score_first for wave in later.waves] == [score_first]

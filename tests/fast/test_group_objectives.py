@@ -1,5 +1,6 @@
 """Losses over a whole group, and what the seam offers them: naive float64 derivations, bounds, symmetries, rewards."""
 
+import json
 import math
 from pathlib import Path
 
@@ -8,16 +9,17 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from naive import NAIVE_TOKENS, lots_of, naive_group_loss
+from naive import NAIVE_TOKENS, naive_group_loss
 
 from real_openrlhf import check_whole_groups, real_policy_loss
 from real_openrlhf.algorithm import trial
+from real_openrlhf.algorithm.formulas import IN_FILES as IN_FILE
 from real_openrlhf.algorithm.formulas import OBJECTIVES, Constant, Objective, find
 from real_openrlhf.algorithm.groups import Moment, Table
 from real_openrlhf.algorithm.objective import ObjectiveSettings, make_groups, score_weights
 from real_openrlhf.algorithm.schedule import Limit
-from real_openrlhf.algorithm.step_plan import PlanSettings, plan_rollouts, rank_plans
-from real_openrlhf.algorithm.update import Coefficients, Forward, StepTable, TokenGroup
+from real_openrlhf.algorithm.step_plan import PlanSettings, plan_rollouts, rank_shares
+from real_openrlhf.algorithm.update import Coefficients, Forward, GroupUpdate, TokenGroup
 
 quick = settings(max_examples=100, deadline=None, derandomize=True, database=None)
 score = st.floats(-3, 3).map(lambda x: round(x, 3))
@@ -30,7 +32,9 @@ def values_of(setting: Constant):
 
 
 FOLDER = Path(__file__).parents[2] / "examples" / "objectives"
-IN_FILES = [f"{FOLDER / name}.py:{name}" for name in ("oapl", "vespo", "rence")]
+LISTWISE = f"{FOLDER}/listwise.py:listwise"
+IN_FILES = [f"{FOLDER / name}.py:{name}" for name in ("oapl", "vespo", "rence")] + [f"{FOLDER}/disco.py:disco_lratio"]
+FROZEN = json.loads((Path(__file__).parents[1] / "data/objective_weights.json").read_text())
 
 
 @pytest.mark.parametrize("name", [*OBJECTIVES, *IN_FILES])
@@ -41,14 +45,31 @@ def test_loss_and_gradient_are_the_naive_ones(name, rows, tau, uniform_groups, d
     choices = ObjectiveSettings(name, uniform_groups, own | ({"tau": tau} if "tau" in own else {}))
     scores, labels, values = map(list, zip(*rows, strict=True))
     leaves = [torch.tensor(s, dtype=torch.float64, requires_grad=True) for s in scores]
-    lots = [*lots_of(3, range(len(rows)), [0] * len(rows)).values()]
-    loss, counted = naive_group_loss(choices, leaves, labels, values, lots)
+    loss, counted = naive_group_loss(choices, leaves, labels, values)
     loss = loss / max(counted, 1) if own.get("reduction") == "mean" else loss
     expected = torch.autograd.grad(loss, leaves) if loss.requires_grad else [0.0] * len(leaves)
     table = Table(torch.tensor(labels), torch.zeros(len(rows), dtype=torch.long), torch.tensor(values))
     got = score_weights(choices, torch.tensor(scores, dtype=torch.float64), table, moment=Moment(3))
     assert got.loss.item() == pytest.approx(loss.item(), rel=1e-10, abs=1e-12)
     assert got.weights.tolist() == pytest.approx([float(g) for g in expected], rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize("case", FROZEN["cases"], ids=lambda case: " ".join(map(str, case[:3])))
+def test_a_method_that_became_a_file_weighs_as_it_did_built_in(case):
+    """The loss and the weights, or the tokens' weights and which of them are clipped."""
+    name, own, uniform_groups, expected = case
+    choices = ObjectiveSettings(f"{FOLDER / IN_FILE[name]}.py:{name}", uniform_groups, own)
+    if choices.objective.of_tokens:
+        columns = (torch.tensor(column, dtype=torch.float64) for column in FROZEN["tokens"])
+        log_ratio, advantages = torch.broadcast_tensors(*columns)
+        weights, alone = (choices.objective.loss(log_ratio, a, None, own) for a in (advantages, advantages.sign()))
+        found = [*weights.flatten().tolist(), *choices.objective.clipped(alone, log_ratio).double().flatten().tolist()]
+    else:
+        *ints, values, lengths, scores = (torch.tensor(column, dtype=torch.float64) for column in FROZEN["rollouts"])
+        table = Table(*(column.long() for column in ints), values, lengths)
+        weighed = score_weights(choices, scores, table, moment=Moment(5, 10))
+        found = [weighed.loss.item(), *weighed.weights.tolist()]
+    assert found == pytest.approx(expected, rel=1e-12, abs=1e-14)
 
 
 @pytest.mark.parametrize("name", NAIVE_TOKENS)
@@ -79,7 +100,7 @@ def test_a_group_of_equal_rewards_has_loss_0_and_stays_in_the_denominator(unifor
     labels, groups = torch.tensor([1, 0, 1, 1, 0]), torch.tensor([0, 0, 1, 1, 1])
     scores = torch.tensor([0.3, -0.2, 0.9, 0.1, 0.4], dtype=torch.float64)
     values = torch.tensor([1.0, 0.0, 0.3, 0.1 + 0.2, 0.3], dtype=torch.float64)  # equal in float32
-    choices = ObjectiveSettings("listwise", uniform_groups=uniform_groups)
+    choices = ObjectiveSettings(LISTWISE, uniform_groups=uniform_groups)
     table = Table(labels, groups, values)
     found, alone = score_weights(choices, scores, table), score_weights(choices, scores[:2], table.of([0, 1]))
     assert found.loss.item() == pytest.approx(alone.loss.item() / 2, abs=1e-15)
@@ -91,7 +112,7 @@ def test_an_objective_of_one_side_learns_from_any_group_and_a_graded_one_needs_r
     alone = ObjectiveSettings(Objective(lambda s, g, c: -g.mean(s, g.positive), two_sides=False))
     assert make_groups(alone, table).valid.all()
     with pytest.raises(ValueError, match="is an objective of graded rewards and got none"):
-        make_groups(ObjectiveSettings("listwise"), table)
+        make_groups(ObjectiveSettings(LISTWISE), table)
 
 
 # What the seam offers
@@ -123,12 +144,12 @@ def test_any_trainer_takes_graded_rewards_and_lengths():
     assert loss.item() == pytest.approx(expected.item(), abs=1e-14)
     assert metrics["real/ignored"] == 2 / 6
     own_score, other = (
-        real_policy_loss(new, old, mask, rewards, [0] * 6, objective="listwise", own=own)[0].item()
+        real_policy_loss(new, old, mask, rewards, [0] * 6, objective=LISTWISE, own=own)[0].item()
         for own in ({}, {"score": "log_ratio_old"})
     )
     assert own_score != other
     with pytest.raises(ValueError, match="reward of sample 0 is infinite"):
-        real_policy_loss(new, old, mask, [math.inf, *rewards[1:]], [0] * 6, objective="listwise")
+        real_policy_loss(new, old, mask, [math.inf, *rewards[1:]], [0] * 6, objective=LISTWISE)
 
 
 def test_rewards_and_lengths_travel_with_the_plan():
@@ -142,23 +163,24 @@ def test_rewards_and_lengths_travel_with_the_plan():
         whole=torch.tensor(lengths) + 9,
     )
     settings = PlanSettings(groups_per_step=2, num_ranks=2, limit=Limit(1, None), seed=3, steps=9)
-    plan = plan_rollouts(rollouts, settings, rollout_step=4)
-    _, plans = rank_plans(plan, rollouts, 2, [])
-    for own in plans:
-        seen = [row for s in own.steps for row in zip(s.table.values.tolist(), s.table.lengths.tolist(), strict=True)]
+    updates = plan_rollouts(rollouts, settings, rollout_step=4)
+    for own in rank_shares(updates, rollouts, 2):
+        seen = [
+            row for s in own.updates for row in zip(s.table.values.tolist(), s.table.lengths.tolist(), strict=True)
+        ]
         assert sorted(seen) == sorted(zip(rewards, lengths, strict=True))
-        assert {s.moment for s in own.steps} == {Moment(5, 9)}  # the fifth step, in a resumed run too
+        assert {s.moment for s in own.updates} == {Moment(5, 9)}  # the fifth step, in a resumed run too
 
 
 def test_a_rollouts_weight_takes_the_clipped_factor_of_its_whole_answer():
     lengths, labels = [3, 1, 2, 2], torch.tensor([1, 0, 0, 1])
     rollouts = Table(labels, torch.zeros(4), None, torch.tensor(lengths), torch.tensor([5] * 4))
     settings = PlanSettings(groups_per_step=1, num_ranks=1, limit=Limit(2), seed=0)
-    step = rank_plans(plan_rollouts(rollouts, settings), rollouts, 1, [])[1][0].steps[0]
-    table = StepTable(ObjectiveSettings(), step, Coefficients(sampler_clip=1.2))
+    (step,) = plan_rollouts(rollouts, settings)
+    table = GroupUpdate(ObjectiveSettings(), step, Coefficients(tis_cap=1.2))
     leaf, mask = torch.zeros(4, 3, requires_grad=True), torch.arange(3) < torch.tensor(lengths)[:, None]
     sampler = torch.tensor([[0.1, -0.2, 0.3], [-0.4, 9, 9], [-0.1, -0.05, 9], [0.5, 0.2, 9]])
-    for rows in (batch.rows for wave in step.waves for batch in wave.micro_batches):
+    for rows in (torch.tensor(rows) for wave in step.waves for rows in wave.ranks[0]):
         columns = (leaf[rows], leaf[rows].detach(), None, sampler[rows])
         table.loss(Forward("log_ratio_old", rows, mask[rows], *columns)).backward()
     plain = score_weights(ObjectiveSettings(), torch.zeros(4), Table(labels, torch.zeros(4))).weights
@@ -167,7 +189,7 @@ def test_a_rollouts_weight_takes_the_clipped_factor_of_its_whole_answer():
     for row, length in enumerate(lengths):
         expected = [float(plain[row]) * factors[row] / length] * length + [0.0] * (3 - length)
         assert leaf.grad[row].tolist() == pytest.approx(expected, rel=1e-6)
-    sums = {name: float(table.meter.sums[name]) for name in StepTable.shares}
+    sums = {name: float(table.meter.sums[name]) for name in GroupUpdate.shares}
     assert sums == pytest.approx({"factors": sum(factors), "clipped_factors": 1, "rollouts": 4})
 
 
@@ -189,7 +211,7 @@ def test_torn_groups_are_told(loss_ranks):
 @pytest.mark.parametrize("rows", [[[0, 1, 2, 6], [3, 4, 5, 7]], [[*range(8)], []]])
 @pytest.mark.parametrize(
     "options",
-    [{}, {"uniform_groups": "keep"}, {"objective": "listwise"}, {"objective": "bce", "bce_reduction": "mean"}],
+    [{}, {"uniform_groups": "keep"}, {"objective": LISTWISE}, {"objective": "bce", "bce_reduction": "mean"}],
 )
 def test_groups_over_ranks_have_the_loss_of_one_process(loss_ranks, rows, options):
     """Ragged rollouts, an ignored one, one without tokens; or a rank without any. Ranks by themselves have another."""

@@ -1,6 +1,7 @@
 """What a run leaves for readers: rollouts.jsonl, its page and terminal, and `model/README.md`."""
 
 import json
+import math
 import shutil
 from types import SimpleNamespace
 
@@ -16,7 +17,7 @@ from real_openrlhf.base.errors import OBEYED
 from real_openrlhf.base.files import ROLLOUTS
 from real_openrlhf.cli import main
 from real_openrlhf.hooks.controller import run_log as run_log_module
-from real_openrlhf.hooks.controller.kept_groups import LETTERS, GroupKeeper, choose, keep_answers
+from real_openrlhf.hooks.controller.kept_groups import LETTERS, GroupKeeper, choose, judge_answers
 from real_openrlhf.report import answers as kept
 from real_openrlhf.report import page
 from real_openrlhf.report.model_card import write_card
@@ -131,7 +132,7 @@ class Generator:
 
 def test_every_evaluation_keeps_the_same_questions(tmp_path):
     generator, log = Generator(with_groups(tmp_path)), run_log(tmp_path)
-    keep_answers(generator)
+    judge_answers(generator)
     for step in (0, 5, 10):
         assert len(generator.generate_eval_samples(temperature=1.0)) == 18
         log.log_eval(step, {"eval_x_pass1": 0.5})
@@ -146,9 +147,22 @@ def test_none_are_kept_if_not_asked(tmp_path):
     for args in (with_groups(tmp_path, 0), with_groups(tmp_path)):
         args.train.run_dir = args.train.keep_groups and None
         generator = Generator(args)
-        keep_answers(generator)
+        judge_answers(generator)
         generator.generate_eval_samples()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_held_out_answer_is_right_by_its_score_as_a_label_is(tmp_path):
+    """Whatever its reward; without a verdict it is wrong. OpenRLHF's own loop keeps its rewards."""
+    for deal, right in (("groups", [0.0, 1.0, 0.0, 0.0]), ("upstream", [0.4, 0.6, -1.0, 0.0])):
+        generator = Generator(with_groups(tmp_path))
+        generator.args.train.deal = deal
+        answers = [sampled("question", reward)[0] for reward in (0.4, 0.6, -1.0, 0.0)]
+        answers[2].scores, answers[3].scores = torch.tensor([0.0]), torch.tensor([math.nan])
+        generator.generate_eval_samples = lambda answers=answers: answers
+        judge_answers(generator)
+        judged = [float(answer.rewards[0]) for answer in generator.generate_eval_samples()]
+        assert judged == pytest.approx(right)
 
 
 def step(log, number: int, *texts: str) -> None:

@@ -198,17 +198,6 @@ def test_budgets_that_fill_a_gpu(recipe, algo, share):
     assert tokens <= int(flags["--rollout.max_tokens_per_gpu"]) <= 2 * tokens
 
 
-def test_a_wave_of_a_whole_update_has_no_depth():
-    """DisCO's constraint; what the planner may keep is all counted."""
-    (shape, found), (_, real) = planned("qwen1.5b-1gpu", "disco_logl"), planned("qwen1.5b-1gpu")
-    flags, fixed = memory_estimate.filling(shape, found, GPU), {"--algo.real.wave_depth": ("2",)}
-    assert "--algo.real.wave_depth" not in flags
-    most = "--train.max_tokens_per_gpu"
-    assert int(flags[most]) < int(memory_estimate.filling(shape, real, GPU)[most])
-    at_depth_two = memory_estimate.kept_graphs(*planned("qwen1.5b-1gpu", "disco_logl", fixed), GPU)
-    assert at_depth_two == memory_estimate.kept_graphs(shape, found, GPU) > 0
-
-
 def test_budgets_are_not_larger_than_an_update_and_none_where_none_fits():
     few = planned("qwen1.5b", user={"--train.batch_size": ("16",)})
     assert memory_estimate.filling(*few, GPU)["--train.max_tokens_per_gpu"] == str(2 * 9216)

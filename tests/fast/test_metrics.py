@@ -12,12 +12,14 @@ from real_openrlhf.algorithm.metrics import (
     GROUP_METRICS,
     MERGED,
     MISMATCH_METRICS,
+    RATIO_METRICS,
     Metric,
     gaps,
+    group_counts,
     group_metrics,
     mismatch_metrics,
     norm_metrics,
-    over_steps,
+    over_updates,
     ratio_metrics,
     ratio_table,
     rollout_gaps,
@@ -93,7 +95,7 @@ def test_the_key_set_is_constant_and_nothing_is_nan(name):
 
 def test_the_two_sides_add_up_where_they_can():
     layout = ([0.4, -0.3, 0.2, 0.1], [1, 0, 1, 0], [0, 0, 1, 1])
-    for name in ("real", "balanced", "bce", "constant", "disco_logl", "disco_lratio"):
+    for name in ("real", "bce", "constant"):
         for own in ({}, {"reduction": "mean"} if name == "bce" else {}):
             metrics = measure(*layout, name=name, own=own)
             assert metrics["real/loss_pos"] + metrics["real/loss_neg"] == pytest.approx(
@@ -186,43 +188,74 @@ def test_tables_of_micro_batches_add_up(tokens):
 
 def test_an_empty_table_is_all_zeros():
     metrics = ratio_metrics(torch.zeros(2, 4, 2, dtype=torch.float64))
-    assert set(metrics.values()) == {0.0} and len(metrics) == 16
+    assert set(metrics.values()) == {0.0} and set(metrics) >= set(RATIO_METRICS)
 
 
 def test_a_metric_is_merged_by_its_rule_and_not_by_its_name(monkeypatch):
     monkeypatch.setitem(MERGED, "real/mean_of_max", Metric("a mean"))
     monkeypatch.setitem(MERGED, "real/deepest", Metric("a maximum", max))
     steps = [{"real/mean_of_max": value, "real/deepest": value} for value in (1.0, 3.0)]
-    assert over_steps(steps, [1.0, 7.0]) == {"real/mean_of_max": 2.0, "real/deepest": 3.0}
+    assert over_updates(steps, [1.0, 7.0]) == {"real/mean_of_max": 2.0, "real/deepest": 3.0}
 
 
 def test_steps_of_a_rollout_batch_are_merged_by_what_the_number_is():
     names = (
         "policy_loss",
         "actor_lr",
-        "real/score_abs_max",
-        "real/score_neg_min",
         "real/score_drift",
+        "real/weight_abs_max",
     )
-    steps = [dict(zip(names, values, strict=True)) for values in [(1, 9, 0.5, -3, 0.1), (3, 8, 0.25, -1, 0.3)]]
-    assert over_steps(steps) == dict(zip(names, (2, 8, 0.5, -3, 0.3), strict=True))
-    assert over_steps(steps[:1]) == steps[0]
+    steps = [dict(zip(names, values, strict=True)) for values in [(1, 9, 0.1, 3), (3, 8, 0.3, 1)]]
+    assert over_updates(steps) == dict(zip(names, (2, 8, 0.3, 3), strict=True))
+    assert over_updates(steps[:1]) == steps[0]
+
+
+@pytest.mark.parametrize("right", [(2, 0, 0, 0), (0, 0, 0, 3), (1, 3, 0, 2), (0, 0, 0, 0)])
+def test_a_batch_of_updates_has_the_numbers_of_all_its_rollouts(right):
+    """Updates without a right answer, or without tokens in a range, are in no mean and no extreme of these."""
+    settings, scores = ObjectiveSettings("real", "keep"), torch.linspace(0.5, 1.5, 8, dtype=torch.float64)
+    updates, tables, ratios = [], [], []
+    for count in right:
+        labels, truncated = (torch.arange(8) < count).long(), torch.arange(8) % 2 == 0
+        table = Table(labels, torch.zeros(8, dtype=torch.long), truncated=truncated)
+        weighed = score_weights(settings, scores, table)
+        every = torch.ones(8, dtype=torch.bool)
+        numbers = group_metrics(scores, table, weighed, settings) | group_counts(table, weighed, every)
+        log_probs = torch.full((8, 2), 0.1 * (count + 1))  # each update in another range
+        columns = (log_probs, torch.zeros(8, 2), torch.ones(8, 2), labels)
+        ratios.append(ratio_table(*columns, weighed.rollout_weights.abs()[:, None].expand(8, 2)))
+        updates.append(numbers | ratio_metrics(ratios[-1]))
+        tables.append((labels, truncated, weighed.rollout_weights.abs()))
+    merged = over_updates(updates, [16.0] * 4)
+    labels, truncated, weights = (torch.cat(column).double() for column in zip(*tables, strict=True))
+    of = {"pos": labels == 1, "neg": labels == 0}
+    for side, chosen in of.items():
+        own = scores.repeat(4)[chosen] if bool(chosen.any()) else torch.zeros(1, dtype=torch.float64)
+        assert merged[f"real/score_{side}"] == pytest.approx(float(own.mean()))
+        assert merged[f"real/score_{side}_min"] == pytest.approx(float(own.min()))
+        for name, column in (("weight", weights), ("truncated", truncated)):
+            expected = float(column[chosen].mean()) if bool(chosen.any()) else 0.0
+            assert merged[f"real/{name}_{side}"] == pytest.approx(expected)
+    pooled = ratio_metrics(torch.stack(ratios).sum(0))
+    assert {name: merged[name] for name in RATIO_METRICS} == pytest.approx(
+        {name: pooled[name] for name in RATIO_METRICS}
+    )
+    assert not [name for name in merged if name.startswith("count/")]
 
 
 def test_an_update_counts_by_the_tokens_that_it_trained_and_an_empty_one_adds_none():
     """In what is of trained tokens and rollouts; losses, shares and weights are of all rollouts."""
-    of_all = {"real/loss": 2.0, "policy_loss": 2.0, "real/mixed_groups": 2.0, "real/weight_pos": 2.0}
-    of_all |= {"actor_lr": 3.0}
-    names = ("entropy_loss", "mismatch/mean", "ratio/pos/low/share", "real/score_pos", "real/score_pos_min")
+    of_all = {"real/loss": 2.0, "policy_loss": 2.0, "real/mixed_groups": 2.0, "actor_lr": 3.0}
+    names = ("entropy_loss", "mismatch/mean", "ppo_kl")
     steps = [
         {**dict.fromkeys(of_all, 1.0), **dict.fromkeys(names, 0.5)},
         {**dict.fromkeys(of_all, 2.0), **dict.fromkeys(names, 0.0)},
         {**dict.fromkeys(of_all, 3.0), **dict.fromkeys(names, 1.0)},
     ]
-    merged = over_steps(steps, [30.0, 0.0, 10.0])
+    merged = over_updates(steps, [30.0, 0.0, 10.0])
     assert {name: merged[name] for name in of_all} == of_all
-    assert [merged[name] for name in names] == [(0.5 * 30 + 10) / 40] * 4 + [0.5]
-    assert over_steps(steps[1:2], [0.0])["real/score_pos"] == 0
+    assert [merged[name] for name in names] == [(0.5 * 30 + 10) / 40] * 3
+    assert over_updates(steps[1:2], [0.0])["ppo_kl"] == 0
 
 
 @pytest.mark.parametrize(

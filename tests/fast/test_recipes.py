@@ -80,13 +80,9 @@ def test_methods_have_the_papers_values():
     assert "--algo.kl.use_loss" in plan("qwen7b", "grpo").flags
 
 
-def test_trpa_and_disco_have_the_losses_of_their_own_code():
+def test_trpa_has_the_loss_of_its_own_code():
     assert plan("qwen7b", "trpa").text("--algo.real.set") == "beta=0.1"
     assert values("qwen7b", "--algo.real.kl_old_coef", "trpa") == [0.001]
-    for algo, tau in (("disco_logl", 10), ("disco_lratio", 1)):
-        assert values("qwen7b", "--algo.real.tau", algo) == [tau]
-        assert values("qwen7b", "--algo.real.disco_kl_coef", algo) == [1000]
-        assert values("qwen7b", "--algo.real.disco_kl_delta", algo) == [1e-4]
 
 
 METHOD_FLAGS = (
@@ -210,8 +206,8 @@ def test_any_flag_can_be_taken_out(flag):
 
 
 def test_another_objective_comes_with_its_own_constants():
-    """REAL's tau is not DisCO's, and TRPA reads none."""
-    for name in ("disco_logl", "trpa", "mine.py:hinge"):
+    """TRPA reads no tau."""
+    for name in ("trpa", "mine.py:hinge"):
         composed = plan("qwen7b", "real", {"--algo.real.objective": (name,)})
         assert "--algo.real.tau" not in composed.flags and composed.text("--algo.real.objective") == name
     assert plan("qwen7b", "real", {"--algo.real.objective": ("real",)}).text("--algo.real.tau") == "0.5"
@@ -269,10 +265,10 @@ def test_files_of_the_user_are_found_from_any_directory(tmp_path, monkeypatch):
     """Ray's actors run in other directories."""
     monkeypatch.chdir(tmp_path)
     words = ["--reward.remote_url", "mine.py,http://host/reward", "--train.agent_func_path", "agent.py"]
-    plan = request_of([*words, "--algo.real.labels", "rules.py:best"]).plan()
+    plan = request_of([*words, "--algo.real.objective", "mine.py:best"]).plan()
     assert plan.text("--reward.remote_url") == f"{tmp_path}/mine.py,http://host/reward"
     assert plan.text("--train.agent_func_path") == f"{tmp_path}/agent.py"
-    assert plan.text("--algo.real.labels") == f"{tmp_path}/rules.py:best"
+    assert plan.text("--algo.real.objective") == f"{tmp_path}/mine.py:best"
 
 
 # `train --config FILE.toml`, and the file that each run folder gets

@@ -16,7 +16,7 @@ from small_runs import flip
 
 from real_openrlhf.base import whole_folders
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.base.files import ENDED, FINISHED
+from real_openrlhf.base.files import FINISHED
 from real_openrlhf.base.whole_folders import MANIFEST
 from real_openrlhf.comparison import publish as publishing
 from real_openrlhf.runs import provenance, run_folder
@@ -394,8 +394,6 @@ def test_a_finished_run_with_fewer_steps_says_why(tmp_path):
     assert run_folder.early_end(tmp_path, 6) is None and run_folder.early_end(tmp_path, 0) is None
     assert "the data ended after step 6 of 8" in run_folder.early_end(tmp_path, 8)
     assert run_folder.early_end(tmp_path, 8, every=3) is None and run_folder.early_end(tmp_path, 9, every=3)
-    (tmp_path / "notes.jsonl").write_text(json.dumps({"step": 6, "say": ENDED}))
-    assert run_folder.early_end(tmp_path, 8) is None
 
 
 def test_provenance_has_versions_code_patches_and_data_hashes(tmp_path):

@@ -2,8 +2,6 @@
 
 import json
 import math
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock, call
 
@@ -11,8 +9,7 @@ import pytest
 import torch
 from small_runs import run_args
 
-from real_openrlhf.base.user_files import load
-from real_openrlhf.hooks.controller.run_log import HopelessCounter, HopelessRunError, RunLog, logger_problems
+from real_openrlhf.hooks.controller.run_log import RunLog
 
 
 def run_log(folder, group_size=4, threshold=None) -> RunLog:
@@ -132,21 +129,6 @@ def test_an_evaluation_that_is_made_again_leaves_too(tmp_path):
     assert resumed(tmp_path, 4, evaluates=True) == list(EIGHT[:5])
 
 
-def test_a_hopeless_run_is_told_and_ended_and_a_resume_counts_on(tmp_path):
-    args = run_args(tmp_path, hopeless_steps=4)
-    bad = {"rollout/truncated_rate": 1.0}
-    log = RunLog(args)
-    for step in (1, 2, 3):
-        log.log_train(step, bad)
-    assert "for 2 steps all responses are cut" in json.loads((tmp_path / "notes.jsonl").read_text())["say"]
-    resumed = RunLog(args)  # killed, with a checkpoint after step 2
-    resumed.resume({"global_step": 2, "checkpoint": "global_step2"}, evaluates=False)
-    resumed.log_train(3, bad)
-    with pytest.raises(HopelessRunError, match="for 4 steps"):
-        resumed.log_train(4, bad)
-    assert [line["step"] for line in lines(tmp_path)] == [1, 2, 3, 4]
-
-
 def test_shares_over_prompts_and_rollouts(tmp_path):
     stats = run_log(tmp_path).group_stats(
         sampled(1, 1, 1, 1) + sampled(0, 0, 0, 0) + sampled(1, 0, 0, 0) + sampled(1, 1, 1, None)
@@ -210,126 +192,3 @@ def test_a_resume_cuts_off_what_is_no_line_of_the_log(tmp_path, bad):
     log.resume({"global_step": 2}, evaluates=True)
     assert (tmp_path / "metrics.jsonl").read_text() == good
     assert (tmp_path / "metrics.discarded.jsonl").read_text() == bad.rstrip("\n") + "\n"
-
-
-# A run that cannot learn any more: what ends it, after how many steps, and what does not
-
-FINE = {"rollout/solve_all": 0.5, "rollout/solve_none": 0.25, "rollout/ignored": 0.5, "rollout/truncated_rate": 0.99}
-HOPELESS = {
-    "no rollout has a weight or an advantage": {"update/signal_share": 0.0},
-    "all responses are cut": {"rollout/truncated_rate": 1.0},
-    "no verdict on more than half": {"rollout/ignored": 0.51},
-    "entropy is gone": {"entropy_loss": 1e-5},
-}
-
-
-def counter(limit=4, hopeless="fail") -> HopelessCounter:
-    return HopelessCounter(run_args(hopeless_steps=limit, hopeless=hopeless))
-
-
-def ends_after(counter: HopelessCounter, steps: list[dict]) -> tuple[int | None, list[int]]:
-    """(the step that it ends with, the steps that warn)."""
-    warned = []
-    for step, values in enumerate(steps, 1):
-        if counter.see(values):
-            warned.append(step)
-        try:
-            counter.ends_run()
-        except HopelessRunError:
-            return step, warned
-    return None, warned
-
-
-@pytest.mark.parametrize("reason", HOPELESS)
-def test_hopeless_counter_warns_once_ends_the_run_and_resets_after_a_learning_step(reason):
-    bad, watch = FINE | HOPELESS[reason], counter()
-    assert ends_after(watch, [FINE] * 3 + [bad] * 9) == (7, [5])
-    with pytest.raises(HopelessRunError, match=f"for 4 steps .*{reason}.*hopeless_steps 0"):
-        watch.ends_run()
-    assert ends_after(counter(), [bad, bad, bad, FINE] * 5)[0] is None
-
-
-CUT, SILENT = (FINE | HOPELESS[reason] for reason in ("all responses are cut", "no verdict on more than half"))
-LOW = FINE | {"rollout/solve_all": 0.25, "rollout/solve_none": 0.75}
-NEVER = {  # (the limit, steps that end no run)
-    "no token was trained, so there is no entropy": (4, [FINE] * 10),
-    "the limit is 0": (0, [CUT] * 50),
-    "graded rewards look like no right answer": (4, [LOW] * 9),
-    "a level below right gives weights": (4, [LOW | {"update/signal_share": 0.01}] * 9),
-    "two reasons do not add up": (4, [CUT, CUT, SILENT, SILENT, CUT, SILENT]),
-}
-
-
-@pytest.mark.parametrize("case", NEVER)
-def test_hopeless_counter_goes_on_where_a_run_may_still_learn(case):
-    limit, steps = NEVER[case]
-    assert ends_after(counter(limit), steps)[0] is None
-
-
-def test_hopeless_counter_ends_a_run_of_a_sweep_as_if_it_were_over():
-    watch, bad = counter(hopeless="end"), HOPELESS["all responses are cut"]
-    seen = []
-    for step in (FINE, bad, bad, bad, bad):
-        watch.see(step)
-        seen.append(watch.ends_run())  # no error
-    assert seen == [False] * 4 + [True]
-    assert not counter(0, hopeless="end").ends_run() and not counter().ends_run()
-
-
-LOGGER = """
-import pathlib
-seen = []
-def start(folder):
-    seen.append(("start", pathlib.Path(folder).name))
-def log(step, numbers):
-    seen.append((step, numbers))
-    if step == 3:
-        raise OSError("the tracker does not answer")
-def close():
-    seen.append("close")
-"""
-
-
-def test_the_users_logger_gets_every_line_and_its_failure_ends_its_calls_alone(tmp_path):
-    file = tmp_path / "tracker.py"
-    file.write_text(LOGGER)
-    args = run_args(tmp_path)
-    args.logger.file = str(file)
-    log = RunLog(args)
-    log.log_train(1, {"rollout/reward_mean": 0.5, "said": "words"})
-    log.log_eval(1, {"eval_sums_pass1": 0.25})
-    seen = load(f"{file}:seen")
-    expected = [("start", tmp_path.name), (1, {"train/rollout/reward_mean": 0.5}), (1, {"eval/eval_sums_pass1": 0.25})]
-    assert seen == expected
-    for step in (2, 3, 4):
-        log.log_train(step, {})
-    log.close()
-    assert seen[3:] == [(2, {}), (3, {})]  # the third raised
-    (note,) = lines(tmp_path, "notes.jsonl")
-    assert note["step"] == 3
-    assert note["say"].endswith(
-        "tracker.py: log() raised OSError: the tracker does not answer. It is not called again in this run"
-    )
-    assert [line["step"] for line in lines(tmp_path)] == [1, 1, 2, 3, 4]
-
-
-def test_a_logger_file_that_cannot_log_is_refused_before_the_run(tmp_path):
-    (tmp_path / "none.py").write_text("def send(step, numbers): pass")
-    (tmp_path / "broken.py").write_text("import nothing_of_this_name")
-    (none,), (broken,) = (list(logger_problems(str(tmp_path / name))) for name in ("none.py", "broken.py"))
-    assert "it defines no log(step, numbers)" in none
-    assert "line 1, ModuleNotFoundError" in broken
-
-
-def test_trackios_example_calls_what_trackio_has(tmp_path, monkeypatch):
-    """trackio 0.43 is not in this environment: a stand-in records the calls."""
-    trackio = Mock()
-    monkeypatch.setitem(sys.modules, "trackio", trackio)
-    (tmp_path / "run.json").write_text(json.dumps({"name": "cpu-real-s1", "flags": {"--train.seed": 1}}))
-    args = run_args(tmp_path)
-    args.logger.file = str(Path(__file__).parents[2] / "examples/loggers/trackio_logger.py")
-    log = RunLog(args)
-    log.log_train(2, {"policy_loss": 0.5})
-    log.close()
-    start = call.init(project="real-openrlhf", name="cpu-real-s1", config={"--train.seed": 1}, resume="allow")
-    assert trackio.mock_calls == [start, call.log({"train/policy_loss": 0.5}, step=2), call.finish()]

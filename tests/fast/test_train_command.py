@@ -405,7 +405,7 @@ def test_resume_goes_on_with_the_same_training(request_for, begun, tmp_path):
     shutil.copy("rows.jsonl", "moved.jsonl")
     (tmp_path / "other.jsonl").write_text(json.dumps({"prompt": "2", "label": "2"}) + "\n")
     same = ("--train.micro_batch_size 2", "--ckpt.save_steps 7", "--max-steps 9", "--data moved.jsonl")
-    other = ("--ds.lora.rank 4", "--ds.param_dtype fp16", "--algo.real.mismatch_limit 2", "--data other.jsonl")
+    other = ("--ds.lora.rank 4", "--ds.param_dtype fp16", "--algo.real.kl_old_coef 2", "--data other.jsonl")
     for asked in same:
         assert request_for(*words, *asked.split()).resumed == run, asked
     for asked in other:

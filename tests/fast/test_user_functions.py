@@ -1,4 +1,4 @@
-"""An objective and a rule for labels in the user's own file: loaded, tried, refused with a reason."""
+"""An objective in the user's own file: loaded, tried, refused with a reason."""
 
 import re
 import sys
@@ -11,11 +11,10 @@ from invented_runs import write_run
 
 from real_openrlhf import real_policy_loss
 from real_openrlhf.algorithm import trial
-from real_openrlhf.algorithm.formulas import OBJECTIVES, Constant, Objective, TokenLoss, find
+from real_openrlhf.algorithm.formulas import IN_FILES, OBJECTIVES, Constant, Objective, TokenLoss, find
 from real_openrlhf.algorithm.groups import Moment, Table
 from real_openrlhf.algorithm.objective import ObjectiveSettings, score_weights
 from real_openrlhf.base.user_files import absolute
-from real_openrlhf.hooks.controller.label_rules import Rollout, apply, find_rule, problems
 from real_openrlhf.hooks.flags.refusals import _objective as objective_refusals
 from real_openrlhf.report.read_runs import read_runs
 from real_openrlhf.report.settings import compare
@@ -25,7 +24,11 @@ HINGE = f"{EXAMPLE}:hinge"
 OTHERS = [
     f"{EXAMPLE.with_name(name)}.py:{name}" for name in ("oapl", "vespo", "rence", "sapo", "gmpo", "nft", "icepop")
 ]
+OTHERS += [f"{EXAMPLE.with_name(file)}.py:{name}" for name, file in IN_FILES.items()]
 OTHERS += [f"{EXAMPLE.with_name('ratios')}.py:ratio_{kept}" for kept in ("both", "right", "wrong", "none")]
+
+
+KEPT = {True: "drop", False: "keep"}  # uniform groups, of a loss of tokens and of scores
 
 
 def problem(function, **needs) -> str | None:
@@ -165,8 +168,11 @@ def test_a_default_that_is_no_value_is_told(default, told):
 def test_one_answer_of_a_prompt_has_a_gradient_where_the_page_says_so():
     page = (EXAMPLE.parents[2] / "docs/change/objectives.md").read_text()
     (refused,) = re.findall(r"^\| (.*) \| refused: they compare", page, re.MULTILINE)
-    alone = {name for name in OBJECTIVES if trial.learns_alone(ObjectiveSettings(name, uniform_groups="keep"))}
-    assert {*OBJECTIVES} - alone == {*re.findall("`(.*?)`", refused)}
+    every = {name.rpartition(":")[2]: name for name in (*OBJECTIVES, *OTHERS)}
+    alone = {
+        name for name, one in every.items() if trial.learns_alone(ObjectiveSettings(one, KEPT[find(one).of_tokens]))
+    }
+    assert {*every} - alone == {*re.findall("`(.*?)`", refused)}
     assert not trial.learns_alone(ObjectiveSettings("real"))
 
 
@@ -287,73 +293,3 @@ def test_a_report_calls_a_run_by_its_objective(tmp_path):
     write_run(tmp_path, seed=2, flags={"--algo.real.objective": "/home/me/mine.py:hinge"})
     (task,) = compare(read_runs([tmp_path])[0])
     assert [setting.label for setting in task.settings] == ["REAL", "objective mine.py:hinge"]
-
-
-# Labels by a function in the user's own file: the examples by hand, and what is refused before a run.
-
-
-RULES = Path(__file__).parents[2] / "examples" / "labels" / "rules.py"
-
-
-def refusals(name, two_sides=True):
-    return list(problems(name, two_sides))
-
-
-def labelled(rule, rewards, tokens=None):
-    tokens = tokens or [5] * len(rewards)
-    rows = zip(rewards, tokens, range(len(rewards)), strict=True)
-    return apply(find_rule(f"{RULES}:{rule}"), [Rollout(r, n, False, "1+1=", f"it is {i}") for r, n, i in rows])
-
-
-def test_example_rules_label_small_groups_as_they_say():
-    assert labelled("default", [1.0, 0.0, 0.5, 0.51]) == [1, 0, 0, 1]
-    assert labelled("best_half", [0.1, 0.4, 0.2, 0.9]) == [0, 1, 0, 1]
-    assert labelled("best_half", [0.1, 0.4, 0.2]) == [0, 1, None]
-    assert labelled("best_half", [1.0, 1.0]) == [None, None]
-    assert labelled("short_and_right", [1, 1, 1, 0], [4, 8, 9, 90]) == [1, 1, None, 0]
-    assert labelled("short_and_right", [0, 0]) == [0, 0]
-    assert labelled("positives_only", [1.0, 0.0]) == [1, None]
-    coins = labelled("random_labels", [1.0] * 400)
-    assert 150 < sum(coins) < 250 and coins == labelled("random_labels", [0.0] * 400)  # no reward in it
-
-
-@pytest.mark.parametrize("rule", ["default", "best_half", "short_and_right", "random_labels"])
-def test_example_rules_are_let_through(rule):
-    assert refusals(f"{RULES}:{rule}") == []
-
-
-def test_a_rule_of_one_side_needs_groups_of_one_side():
-    (refusal,) = refusals(f"{RULES}:positives_only")
-    assert refusal.endswith("with --algo.real.uniform_groups keep") and "positives and negatives" in refusal
-    assert refusals(f"{RULES}:positives_only", two_sides=False) == []
-
-
-@pytest.mark.parametrize(
-    ("body", "reason"),
-    [
-        ("return [1]", "it returns 1 labels for 4 rollouts. Return one for each"),
-        ("return [r.reward for r in rollouts]", "it returns 0.25. Use 1 (positive), 0 (negative) or None (ignored)"),
-        ("return rollouts[0].score", "it raises AttributeError: 'Rollout' object has no attribute 'score'. Change"),
-        ("return [None for _ in rollouts]", "it ignores all rollouts of 5 groups. Let some count"),
-        ("rollouts.sort(key=str); return [1, *[0] * len(rollouts[1:])]", "'tuple' object has no attribute 'sort'"),
-        ("import random; return [random.random() for _ in rollouts]", "Use 1 (positive)"),
-        (
-            "c.append(1); return [int(len(c) > 5)] * len(rollouts)",
-            "differently",
-        ),
-    ],
-)
-def test_what_cannot_train_is_refused_in_one_line(tmp_path, body, reason):
-    (tmp_path / "mine.py").write_text(f"c = []\ndef rule(rollouts):\n    {body}\nnumber = 3\n")
-    (refusal,) = refusals(f"{tmp_path}/mine.py:rule")
-    assert refusal.startswith(f"--algo.real.labels {tmp_path}/mine.py:rule: ") and reason in refusal
-    assert "\n" not in refusal
-
-
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [("rule", "names no file"), ("{}/none.py:f", "cannot be read"), ("{}/mine.py:number", "'number' is no function")],
-)
-def test_a_file_without_a_rule_is_refused(tmp_path, name, reason):
-    (tmp_path / "mine.py").write_text("number = 3\n")
-    assert reason in refusals(name.format(tmp_path))[0]

@@ -126,7 +126,6 @@ REFUSED = [
     (f"{ALONE} --benchmarks aime24 --data-dir /no/folder", "no file or folder /no/folder"),
     (f"{ALONE} --top-p 0", "--top-p above 0 and at most 1"),
     (f"{ALONE} --grader guess", "unknown grader guess"),
-    (f"{ALONE} --agent a.py --grader disco", "not read with --agent"),
     (f"{ALONE} --agent a.py --allow copied", "not read with --agent"),
     (f"{ALONE} --max-len 30", "--max-len is of --agent. Use --max-new-tokens"),
     (f"{ALONE} --grader /no/such.py", "--grader /no/such.py does not exist"),

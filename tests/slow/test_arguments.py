@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from real_openrlhf.algorithm.formulas import OBJECTIVES, readers
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.hooks.flags import arguments
 
@@ -75,12 +74,17 @@ def test_a_seed_for_every_sample_includes_the_order(flags, order, samples):
     assert (rollout.seeded_order, rollout.seeded) == (order, samples)
 
 
+SAPO, NFT, ICEPOP = (
+    f"--algo.real.objective {shlex.quote(f'{OBJECTIVE_FILES}/{name}.py:{name}')}" for name in ("sapo", "nft", "icepop")
+)
+
+
 @pytest.mark.parametrize(
     "flags, mismatch, mode",
     [
         ("", "off", None),  # upstream's losses, as upstream
         ("--train.run_dir runs/x", "off", None),
-        ("--actor.policy_loss_type cispo", "stop", "processed_logprobs"),
+        (f"{REAL} {SAPO}", "stop", "processed_logprobs"),
         (REAL, "stop", "processed_logprobs"),
         (f"{REAL} --train.async_enable", "log", "processed_logprobs"),  # older by design
         (f"{REAL} --rollout.mismatch log", "log", "processed_logprobs"),
@@ -118,25 +122,10 @@ def test_an_objective_of_the_users_own_is_found_from_anywhere_and_gets_what_it_n
     assert "pull: it returns shape (11,), not one loss for each group" in refusal
 
 
-def test_what_a_rule_decides_itself_is_refused_beside_it():
-    name = f"{Path(__file__).parents[2]}/examples/labels/rules.py:default"
-    rule = f"--algo.real.labels {shlex.quote(name)}"
-    assert resolve(f"{REAL} {rule}").algo.real.labels == name
-    found = refusals(f"{rule} --algo.real.label_threshold 0.3 --algo.real.truncated ignore")
-    assert [problem.split(" is not read by")[0] for problem in found] == [
-        "--algo.real.label_threshold 0.3",
-        "--algo.real.truncated ignore",
-    ]
-
-
 # flags, what the message must name, the fix that it must give (flags that are then accepted in their place)
 GROUPS, MICRO, LEVEL = "--train.batch_size", "--train.micro_batch_size", "--algo.advantage.is_correction_level"
 RANKS, SAMPLES = "--actor.num_gpus_per_node", "--rollout.n_samples_per_prompt"
-ESTIMATOR, CLIP = "--algo.advantage.estimator", "--algo.real.sampler_clip"
-SAPO, NFT, ICEPOP = (
-    f"--algo.real.objective {shlex.quote(f'{OBJECTIVE_FILES}/{name}.py:{name}')}" for name in ("sapo", "nft", "icepop")
-)
-CISPO = "--actor.policy_loss_type cispo"
+ESTIMATOR, CLIP = "--algo.advantage.estimator", "--algo.real.tis_cap"
 KEEP = "--algo.real.uniform_groups keep"
 REFUSED = [
     ("--algo.advantage.estimator gae", "no critic to deal to", "--algo.advantage.estimator group_norm"),
@@ -146,9 +135,10 @@ REFUSED = [
     (f"{SAMPLES} 1", "one answer is one side. Use 8", f"{SAMPLES} 1 {KEEP}"),
     (f"{SAMPLES} 1 {KEEP} --algo.real.objective no_anchor", "so one alone has no gradient. Use 8, or an objective",
      f"{SAMPLES} 1 {KEEP} --algo.real.objective bce"),
-    (f"{SAMPLES} 1 --algo.real.objective listwise", "so one alone has no gradient", f"{SAMPLES} 1 {KEEP}"),
-    (f"{SAMPLES} 1 {CISPO}", f"{ESTIMATOR} group_norm compares a prompt's answers. Use reinforce or flash_reinforce",
-     f"{SAMPLES} 1 {CISPO} {ESTIMATOR} flash_reinforce"),
+    (f"{SAMPLES} 1 {NFT} {ESTIMATOR} reinforce", "so one alone has no gradient",
+     f"{SAMPLES} 1 {SAPO} {ESTIMATOR} flash_reinforce"),
+    ("--algo.real.objective trpa --algo.real.tau 0.3", "--algo.real.tau 0.3 is not read by",
+     "--algo.real.objective bce --algo.real.tau 0.3"),
     (f"{SAMPLES} 1 {SAPO}", f"{ESTIMATOR} group_norm compares", f"{SAMPLES} 1 {SAPO} {ESTIMATOR} reinforce"),
     (f"{SAMPLES} 0", f"{SAMPLES} 0: give 1 or more", ""),
     (f"{CLIP} 0", f"{CLIP} 0.0: give more than 0", f"{CLIP} 2"),
@@ -169,9 +159,6 @@ REFUSED = [
     (f"--train.dynamic_batch_enable {GROUPS} 8 {RANKS} 16", f"some of the 16 ranks. Use fewer ranks ({RANKS})",
      f"--train.dynamic_batch_enable {GROUPS} 8 {RANKS} 8"),
     ("--actor.dual_clip 3", "--actor.dual_clip clips PPO's surrogate, and --actor.policy_loss_type real has none", ""),
-    (f"{CISPO} --actor.dual_clip 3", "--actor.dual_clip clips PPO's surrogate", CISPO),
-    (f"{CISPO} {LEVEL} token", f"{LEVEL} token reweights PPO's token ratios, and {CISPO} does not use them",
-     f"{CISPO} {LEVEL} off"),
     (f"{LEVEL} token", f"Use {LEVEL} off", f"{LEVEL} off"),
     ("--algo.kl.init_coef 0.1", "Use --algo.kl.init_coef 0 (the paper), or add --algo.kl.use_loss",
      "--algo.kl.init_coef 0.1 --algo.kl.use_loss"),
@@ -184,8 +171,6 @@ REFUSED = [
      "--train.enable_ema --ds.zero_stage 2"),
     ("--ds.ring_attn_size 2", "Use --ds.ring_attn_size 1", "--ds.ring_attn_size 1"),
     ("--data.max_images_per_prompt 1", "text prompts", ""),
-    ("--algo.real.mismatch_limit 0", "give more than 0", "--algo.real.mismatch_limit 0.1"),
-    ("--algo.real.mismatch_limit 0.2 --rollout.mismatch off", "needs vLLM's log-probabilities", ""),
     *(
         (f"{score} {flag}", f"score log_ratio_rollout {message}", score)
         for score in ("--algo.real.set score=log_ratio_rollout",)
@@ -220,8 +205,6 @@ REFUSED = [
         for flag, context in {
             "algo.kl.init_coef": "--algo.kl.use_loss",
             "algo.real.kl_old_coef": "",
-            "algo.real.disco_kl_coef": "--algo.real.objective disco_logl",
-            "algo.real.disco_kl_delta": "--algo.real.objective disco_lratio",
         }.items()
     ),
 ]  # fmt: skip
@@ -238,7 +221,7 @@ def test_what_makes_no_sense_is_refused_with_the_fix(flags, message, fix):
     resolve(f"{REAL} {fix}")  # what the message says is then accepted
 
 
-@pytest.mark.parametrize("loss", ["ppo", "gspo", "cispo", "reinforce", "real"])
+@pytest.mark.parametrize("loss", ["ppo", "gspo", "real"])
 def test_what_would_spoil_any_method_is_refused_for_all(loss):
     """In OpenRLHF's own deal too if OpenRLHF itself saves the wrong model."""
     dealt = f"--actor.policy_loss_type {loss} --train.deal groups --algo.advantage.estimator group_norm"
@@ -263,22 +246,8 @@ def test_what_would_spoil_any_method_is_refused_for_all(loss):
 
 def test_the_script_refuses_with_a_line_for_each_problem_and_exit_code_2(capsys):
     with pytest.raises(SystemExit) as exit:
-        arguments.to_the_end(pytest.fail, lambda: resolve(f"{REAL} --ds.zero_stage 0 --algo.real.disco_kl_delta -1"))
+        arguments.to_the_end(pytest.fail, lambda: resolve(f"{REAL} --ds.zero_stage 0 --algo.real.kl_old_coef -1"))
     assert exit.value.code == 2
-    zero, beta, unread = capsys.readouterr().err.splitlines()
+    zero, coefficient = capsys.readouterr().err.splitlines()
     assert zero == "error: --ds.zero_stage 0: --train.deal groups needs ZeRO stage 1, 2 or 3. Use --ds.zero_stage 2"
-    assert beta.startswith("error: --algo.real.disco_kl_delta -1.0: ") and unread.startswith(
-        "error: --algo.real.disco_kl_delta -1.0 "
-    )
-
-
-@pytest.mark.parametrize("name", OBJECTIVES)
-def test_an_objective_is_refused_the_settings_that_it_does_not_read(name):
-    """Each setting with a flag of its own: taken, or refused with the objectives that read it."""
-    for setting, value in {"tau": 0.3, "disco_kl_coef": 7, "disco_kl_delta": 7}.items():
-        flags = f"--algo.real.objective {name} --algo.real.{setting} {value}"
-        if setting in OBJECTIVES[name].settings:
-            resolve(f"{REAL} {flags}")
-        else:
-            (refusal,) = refusals(flags)
-            assert f"--algo.real.{setting} {value}" in refusal and readers(setting)[0] in refusal
+    assert coefficient.startswith("error: --algo.real.kl_old_coef -1.0: ")

@@ -7,6 +7,7 @@ from functools import partial
 from types import SimpleNamespace
 
 import pytest
+import torch
 from every import every
 from small_runs import flip
 
@@ -165,7 +166,7 @@ def test_a_checkpoint_is_evaluated_after_a_resume_if_its_evaluation_came_later(c
 
     args = SimpleNamespace(eval=SimpleNamespace(steps=2, dataset="held_out"))
     states = {"global_step": int(checkpoint[-1]), "checkpoint": checkpoint} if checkpoint else {"global_step": 4}
-    assert run_controller.evaluation_is_due(args, states) == due
+    assert run_controller.evaluation_is_missing(args, states) == due
 
 
 @pytest.mark.parametrize(
@@ -179,3 +180,16 @@ def test_a_run_that_had_ended_goes_on_with_its_last_evaluation(step, episode, st
     from real_openrlhf.hooks.controller import run_controller
 
     assert run_controller.nothing_is_left(args, states) != left
+
+
+@pytest.mark.parametrize(
+    "seed, same", [(0, 7_000_021), (42, 42 * 1_000_003**2 + 7_000_021), (20261127, None), (2**31 - 1, None)]
+)
+def test_every_seed_that_flags_take_seeds_torch(monkeypatch, seed, same):
+    """Those that torch took without it keep their numbers."""
+    from real_openrlhf.hooks import run_strategy
+
+    monkeypatch.setattr(run_strategy.dist, "get_rank", lambda: 0)
+    strategy = SimpleNamespace(args=SimpleNamespace(train=SimpleNamespace(seed=seed)))
+    run_strategy.RunStrategy.reseed(strategy, 7)
+    assert torch.initial_seed() == same if same else torch.initial_seed() < 2**64

@@ -8,6 +8,7 @@ import copy
 import itertools
 import math
 from functools import cache
+from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
@@ -17,9 +18,9 @@ import torch
 from openrlhf.cli.train_ppo_ray import parse_args
 from openrlhf.trainer.ppo_utils.experience import Experience, split_experience_batch
 from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
-from tiny_models import Numbers
 
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE
+from real_openrlhf.algorithm.step_plan import RankShare
 from real_openrlhf.hooks.controller.experience_maker import ExperienceMaker
 from real_openrlhf.hooks.controller.labels import NO_ANSWER, complete_columns, label_rollouts
 from real_openrlhf.hooks.controller.run_controller import RunController
@@ -71,9 +72,11 @@ def rollout(prompt="1+1", score=1.0, reward=1.0, length=3, truncated=False, **in
 
 # Labels.
 
+LISTWISE = f"{Path(__file__).parents[2]}/examples/objectives/listwise.py:listwise"
+
 
 def labels_of(samples, **changes) -> list[int]:
-    return label_rollouts(samples, arguments(**{"group": len(samples), **changes}), None)[0].tolist()
+    return label_rollouts(samples, arguments(**{"group": len(samples), **changes}))[0].tolist()
 
 
 NO_BOX, IGNORE = {NO_ANSWER: 1.0}, {"truncated": "ignore"}
@@ -136,37 +139,13 @@ def test_built_in_losses_log_scores_of_a_step_only_where_all_are_known():
         assert ["score" in sample.info for sample in samples] == [not math.isnan(score)] * 2
 
 
-def test_a_rule_of_the_users_own_labels_whole_groups(tmp_path):
-    """It sees what has a verdict. Graded objectives get its labels as rewards: controls are controls there too."""
-    (tmp_path / "mine.py").write_text(
-        "def longest(rollouts):\n"
-        "    assert all(rollout.answer.count(' ') == rollout.tokens - 1 for rollout in rollouts)\n"
-        "    best = max(rollout.tokens for rollout in rollouts)\n"
-        "    return [None if r.truncated else r.tokens == best for r in rollouts]\n"
-    )
-    samples = [
-        rollout(score=0.3, length=5),
-        rollout(score=1.0, length=2, **{NO_ANSWER: 1.0}),
-        rollout(score=None, reward=None, length=9),
-        rollout(score=0.0, truncated=True),
-        *(rollout("2+2", score=1.0, length=4) for _ in range(4)),
-    ]
-    changes = {"group": 4, "labels": f"{tmp_path}/mine.py:longest", "objective": "listwise"}
-    labels, values = label_rollouts(samples, arguments(**changes), Numbers())
-    assert labels.tolist() == [POSITIVE, UNPARSABLE, IGNORED, IGNORED] + [POSITIVE] * 4
-    assert values.tolist() == [1, 0, 0, 0, 1, 1, 1, 1]
-    (tmp_path / "mine.py").write_text("def longest(rollouts):\n    return [2] * len(rollouts)\n")
-    with pytest.raises(ValueError, match=r"longest, prompt '1\+1': it returns 2. Use 1"):
-        label_rollouts(samples, arguments(**changes), Numbers())
-
-
 def test_graded_rewards_are_kept_for_an_objective_that_reads_them():
     samples = [rollout(score=score, reward=0.0) for score in (0.25, 0.75, -2.0, math.nan)]
-    labels, values = label_rollouts(samples, arguments(group=4, objective="listwise"), None)
+    labels, values = label_rollouts(samples, arguments(group=4, objective=LISTWISE))
     assert labels.tolist() == [NEGATIVE, POSITIVE, NEGATIVE, IGNORED]
     assert values[:3].tolist() == [0.25, 0.75, -2.0]
     with pytest.raises(ValueError, match="has score inf, which no group can be compared with"):
-        label_rollouts([rollout(score=math.inf)], arguments(group=1, objective="listwise"), None)
+        label_rollouts([rollout(score=math.inf)], arguments(group=1, objective=LISTWISE))
 
 
 def test_neighbours_of_another_prompt_are_refused():
@@ -219,33 +198,14 @@ def numbers(experience: PlannedExperience) -> list[int]:
     return [int(number) for number in experience.info["number"]]
 
 
-def beside_another_sampler(*beyond: int) -> list[Experience]:
-    """Two groups whose sampler is off by 0.2, and by 0.3 for these rollouts."""
-    samples = batch_of_rollouts(8, 4)
-    for i, sample in enumerate(samples):
-        policy = -(sample.sequences[:, 1:] * sample.action_mask).float()
-        sample.rollout_log_probs = policy + sample.action_mask * (-0.3 if i in beyond else 0.2)
-    return samples
-
-
-def test_a_rollout_that_vllm_drew_from_another_model_is_ignored_before_its_group_is_counted():
-    """Prompt 0 has one rollout beyond the limit, prompt 1 all that are right; a token's log-probability is -its id."""
-    args = arguments(prompts=2, batch=8, ranks=1, mismatch_limit=0.25)
-    samples, made = beside_another_sampler(0, 5), Maker(args)
-    samples[7].rollout_log_probs[0, -1] = math.nan  # nobody knows how far that is
-    (rank,) = made.make_experience_batch(samples)
-    (step,) = rank.plan.steps
-    order = [numbers(rank)[item] for wave in step.waves for batch in wave.micro_batches for item in batch.items]
-    rows = [int(row) for wave in step.waves for batch in wave.micro_batches for row in batch.rows]
-    labels = {number: int(step.table.labels[row]) for number, row in zip(order, rows, strict=True)}
-    assert labels == {n: IGNORED if n in (0, 5, 7) else POSITIVE if n % 2 else NEGATIVE for n in range(8)}
-    assert [float(share) for share in rank.info["mismatch/ignored"]] == [float(n in (0, 5, 7)) for n in numbers(rank)]
-    assert rank.plan.metrics["real/old_forward_share"] == 1 and not rank.action_log_probs.isnan().any()
-
-
-def test_a_limit_without_the_samplers_log_probabilities_is_told():
-    with pytest.raises(ValueError, match="the agent returned rollouts without them"):
-        dealt(arguments(mismatch_limit=0.25), 32)
+def first_items(share: RankShare) -> list[int]:
+    """The places of the rank's rollouts of the first update."""
+    return [
+        item
+        for w in share.updates[0].waves
+        for rows in w.ranks[share.rank]
+        for item in share.items(share.updates[0], rows)
+    ]
 
 
 LAYOUTS = [
@@ -268,9 +228,7 @@ def test_a_rollouts_tokens_and_log_probabilities_stay_together():
             buffer.append(experience)
             with pytest.raises(RuntimeError, match="before the one before it was trained"):
                 buffer.append(experience)
-            first = {
-                item for wave in buffer.plan.steps[0].waves for batch in wave.micro_batches for item in batch.items
-            }
+            first = {*first_items(buffer.share)}
             for place, item in enumerate(buffer.items):
                 expected = tokens[int(item.info["number"])]
                 assert torch.equal(item.sequences, expected)
@@ -288,8 +246,8 @@ def test_a_rollouts_tokens_and_log_probabilities_stay_together():
 def test_only_rollouts_of_later_updates_need_a_forward(changes, share):
     made = Maker(arguments(**changes))
     ranks = dealt(made.args, 32, made)
-    assert all(rank.plan.metrics["real/old_forward_share"] == share for rank in ranks)
-    assert all(rank.plan.steps[0].makes_old_log_probs == (share < 1) for rank in ranks)
+    assert all(rank.share.metrics["real/old_forward_share"] == share for rank in ranks)
+    assert all(rank.share.updates[0].on_policy for rank in ranks)
     assert sum(len(batch) for forward in made.forwards for batch in forward) >= 32 * share
     assert bool(made.forwards) == bool(share)
 
@@ -297,19 +255,17 @@ def test_only_rollouts_of_later_updates_need_a_forward(changes, share):
 SAMPLERS = {"set": ["score=log_ratio_rollout"]}
 
 
-@pytest.mark.parametrize(
-    ("changes", "share"), [({}, 0.0), ({"kl_old_coef": 0.1}, 0.5), ({"mismatch_limit": 9.0}, 1.0)]
-)
-def test_scores_against_the_sampler_need_no_old_forward_but_for_a_kl_term_or_a_limit(changes, share):
+@pytest.mark.parametrize(("changes", "share"), [({}, 0.0), ({"kl_old_coef": 0.1}, 0.5)])
+def test_scores_against_the_sampler_need_no_old_forward_but_for_a_kl_term(changes, share):
     """And they are exchanged in every update. Rollouts without the sampler's numbers are told."""
     made = Maker(arguments(**SAMPLERS, **changes))
     samples = batch_of_rollouts(32, 4)
     for sample in samples:
         sample.rollout_log_probs = -sample.action_mask.float()
     for rank in made.make_experience_batch(samples):
-        assert rank.plan.metrics["real/old_forward_share"] == share
-        assert not any(step.scores_known for step in rank.plan.steps)
-        assert [step.makes_old_log_probs for step in rank.plan.steps] == [share < 1, False]
+        assert rank.share.metrics["real/old_forward_share"] == share
+        assert not any(step.scores_known for step in rank.share.updates)
+        assert [step.on_policy for step in rank.share.updates] == [True, False]
         if not share:
             assert torch.equal(rank.action_log_probs, rank.rollout_log_probs)
     assert bool(made.forwards) == bool(share)
@@ -322,8 +278,8 @@ def test_each_rollout_step_is_dealt_anew_and_a_seed_and_the_step_decide_it():
     args.train.max_steps = 4
 
     def plan(made) -> tuple[float, float]:
-        found = dealt(args, 32, made)[0].plan
-        return found.metrics["update/rollouts_crc"], found.steps[0].moment.progress
+        found = dealt(args, 32, made)[0].share
+        return found.metrics["update/rollouts_crc"], found.updates[0].moment.progress
 
     made, resumed = Maker(args), Maker(args)
     first, second, third = (plan(made) for _ in range(3))
@@ -336,7 +292,7 @@ def test_each_rollout_step_is_dealt_anew_and_a_seed_and_the_step_decide_it():
 
 
 def test_the_layout_does_not_change_what_an_update_trains_on():
-    assert len({dealt(arguments(**layout), 32)[0].plan.metrics["update/rollouts_crc"] for layout in LAYOUTS}) == 1
+    assert len({dealt(arguments(**layout), 32)[0].share.metrics["update/rollouts_crc"] for layout in LAYOUTS}) == 1
 
 
 # Advantages of OpenRLHF's losses.
@@ -406,19 +362,6 @@ def test_a_small_last_batch_gives_every_rank_as_many_forwards(prompts, ranks):
     assert not any(bool(one.action_log_probs.isnan().any()) for one in planned)
 
 
-def test_a_rule_labels_for_losses_of_tokens_too(tmp_path):
-    """Its labels are the rewards of the advantages: a control by labels is one for every method."""
-    (tmp_path / "mine.py").write_text(
-        "def first(rollouts):\n    return [place == 0 for place in range(len(rollouts))]\n"
-    )
-    args = of_tokens(group=4, prompts=1, batch=4, ranks=1, labels=f"{tmp_path}/mine.py:first")
-    made = token_maker(args)
-    made.tokenizer = Numbers()
-    made.tokenizer.pad_token_id = PAD
-    found = advantages(made, [rollout(score=1.0) for _ in range(4)])
-    assert found == pytest.approx([1.5, -0.5, -0.5, -0.5])
-
-
 # What has no gradient.
 
 
@@ -442,22 +385,11 @@ def test_what_has_no_gradient_is_counted_and_neither_forwarded_nor_sent(max_toke
     (_, every), (maker, ranks) = made(), made(skip=True)
     trained = sorted(itertools.chain.from_iterable(map(numbers, ranks)))
     assert trained == [i for i in range(32) if i // 4 % 2 == 0 and i != 1]
-    metrics, all_metrics = ranks[0].plan.metrics, every[0].plan.metrics
+    metrics, all_metrics = ranks[0].share.metrics, every[0].share.metrics
     assert metrics["update/trained_share"] == 15 / 32 and all_metrics["update/trained_share"] == 1
     of_all = ("update/rollouts_crc", "reward", "number", "response_length", "total_length", "truncated")
     assert [metrics[name] for name in of_all] == [all_metrics[name] for name in of_all]
     assert metrics["number"] == 15.5 and metrics["reward"] == 31 / 32
-    first = sum(len(batch.items) for rank in ranks for w in rank.plan.steps[0].waves for batch in w.micro_batches)
+    first = sum(len(first_items(rank.share)) for rank in ranks)
     assert metrics["real/old_forward_share"] == (15 - first) / 32
     assert sum(len(batch) for forward in maker.forwards for batch in forward) < 16  # a rank's batch may be a repeat
-
-
-def test_with_a_mismatch_limit_only_what_is_weightless_before_its_forward_is_left_out():
-    """So that the gap of ignored rollouts is still logged, and a sampler of other weights still stops the run."""
-    args = arguments(prompts=2, batch=8, ranks=1, mismatch_limit=0.25, skip=True)
-    samples, made = beside_another_sampler(0), Maker(args)
-    for sample in samples[4:]:
-        sample.scores = torch.ones(1)
-    (rank,) = made.make_experience_batch(samples)
-    assert sorted(numbers(rank)) == [0, 1, 2, 3] and rank.plan.metrics["mismatch/ignored"] == 1 / 8
-    assert rank.plan.steps[0].table.labels.tolist() == [IGNORED, POSITIVE, NEGATIVE, POSITIVE, *[POSITIVE] * 4]

@@ -8,9 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 from every import every
+from small_world import REPOSITORY
 
 from real_openrlhf.algorithm.graph_memory import resident_bytes
 
+DISCO = f"{REPOSITORY}/examples/objectives/disco.py:disco_logl"
 BESIDE_A_GPU = """
 from real_openrlhf.hooks.fixes.deepspeed_optimizers import AdamW, compile_less
 import deepspeed
@@ -90,7 +92,7 @@ OFFLOADED = {"loss": "ppo", "dtype": "bf16", "flags": ("--ds.adam_offload",)}
 )
 def test_a_nan_or_an_infinity_on_one_rank_changes_nothing_on_either(two_ranks, random_model, case, where):
     # DisCO's scores are log-probabilities: known from no plan, exchanged in the first step too
-    objective = "disco_logl" if where == "scores" else "real"
+    objective = DISCO if where == "scores" else "real"
     case = {"value": math.nan, **case}
     for report in two_ranks("poisoned", model=random_model, where=where, objective=objective, **case):
         assert set(report["compared"]) >= {"master", "exp_avg", "exp_avg_sq"}

@@ -98,7 +98,7 @@ def test_the_same_command_line_gives_the_same_arguments(found):
             corrected = values["algo.advantage.is_correction_level"] != "off"  # the release asks vLLM the same then
             assert added.pop("rollout.logprobs_mode") == ("processed_logprobs" if corrected else None)
             # limits of a run that has a folder: here is none
-            of_folder = {f"train.{name}" for name in ("hopeless_steps", "hopeless", "hung_minutes", "keep_groups")}
+            of_folder = {f"train.{name}" for name in ("hung_minutes", "keep_groups")}
             assert not any(added[name] for name in added.keys() - of_folder if not name.startswith("algo.real."))
     refused = [values["refused"] for values in release.values() if "refused" in values]
     assert any("requires --train.async_enable" in why for why in refused) and 4 < len(refused) < len(release) / 2

@@ -17,7 +17,6 @@ from real_openrlhf.training.checks import memory_estimate
 ATTENTION = ("--ds.attn_implementation", "flash_attention_torch")
 PACKED = (*ATTENTION, "--ds.packing_samples", "--vllm.num_engines", "1")
 KL = (*PACKED, *"--algo.kl.use_loss --algo.kl.init_coef 0.001 --algo.kl.estimator k3".split())
-HINGE = (*PACKED, *"--algo.real.disco_kl_coef 1000 --algo.real.disco_kl_delta 1e-4".split())
 TWO_UPDATES = {"prompts": 2, "groups_per_step": 1, "logit_free": True, "flags": PACKED}
 UPSTREAM = {"deal": "groups", "entropy_coef": 0.0}
 
@@ -32,17 +31,14 @@ FORMS = {
     "KL to the old policy": ({"kl_old_coef": 0.1}, 7),
     "KL to the reference": ({"flags": KL, "reference": True}, 7),
     "a score with a reference": ({"objective": "trpa", "reference": True}, 8),
-    "DisCO's constraint": ({"objective": "disco_logl", "flags": HINGE}, 8),
-    "listwise": ({"objective": "listwise", "graded": True}, 7),
-    "maxrl": ({"objective": "maxrl"}, 7),
+    "graded rewards": ({"objective": f"{REPOSITORY}/examples/objectives/listwise.py:listwise", "graded": True}, 7),
     "a dummy": ({"kinds": ("mixed", "uniform"), "skip": True}, 7),
     "LoRA": ({"lora": True}, 7),
     "grpo": ({"loss": "ppo", "flags": KL, "reference": True, **UPSTREAM}, 6),
     "dapo": ({"loss": "ppo", "flags": (*PACKED, "--actor.eps_clip_low_high", "0.2", "0.28"), **UPSTREAM}, 6),
     "gspo": ({"loss": "gspo", **UPSTREAM}, 6),
-    "cispo": ({"loss": "cispo", **UPSTREAM}, 6),
     "token weights by a file": ({"objective": f"{REPOSITORY}/examples/objectives/nft.py:nft"}, 6),
-    "a factor for the sampler": ({"flags": (*PACKED, "--algo.real.sampler_clip", "2")}, 7),
+    "a factor for the sampler": ({"flags": (*PACKED, "--algo.real.tis_cap", "2")}, 7),
 }
 # Where the forward is another one, its waits are others too: of all forwards, then beside them.
 OTHERS = {

@@ -5,31 +5,40 @@ reward functions that fail in every way, under our limits.
 """
 
 import asyncio
-import json
+import itertools
 import math
 import re
 import sys
+import threading
 from pathlib import Path
+from queue import Queue
 from types import ModuleType, SimpleNamespace
+from unittest.mock import MagicMock
 
 import psutil
 import pytest
+import torch
 from openrlhf.cli.train_ppo_ray import parse_args
+from openrlhf.trainer import ppo_trainer_async
+from openrlhf.trainer.ppo_trainer_async import GenerateSamplesActor, TrainingActor
+from openrlhf.trainer.ppo_utils import samples_generator
 from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
+from small_runs import run_args
 from vllm import SamplingParams
 
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.hooks.controller.labels import label_rollouts
+from real_openrlhf.hooks.controller.run_controller import RunController
 from real_openrlhf.hooks.engine.requests import AGENT, executor
-from real_openrlhf.hooks.rollout.agents import TURNS, UNFINISHED, AgentError, find_agent
-from real_openrlhf.hooks.rollout.chat_agents import ChatAgent, Template, Trajectory, tool_calls
+from real_openrlhf.hooks.rollout.agents import TURNS, UNFINISHED, AgentError
 from real_openrlhf.training.tasks.reverse_task import ReverseTask
 from real_openrlhf.training.tasks.tiny_model import make_tokenizer
 
 AGENTS = Path(__file__).parents[2] / "examples/agents"
 EXAMPLE, CALCULATOR = AGENTS / "guess_number.py", AGENTS / "calculator.py"
 sys.path.append(str(AGENTS))
+from chat_agents import Template  # noqa: E402
 from tiny_calculator import CALL, END, TEMPLATE, CalculatorTask  # noqa: E402
 from tiny_guesser import GuessTask  # noqa: E402
 
@@ -99,7 +108,7 @@ def labels(*responses: dict, **real) -> list[int]:
     args = arguments(EXAMPLE)
     args.rollout.n_samples_per_prompt = len(responses)
     vars(args.algo.real).update(real)
-    return label_rollouts([rollout(response) for response in responses], args, GUESSER)[0].tolist()
+    return label_rollouts([rollout(response) for response in responses], args)[0].tolist()
 
 
 def arguments(path: Path | str, *flags: str, loss="real") -> SimpleNamespace:
@@ -124,7 +133,7 @@ def test_a_trajectory_is_one_rollout_of_the_policys_own_tokens():
     samples = [rollout(won), rollout(lost)]
     args = arguments(EXAMPLE)
     args.rollout.n_samples_per_prompt = 2
-    label_rollouts(samples, args, GUESSER)
+    label_rollouts(samples, args)
     assert [int(one.response_length) for one in samples] == [6, 5]  # upstream's has the hints too
 
 
@@ -295,44 +304,9 @@ def test_the_model_reads_exactly_what_it_drew():
     assert QWEN.decode(won["observation_tokens"]).count("error: SyntaxError") == 1
 
 
-def test_an_end_of_turn_that_is_not_the_tokenizers_is_no_part_of_what_was_said():
-    """The ends of Gemma's generation_config are <end_of_turn> and <eos>; its tokenizer names the second only."""
-    gemma = Bytes(CHATML, "<eos>")
-    gemma.further_ends = gemma("<|im_end|>")["input_ids"]
-    for end in ("<|im_end|>", "<eos>"):
-        heard: list[str] = []
-
-        class Listener(ChatAgent):
-            def score(self, said, heard=heard):
-                heard.append(said)
-                return said == "95"
-
-        played = Trajectory(Listener(), gemma, 4000)
-        asyncio.run(played.play("37+58", "95", SamplingParams(max_tokens=500), Engine(gemma, f"95{end}")))
-        assert heard == ["95"] and gemma.decode(played.tokens).endswith(f"95{end}")
-
-
 def conversation(*turns: str) -> list[dict]:
     roles = ["user", "assistant", "tool", "assistant", "user", "assistant"]
     return [{"role": role, "content": turn} for role, turn in zip(roles, turns, strict=False)]
-
-
-@pytest.mark.parametrize("tokenizer", [TINY, QWEN], ids=["tiny", "chatml"])
-@pytest.mark.parametrize("drawn", [True, False], ids=["the turn's end was drawn", "not drawn"])
-def test_the_markers_between_turns_are_the_templates_own(tokenizer, drawn):
-    """Played turn by turn, a conversation has the tokens of the template applied to all of it at once."""
-    turns = ["12+34", "56+7", "63", "8", "9+9", "18"]
-    template = Template(tokenizer, [])
-    tokens = template.prompt(conversation(turns[0]))
-    for place in (1, 3, 5):
-        said = list(tokenizer(text=turns[place] + tokenizer.eos_token * drawn, add_special_tokens=False)["input_ids"])
-        tokens += said
-        if place < 5:
-            tokens += template.between(conversation(*turns)[place + 1 : place + 2], said)
-    whole = tokenizer.apply_chat_template(conversation(*turns), tokenize=False)
-    expected = list(tokenizer(text=whole, add_special_tokens=False)["input_ids"])
-    cut = len(expected) - (not drawn) if tokenizer is TINY else expected.index(10, len(tokens) - 2) - (not drawn)
-    assert tokens == expected[:cut]
 
 
 def test_a_template_without_tool_turns_is_refused_with_what_to_do():
@@ -343,111 +317,6 @@ def test_a_template_without_tool_turns_is_refused_with_what_to_do():
     with pytest.raises(ValueError, match="has no turn for the role 'tool'.*tool_role"):
         template.between([{"role": "tool", "content": "95"}])
     assert deaf.decode(template.between([{"role": "user", "content": "95"}])) == "<user>95"
-
-
-def test_a_template_that_rewrites_turns_is_refused():
-    rewriting = Bytes("{% for m in messages %}<user>{{ m.content | trim | length }}{% endfor %}", "<eos>")
-    with pytest.raises(ValueError, match="changes what an assistant said"):
-        Template(rewriting, []).between([{"role": "user", "content": "1"}])
-
-
-@pytest.mark.parametrize(
-    "text, found",
-    [
-        ('<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>', [("f", {"a": 1})]),
-        (
-            'Let me.\n<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>\n<tool_call>{"name": "g"}</tool_call>',
-            [("f", {}), ("g", {})],
-        ),
-        ('<tool_call>{"name": "f", "arguments": {"a": "</b>"}}', [("f", {"a": "</b>"})]),  # its end is a stop token
-        ("<tool_call>f(1)</tool_call>", ["a call is not"]),
-        ("<tool_call>[1]</tool_call>", ["a call is not"]),
-        ('<tool_call>{"name": 1, "arguments": {}}</tool_call>', ["a call needs a name"]),
-        ('<tool_call>{"name": "f", "arguments": "a"}</tool_call>', ["a call needs a name"]),
-        ("no call", []),
-    ],
-)
-def test_tool_calls_of_a_text_are_read_or_told_as_faults(text, found):
-    got = tool_calls(text)
-    assert len(got) == len(found)
-    for one, expected in zip(got, found, strict=True):
-        assert one == expected if isinstance(expected, tuple) else one.startswith(expected)
-
-
-@pytest.mark.parametrize(
-    "said, told",
-    [
-        ('<tool_call>{"name": "sing", "arguments": {}}</tool_call>', "error: no tool 'sing'. There are: calculate"),
-        ('<tool_call>{"name": "calculate", "arguments": {"sum": "1"}}</tool_call>', "error: TypeError"),
-        (
-            '<tool_call>{"name": "calculate", "arguments": {"expression": "1/0"}}</tool_call>',
-            "error: ZeroDivisionError",
-        ),
-        ('<tool_call>{"name": "calculate", "arguments": {"expression": "open(1)"}}</tool_call>', "error: ValueError"),
-        ("<tool_call>calculate</tool_call>", "error: a call is not"),
-    ],
-)
-def test_a_call_that_fails_is_told_to_the_model_and_ends_nothing(said, told):
-    played = play(CALCULATOR, Engine(QWEN, f"{said}<|im_end|>", "95<|im_end|>"))
-    assert told in QWEN.decode(played["observation_tokens"])
-    assert played["scores"] == 1 and played["extra_logs"]["agent/failed_calls"] == 1
-
-
-def test_turns_and_room_end_a_trajectory():
-    many = play(CALCULATOR, Engine(TINY, *[called("1+1")] * 4))
-    assert many["extra_logs"][TURNS] == 4 and many["scores"] == 0 and many["truncated"] is False
-    cut = play(CALCULATOR, Engine(TINY, "95"), max_tokens=1)  # a turn without its end
-    assert cut["truncated"] is True and cut["extra_logs"][UNFINISHED] == 1
-    full = play(CALCULATOR, Engine(TINY, called("1+1"), "2"), max_length=14)
-    assert full["truncated"] is True and len(full["observation_tokens"]) <= 18
-    with pytest.raises(AgentError, match="its prompt has 7 tokens and --data.max_len is 7"):
-        play(CALCULATOR, Engine(TINY), max_length=7)
-
-
-@pytest.mark.parametrize(
-    ("body", "told"),
-    [
-        ("tools = (undescribed,)\n    def score(self, said): return 1.0", "line 7, DocstringParsingException"),
-        ("turns = 2", "line 6, NotImplementedError: Agent has no method `score`"),
-        ("pass\nAgent = Agent()", "line 7, TypeError: .* Give the class itself"),
-    ],
-)
-def test_an_agent_without_a_score_or_a_description_of_a_tool_is_refused_before_the_run(tmp_path, body, told):
-    (tmp_path / "agent.py").write_text(
-        "from real_openrlhf.hooks.rollout.chat_agents import ChatAgent, executor_of\n"
-        "def undescribed(a: int) -> int:\n    return a\n"
-        f"class Agent(ChatAgent):\n    {body}\n"
-        "AgentExecutor = executor_of(Agent)\n"
-    )
-    with pytest.raises(ValueError, match=told):
-        find_agent(str(tmp_path / "agent.py"))
-
-
-@pytest.mark.parametrize("body", ["start(self, prompt, label): return prompt", "reply(self, said): return 'go on'"])
-def test_a_text_in_place_of_messages_is_told(tmp_path, body):
-    (tmp_path / "agent.py").write_text(
-        "from real_openrlhf.hooks.rollout.chat_agents import ChatAgent, executor_of\n"
-        f"class Agent(ChatAgent):\n    def {body}\n    def score(self, said): return 1.0\n"
-        "AgentExecutor = executor_of(Agent)\n"
-    )
-    with pytest.raises(AgentError, match="messages are a list of .* Return such a list"):
-        play(tmp_path / "agent.py", Engine(TINY, f"1{EOS}"))
-
-
-def test_methods_may_be_coroutines_and_a_game_has_no_verdict(tmp_path):
-    (tmp_path / "agent.py").write_text(
-        "import asyncio\nfrom real_openrlhf.hooks.rollout.chat_agents import ChatAgent, executor_of\n"
-        "class Agent(ChatAgent):\n"
-        "    async def start(self, prompt, label):\n        await asyncio.sleep(0)\n"
-        "        return super().start(prompt, label)\n"
-        "    async def reply(self, said):\n"
-        "        return [{'role': 'user', 'content': '7'}] if said == '1' else None\n"
-        "    async def score(self, said):\n        return float('nan')\n"
-        "AgentExecutor = executor_of(Agent)\n"
-    )
-    played = play(tmp_path / "agent.py", Engine(TINY, f"1{EOS}", f"2{EOS}"))
-    assert TINY.decode(played["observation_tokens"]) == f"<user>37+58<assistant>1{EOS}<user>7<assistant>2{EOS}"
-    assert math.isnan(played["scores"]) and played["reward"] == 0
 
 
 class Guess:
@@ -486,13 +355,6 @@ def test_the_agent_of_the_page_plays(tmp_path):
     asked = '<tool_call>{"name": "temperature", "arguments": {"city": "Oslo"}}</tool_call><|im_end|>'
     won = play(tmp_path / "weather.py", Engine(QWEN, asked, "It is 4.<|im_end|>"), label="4")
     assert won["scores"] == 1 and "\n4\n</tool_response>" in QWEN.decode(won["observation_tokens"])
-
-
-def test_the_tools_are_in_the_prompt():
-    engine = Engine(QWEN, "95<|im_end|>")
-    play(CALCULATOR, engine)
-    tool = QWEN.decode(engine.asked[0][0]).partition("You help.")[2].partition("<|im_end|>")[0]
-    assert json.loads(tool)["function"]["name"] == "calculate"
 
 
 # Reward functions that fail.
@@ -567,3 +429,83 @@ def test_a_server_that_answers_nonsense_is_a_fault_too(monkeypatch):
     for payload in ({"rewards": ["1"]}, [], {"error": "busy"}, {"rewards": [1, 2]}):
         (bad,) = asyncio.run(ask(payload))
         assert math.isnan(bad["scores"]) and len(bad["extra_logs"]) == 1
+
+
+# Which prompts dynamic filtering keeps, and which weights an evaluation measures.
+
+NAN = math.nan
+
+
+@pytest.mark.parametrize(
+    "drawn, kept, rate",
+    [
+        ([[1, 0, 1, 0]] * 4, [0, 1, 2, 3], 100),
+        ([[1, 0, 1, 0], [1] * 4, [0] * 4, [1, 0, 0, 0], [1, 1, 1, 0], [0, 0, 1, 0]], [0, 3, 4, 5], 400 / 6),
+        ([[1, 0, 1, NAN], [NAN] * 4, [1, 1, NAN, 1], [0, 1, 0, 1], [1, 0, 0, 0]], [0, 1, 3, 4], 80),
+    ],
+)
+def test_filtering_judges_a_prompt_by_its_verdicts_and_counts_prompts(monkeypatch, drawn, kept, rate):
+    generator = SamplesGenerator.__new__(SamplesGenerator)
+    rollout = SimpleNamespace(seeded_order=True, batch_size=4, n_samples_per_prompt=4, vllm_generate_batch_size=None)
+    algo = SimpleNamespace(dynamic_filtering_range=(0.0, 1.0), dynamic_filtering_enable=True)
+    generator.args = SimpleNamespace(algo=algo, rollout=rollout, vllm=SimpleNamespace(enable_sleep=False))
+    generator._dataloader_iter, generator._sample_buffer = iter(range(len(drawn))), []
+    generator._process_response_into_experience = lambda answer, **named: SimpleNamespace(
+        prompt=answer[0], scores=torch.tensor([float(answer[1])])
+    )
+    generator._dispatch_prompts_to_vllm = lambda prompts, labels, **named: list(prompts)
+
+    def collect(prompts, count):
+        own = list(itertools.islice(prompts, count))
+        return own, own, own, len(own) < count
+
+    monkeypatch.setattr(samples_generator, "_collect_prompt_batch", collect)
+    monkeypatch.setattr(samples_generator.ray, "wait", lambda refs, **named: (refs[:1], refs[1:]))
+    monkeypatch.setattr(samples_generator.ray, "get", lambda ref: [(ref, score) for score in drawn[ref]])
+    samples, percent, prompts, _ = generator.generate_samples()
+    assert [sample.prompt for sample in samples[::4]] == kept
+    assert (percent, prompts) == (pytest.approx(rate), len(drawn))
+
+
+class Remote:
+    """An actor's method, called with `.remote` in this process."""
+
+    def __init__(self, call) -> None:
+        self.remote = call
+
+
+@pytest.mark.parametrize("queue", [1, 4, 8])
+def test_an_asynchronous_evaluation_measures_the_step_that_it_names(monkeypatch, queue):
+    """OpenRLHF's two loops, with a model that is the number of its updates: 14 steps, evaluated at every third."""
+    made = [cls.__ray_metadata__.modified_class for cls in (GenerateSamplesActor, TrainingActor)]
+    generator, trainer = (cls.__new__(cls) for cls in made)
+    monkeypatch.setattr(ppo_trainer_async.ray, "get", lambda value: value)
+    rollouts, slots, lock, weights = Queue(queue), Queue(queue), threading.Lock(), [0]
+    for _ in range(queue):
+        slots.put(0)
+    args = run_args(keep_groups=0, max_steps=14, num_episodes=1)
+    args.train.run_dir, args.algo.dynamic_filtering_enable = "", False
+    args.eval = SimpleNamespace(steps=3, dataset="held out", at_end=True, temperature=1.0, n_samples_per_prompt=1)
+    seen: dict[int, int] = {}
+    both = {"args": args, "rollout_queue": rollouts, "rollout_slots": slots, "_partial_rollout": False}
+    both |= {"vllm_lock": SimpleNamespace(acquire=Remote(lock.acquire), release=Remote(lock.release))}
+    vars(generator).update(both, generate_kwargs={}, prompts_dataloader=MagicMock(__len__=lambda self: 9))
+    generator.samples_generator = SimpleNamespace(generate_samples=lambda: ([weights[0]], None, 1, False))
+    generator._run_eval = Remote(lambda: {"weights": weights[0]})
+    tracker = SimpleNamespace(
+        log_eval=lambda step, numbers: seen.update({step: numbers["weights"]}), close=lambda: None
+    )
+
+    def train_step(samples, step):
+        with lock:
+            weights[0] = step + 1
+        return {}, step + 1
+
+    vars(trainer).update(both, train_step=train_step, wandb_logger=None, tensorboard_logger=tracker)
+    trainer.save_logs_and_checkpoints = trainer.save_best_checkpoint = lambda *args: None
+    trainer.run = RunController(trainer)
+    drawing = threading.Thread(target=generator.fit, args=(0, 0), daemon=True)
+    drawing.start()
+    trainer.fit(0, generator)
+    drawing.join(60)
+    assert seen == {step: step for step in (3, 6, 9, 12, 14)}

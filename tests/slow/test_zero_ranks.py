@@ -60,6 +60,15 @@ def test_upstreams_loss_is_the_same_over_our_plan(one_rank, two_ranks, random_mo
     assert_close(first, upstream)
 
 
+def test_a_score_against_the_sampler_has_one_anchor_in_every_update(one_rank, random_model):
+    """The policy hardly moves, so its distance from vLLM is the same in each update, and in the log's means."""
+    (found,) = one_rank("logged", model=random_model, loss="real", score="log_ratio_rollout", learning_rate=1e-12)
+    assert found["mismatch/kl"] != pytest.approx(0, abs=1e-4)
+    (alone,) = one_rank("logged", model=random_model, loss="real", score="log_ratio_rollout", groups_per_step=4)
+    assert alone["ppo_kl"] == pytest.approx(alone["mismatch/kl"], rel=1e-5)
+    assert alone["update/ratio_max"] == pytest.approx(found["update/ratio_max"], rel=1e-3)
+
+
 @pytest.mark.parametrize("method", [{"loss": "real"}, DEALT], ids=["real", "ppo"])
 def test_no_entropy_is_logged_where_none_is_computed_or_nothing_trained(two_ranks, random_model, method):
     case = {"model": random_model, "skip": True, **method, "groups_per_step": 4}

@@ -6,6 +6,7 @@ loss of a micro-batch's tokens.
 
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 import ray
 import torch
@@ -17,9 +18,10 @@ from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
 from torch import Tensor
 
 from real_openrlhf import patching
-from real_openrlhf.algorithm.metrics import TERMS, fetch, norm_metrics, over_steps
-from real_openrlhf.algorithm.step_plan import MicroBatch, RankStep, RankWave
-from real_openrlhf.algorithm.update import Coefficients, Forward, StepTable, TokenUpdate, Update, WeightedTokens
+from real_openrlhf.algorithm.metrics import fetch, logged_of_batch, norm_metrics, over_updates
+from real_openrlhf.algorithm.schedule import Wave
+from real_openrlhf.algorithm.step_plan import PlannedUpdate
+from real_openrlhf.algorithm.update import Coefficients, Forward, GroupUpdate, TokenUpdate, Update, WeightedTokens
 from real_openrlhf.base.files import enter
 from real_openrlhf.hooks.actor.kept_graphs import kept_tokens
 from real_openrlhf.hooks.actor.mismatch import Mismatch
@@ -28,8 +30,13 @@ from real_openrlhf.hooks.messages.planned_experience import PlanBuffer
 from real_openrlhf.hooks.messages.settings import loss_settings, objective_settings, reads_old
 from real_openrlhf.hooks.model.lora_weights import refuse_shared_weights
 
-Batch = tuple[MicroBatch, Experience]  # a micro-batch of the plan, and its columns on the device
-OF_REWARD = {"kl", "logprobs_diff"}  # logged of all rollouts where the KL is a part of the reward
+
+class Batch(NamedTuple):
+    """A micro-batch on the device. A dummy has the columns of one rollout, but no rows and no items."""
+
+    rows: list[int]  # of its update's table
+    items: list[int]  # places among the rank's rollouts
+    experience: Experience
 
 
 class EngineStartTrainer(ActorPPOTrainer):
@@ -89,70 +96,70 @@ class PolicyTrainer(EngineStartTrainer):
         """Run all optimizer steps of the controller's plan, over all epochs."""
         if self.strategy.is_rank_0():
             enter(self.args.train.run_dir, "update")
-        plan, self.tables, statuses = self.replay_buffer.plan, [], []
-        for step in plan.steps:
-            update = self.update(step, kl_ctl)
-            statuses.append(self.optimizer_step(update) | update.numbers())
-            self.mismatch.judge(statuses[-1], update.number)
+        share, self.tables, logs = self.replay_buffer.share, [], []
+        for planned in share.updates:
+            update = self.update(planned, kl_ctl)
+            logs.append(self.optimizer_step(update) | update.logged())
+            self.mismatch.judge(logs[-1], update.number)
             if (columns := update.columns()) is not None:
                 self.tables.append(columns)
-        gaps = {name: value for name, value in statuses[0].items() if name.startswith("mismatch/")}
-        merged = over_steps([gaps | status for status in statuses], [step.log_weight for step in plan.steps])
-        merged |= norm_metrics([status["actor_grad_norm"] for status in statuses], self.args.actor.max_norm)
-        merged |= {name: plan.metrics[name] for name in OF_REWARD & plan.metrics.keys()}
-        if self.args.actor.entropy_coef is None:  # then no forward computes entropies
-            merged.pop("entropy_loss", None)
-        if not any(step.log_weight for step in plan.steps):  # the mean over zero tokens is undefined
-            merged = {name: value for name, value in merged.items() if name not in (*TERMS, *TokenUpdate.shares[1:])}
-        planned = {n: v for n, v in plan.metrics.items() if self.settings or not n.startswith("real/")}
-        return {**planned, **merged}
+        merged = over_updates(logs, [planned.log_weight for planned in share.updates])
+        merged |= norm_metrics([log["actor_grad_norm"] for log in logs], self.args.actor.max_norm)
+        return logged_of_batch(share.metrics, merged, self.log_conditions(share.updates))
 
-    def update(self, step: RankStep, kl_ctl: float) -> Update:
+    def log_conditions(self, updates: list[PlannedUpdate]) -> set[str]:
+        """What holds of this batch, for the metrics that are logged only then (`Metric.when`)."""
+        holds = {"tokens": any(planned.log_weight for planned in updates), "scores": self.settings is not None}
+        holds["entropy"] = self.args.actor.entropy_coef is not None  # else no forward computes entropies
+        return {name for name, true in holds.items() if true}
+
+    def update(self, planned: PlannedUpdate, kl_ctl: float) -> Update:
         """The next update, with the method's loss and the coefficients of the flags."""
         real, actor = self.args.algo.real, self.args.actor
         sampled = self.replay_buffer.items[0].rollout_log_probs is not None
-        sampled = sampled and (step.makes_old_log_probs or self.reads_old)  # else old log-probabilities are vLLM's
-        coefficients = Coefficients(real.kl_old_coef, kl_ctl, actor.entropy_coef, real.sampler_clip)
+        sampled = sampled and (planned.on_policy or self.reads_old)  # else old log-probabilities are vLLM's
+        coefficients = Coefficients(real.kl_old_coef, kl_ctl, actor.entropy_coef, real.tis_cap)
         family = "grpo" if actor.policy_loss_type == "ppo" else actor.policy_loss_type
         make: Callable[..., Update] = partial(TokenUpdate, self.actor_loss_fn, family, tuple(actor.eps_clip_low_high))
         if self.settings:
-            make = partial(StepTable, self.settings)
+            make = partial(GroupUpdate, self.settings)
         elif self.loss:
             make = partial(WeightedTokens, self.loss)
         number = self.engine.global_steps + 1
-        return make(step, coefficients, number, self.device, self.dp_group, sampled)
+        return make(planned, coefficients, number, self.device, self.dp_group, sampled)
 
     def optimizer_step(self, update: Update) -> dict[str, float]:
         """Wave by wave: forward, exchange of scores, loss, backward. Then one step of the optimizer."""
         self.actor.train()
-        waves = update.step.waves
-        rollouts = sum(len(micro_batch.items) for wave in waves for micro_batch in wave.micro_batches)
+        waves, rank = update.planned.waves, self.replay_buffer.share.rank
+        rollouts = sum(len(rows) for wave in waves for rows in wave.ranks[rank])
         for wave in waves:
-            batches = [self.load(micro_batch) for micro_batch in wave.micro_batches]
-            graphs = [] if update.step.scores_known else self.score_wave(wave, batches, update)
-            for place, batch in enumerate(batches):
-                now = graphs.pop(0) if graphs else self.forward(batch, update.step)
-                last = wave is waves[-1] and place == len(batches) - 1
-                self.backward(update.loss(now), now.aux_loss, len(batch[0].items) / max(rollouts, 1), last)
+            batches = [self.load(rows, update.planned) for rows in wave.ranks[rank]]
+            graphs = [] if update.planned.scores_known else self.score_wave(wave, batches, update)
+            for number, batch in enumerate(batches):
+                now = graphs.pop(0) if graphs else self.forward(batch, update.planned)
+                last = wave is waves[-1] and number == len(batches) - 1
+                self.backward(update.loss(now), now.aux_loss, len(batch.rows) / max(rollouts, 1), last)
         return self.step_optimizer()
 
-    def score_wave(self, wave: RankWave, batches: list[Batch], update: Update) -> list[Forward]:
+    def score_wave(self, wave: Wave, batches: list[Batch], update: Update) -> list[Forward]:
         """Exchange the wave's scores over ranks, so that the table has weights; return forwards with kept graphs."""
-        forwards = [self.forward(batch, update.step, differentiable=not wave.score_first) for batch in batches]
+        forwards = [self.forward(batch, update.planned, differentiable=not wave.score_first) for batch in batches]
         update.exchange(wave, forwards)
         return [] if wave.score_first else forwards
 
-    def load(self, micro_batch: MicroBatch) -> Batch:
+    def load(self, rows: list[int], planned: PlannedUpdate) -> Batch:
         """A micro-batch on the device. A rank without rollouts left gets a dummy whose action mask is all zeros."""
-        items = [self.replay_buffer.items[item] for item in micro_batch.items]
-        experience = make_experience_batch(items or self.replay_buffer.items[:1])
-        experience.info = {}  # only the log needs it, and the plan's metrics have its means
+        items = self.replay_buffer.share.items(planned, rows)
+        held = [self.replay_buffer.items[item] for item in items]
+        experience = make_experience_batch(held or self.replay_buffer.items[:1])
+        experience.info = {}  # only the log needs it, and the share's metrics have its means
         if not items:
             experience.action_mask = torch.zeros_like(experience.action_mask)
-        return micro_batch, experience.to_device(self.device)
+        return Batch(rows, items, experience.to_device(self.device))
 
-    def forward(self, batch: Batch, step: RankStep, differentiable: bool = True) -> Forward:
-        micro_batch, experience = batch
+    def forward(self, batch: Batch, planned: PlannedUpdate, differentiable: bool = True) -> Forward:
+        experience = batch.experience
         mask, args = experience.action_mask, self.args
         with torch.set_grad_enabled(differentiable):
             log_probs, output = self.actor(
@@ -162,9 +169,10 @@ class PolicyTrainer(EngineStartTrainer):
                 return_output=True,
                 return_entropy=args.actor.entropy_coef is not None and differentiable,
             )
-        if step.makes_old_log_probs:
+        if planned.on_policy and self.reads_old:
             self.remember_old(batch, log_probs.detach())
         old, reference, kl = experience.action_log_probs, experience.base_action_log_probs, None
+        unmoved = log_probs.detach() if planned.on_policy else None
         if args.algo.kl.use_loss and args.algo.kl.init_coef > 0 and differentiable:
             how = {"kl_estimator": args.algo.kl.estimator, "unbiased_gradient": args.algo.kl.unbiased_gradient}
             kl = compute_approx_kl(log_probs, reference, log_probs_old=old, **how)
@@ -176,14 +184,22 @@ class PolicyTrainer(EngineStartTrainer):
         aux_loss = output.aux_loss if self.aux_loss and differentiable else None
         columns = (mask, log_probs, old, reference, experience.rollout_log_probs)
         score = self.settings.score if self.settings else ""
-        return Forward(score, micro_batch.rows, *columns, kl, entropy, aux_loss, experience.advantages)
+        return Forward(
+            score,
+            torch.tensor(batch.rows, dtype=torch.long),
+            *columns,
+            kl,
+            entropy,
+            aux_loss,
+            experience.advantages,
+            unmoved,
+        )
 
     def remember_old(self, batch: Batch, log_probs: Tensor) -> None:
         """In the first update the policy is still the old one: keep these log-probabilities, also for later epochs."""
-        micro_batch, experience = batch
-        experience.action_log_probs = log_probs
+        batch.experience.action_log_probs = log_probs
         if self.max_epochs > 1:
-            for item, row in zip(micro_batch.items, fetch(log_probs), strict=False):  # a dummy has a row, no item
+            for item, row in zip(batch.items, fetch(log_probs), strict=False):  # a dummy has a row, no item
                 held = self.replay_buffer.items[item]
                 held.action_log_probs = row[: len(held.action_mask)]
 
@@ -202,10 +218,10 @@ class PolicyTrainer(EngineStartTrainer):
 
     def step_optimizer(self) -> dict[str, float]:
         """Change the weights; return the logged numbers (learning rate, norm) that the next step overwrites."""
+        rate = self.actor_scheduler.get_last_lr()[0]  # the scheduler then moves on to the next update's
         self.strategy.optimizer_step(self.actor_optim, self.actor, self.actor_scheduler, name="actor")
         if self.ema_model:
             # Upstream counts calls per micro-batch and updates the average at the step's last one: make this the last.
             self.strategy.time_steps["ema"] += self.strategy.accumulated_gradient - 1
             self.strategy.moving_average(self.actor, self.ema_model, self.ema_beta, self.device.type)
-        rate, norm = self.actor_scheduler.get_last_lr()[0], self.strategy.get_grad_norm(self.actor)
-        return {"actor_lr": rate, "actor_grad_norm": norm}
+        return {"actor_lr": rate, "actor_grad_norm": self.strategy.get_grad_norm(self.actor)}

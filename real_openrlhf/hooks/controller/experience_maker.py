@@ -16,12 +16,12 @@ from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, against_sampler
 from real_openrlhf.algorithm.groups import IGNORED, Table
 from real_openrlhf.algorithm.objective import make_groups
 from real_openrlhf.algorithm.schedule import SPARE, SPARE_ZERO_3, Layout, Limit, Positions
-from real_openrlhf.algorithm.step_plan import PlanSettings, plan_rollouts, rank_plans
+from real_openrlhf.algorithm.step_plan import PlannedUpdate, PlanSettings, plan_rollouts, rank_shares
 from real_openrlhf.base.files import enter
 from real_openrlhf.hooks.controller.advantages import add_advantages, add_kl
-from real_openrlhf.hooks.controller.labels import label_rollouts, over_limit
+from real_openrlhf.hooks.controller.labels import label_rollouts
 from real_openrlhf.hooks.messages.planned_experience import PlannedExperience
-from real_openrlhf.hooks.messages.settings import objective_settings, ranks_of, reads_old, skips
+from real_openrlhf.hooks.messages.settings import loss_settings, objective_settings, ranks_of, reads_old, skips
 
 EPISODE = ("response_length", "total_length", "truncated")
 
@@ -39,7 +39,7 @@ class ExperienceMaker(RemoteExperienceMaker):
         self.num_ranks = ranks_of(self.args)
         self.skips = skips(self.args)
         self.plan_seconds = 0.0
-        self.objective = objective_settings(self.args)
+        self.objective, self.loss = objective_settings(self.args), loss_settings(self.args)
         self.reads_old = reads_old(self.args, self.objective)
         self.kl_in_reward = self.args.algo.kl.init_coef > 0 and not self.args.algo.kl.use_loss
         self.kept_tokens: float | None = None
@@ -48,44 +48,57 @@ class ExperienceMaker(RemoteExperienceMaker):
     def make_experience_batch(self, rollout_samples: list[Experience]) -> list[PlannedExperience]:
         """One Experience per rank, in rank order; upstream's append then gives each rank exactly its own."""
         enter(self.args.train.run_dir, "log-probabilities")
-        real, samples = self.args.algo.real, rollout_samples
-        table = describe(samples, *label_rollouts(samples, self.args, self.tokenizer), self.args)
-        if self.objective is None:
-            apply_length_penalties(samples, self.args)
-        table = self.with_signal(samples, table)
-        table = replace(table, trains=table.signal if self.skips else None)
-        trained = table.trained
-        forwarded, decide = trained, real.mismatch_limit is not None or self.kl_in_reward
-        if decide:  # labels or advantages depend on log-probabilities
-            self.add_log_probs(samples, table.whole.tolist(), trained, trained)
-        if real.mismatch_limit is not None:  # over-limit rollouts must be known before the plan
-            over = over_limit(samples, trained, real.mismatch_limit)
-            table = replace(table, labels=table.labels.masked_fill(over, IGNORED))
-        if self.kl_in_reward:
+        samples = rollout_samples
+        table = self.label(samples)
+        if self.kl_in_reward:  # advantages depend on log-probabilities, so all rollouts need a forward before the plan
+            self.log_probs(samples, table, needs_forward=table.trained)
             add_kl(samples, self.args.algo.kl.estimator)
-        table = self.with_signal(samples, table) if decide else table
-        settings, start = self.plan_settings(), time.perf_counter()
-        plan = plan_rollouts(table, settings, self.rollout_step)
-        self.plan_seconds, self.rollout_step = time.perf_counter() - start, self.rollout_step + 1
-        if not decide:
-            if not self.reads_old:
-                forwarded = []
-            elif self.objective:
-                forwarded = sorted(set(trained) - set(plan.first_update))
-            self.add_log_probs(samples, table.whole.tolist(), forwarded, trained)
-        held, plans = rank_plans(plan, table, self.num_ranks, forwarded)
+        table = self.with_gradients(samples, table)
+        updates = self.plan(table)
+        needs_forward = self.needs_forward(table, updates)
+        if not self.kl_in_reward:
+            self.log_probs(samples, table, needs_forward)
         items = [item for sample in samples for item in split_experience_batch(sample)]
         means = rollout_means(items)
-        plans = [replace(plan, metrics=means | plan.metrics) for plan in plans]
-        return [PlannedExperience.of([items[i] for i in own], plan) for own, plan in zip(held, plans, strict=True)]
+        shares = rank_shares(updates, table, self.num_ranks, needs_forward)
+        shares = [replace(share, metrics=means | share.metrics) for share in shares]
+        return [PlannedExperience.of([items[i] for i in share.rollouts], share) for share in shares]
 
-    def with_signal(self, samples: list[Experience], table: Table) -> Table:
-        """The table with its column `signal`; a loss of tokens gets its advantages."""
+    def label(self, samples: list[Experience]) -> Table:
+        """The table of the batch, with labels; a loss of tokens gets rewards with length penalties."""
+        table = describe(samples, *label_rollouts(samples, self.args), self.args)
+        if self.objective is None:
+            apply_length_penalties(samples, self.args)
+        return table
+
+    def with_gradients(self, samples: list[Experience], table: Table) -> Table:
+        """The table with what has a gradient and what is trained; a loss of tokens gets its advantages."""
         if self.objective:
-            return replace(table, signal=make_groups(self.objective, table).valid)
-        add_advantages(self, samples, table.labels != IGNORED)
-        signal = [bool((sample.advantages * sample.action_mask).any()) for sample in samples]
-        return replace(table, signal=torch.tensor(signal))
+            has_gradient = make_groups(self.objective, table).valid
+        else:
+            known = table.labels != IGNORED
+            add_advantages(self, samples, known)
+            has_gradient = torch.tensor([bool((one.advantages * one.action_mask).any()) for one in samples])
+            if self.loss and not self.loss.objective.two_sides:  # it may weigh tokens of advantage 0
+                has_gradient = known
+        return replace(table, has_gradient=has_gradient, is_trained=has_gradient if self.skips else None)
+
+    def plan(self, table: Table) -> list[PlannedUpdate]:
+        settings, start = self.plan_settings(), time.perf_counter()
+        updates = plan_rollouts(table, settings, self.rollout_step)
+        self.plan_seconds, self.rollout_step = time.perf_counter() - start, self.rollout_step + 1
+        return updates
+
+    def needs_forward(self, table: Table, updates: list[PlannedUpdate]) -> Positions:
+        """The rollouts whose old log-probabilities are computed before training.
+
+        Those of an objective's first update come with its own forward, because the policy is still the old policy.
+        """
+        if not self.reads_old:
+            return []
+        if self.objective is None or self.kl_in_reward:
+            return table.trained
+        return sorted({*table.trained} - {*(updates[0].trained if updates else ())})
 
     def plan_settings(self) -> PlanSettings:
         train, real = self.args.train, self.args.algo.real
@@ -107,26 +120,23 @@ class ExperienceMaker(RemoteExperienceMaker):
             depth=int(real.wave_depth) or None if real.wave_depth != "auto" else None,
             kept_tokens=self.kept_tokens,
             score_first=real.wave_depth == "0",
-            step_wide=self.objective.own.get("disco_kl_coef", 0) > 0,
             known_at_old=self.objective.score in KNOWN_AT_OLD,
             spare=SPARE_ZERO_3 if self.args.ds.zero_stage == 3 else SPARE,
         )
 
-    def add_log_probs(
-        self, samples: list[Experience], lengths: list[int], forwarded: Positions, trained: Positions
-    ) -> None:
-        """Compute old log-probabilities of the `forwarded` rollouts, and the reference model's of all trained ones.
+    def log_probs(self, samples: list[Experience], table: Table, needs_forward: Positions) -> None:
+        """Compute old log-probabilities of these rollouts, and the reference model's of all trained ones.
 
         Unknown values are nan, so that reading one by mistake ends the run. If nothing reads the old policy (the
         score is against vLLM, without a KL), vLLM's log-probabilities stand in for the old ones.
         """
         if (
             self.objective
-            and (against_sampler(self.objective.score) or self.args.algo.real.sampler_clip is not None)
+            and (against_sampler(self.objective.score) or self.args.algo.real.tis_cap is not None)
             and any(sample.rollout_log_probs is None for sample in samples)
         ):
             raise ValueError(
-                f"the score {self.objective.score} or --algo.real.sampler_clip needs vLLM's log-probabilities, and "
+                f"the score {self.objective.score} or --algo.real.tis_cap needs vLLM's log-probabilities, and "
                 "the agent returned rollouts without them. Return them as `rollout_log_probs`, or use a score against "
                 "the old policy without a clip"
             )
@@ -135,8 +145,9 @@ class ExperienceMaker(RemoteExperienceMaker):
             if not self.reads_old:
                 sample.action_log_probs = sample.rollout_log_probs.clone()
             sample.base_action_log_probs = sample.action_log_probs if self.initial_model_group is not None else None
-        if forwarded:
-            self.forward(self.actor_model_group, samples, lengths, forwarded, "action_log_probs")
+        lengths, trained = table.whole.tolist(), table.trained
+        if needs_forward:
+            self.forward(self.actor_model_group, samples, lengths, needs_forward, "action_log_probs")
         if trained and self.initial_model_group is not None:
             self.forward(self.initial_model_group, samples, lengths, trained, "base_action_log_probs")
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE
@@ -113,19 +114,22 @@ def cut(name: str, text: str) -> str:
     return text if left_out <= 0 else f"{text[:half]} ... [{left_out} letters left out] ... {text[-half:]}"
 
 
-def keep_answers(generator: Any) -> None:
-    """Make each evaluation of this samples generator write some answers into the run's folder, for the log.
+def judge_answers(generator: Any) -> None:
+    """Let each evaluation of this samples generator count right answers, and write some into the run's folder.
 
-    OpenRLHF passes only an evaluation's numbers to the log, in asynchronous runs from another process.
+    OpenRLHF's pass@k is made of rewards. Here an answer is right by its score and the threshold, as a label is, and
+    wrong without a verdict. Only an evaluation's numbers reach the log, in asynchronous runs from another process.
     """
     args, evaluate = generator.args, generator.generate_eval_samples
-    if not (args.train.run_dir and args.train.keep_groups):
-        return
     keeper = GroupKeeper(args, generator.tokenizer)
 
     def generate(**named: Any) -> list:
         samples = evaluate(**named)
-        write_text(Path(args.train.run_dir) / HELD_OUT, [json.dumps(keeper.of_evaluation(samples))])
+        if args.train.run_dir and args.train.keep_groups:
+            write_text(Path(args.train.run_dir) / HELD_OUT, [json.dumps(keeper.of_evaluation(samples))])
+        if args.train.deal == "groups":  # else as released
+            for sample in samples:
+                sample.rewards = torch.tensor([float(keeper.label(sample) == "positive")])
         return samples
 
     generator.generate_eval_samples = generate

@@ -33,18 +33,22 @@ class RunController:
         self.trainer.kl_ctl.value = states.get("kl_coef", self.trainer.kl_ctl.value)
         if self.log:
             self.log.resume(
-                states, evaluates=evaluation_is_due(self.args, states) or nothing_is_left(self.args, states)
+                states, evaluates=evaluation_is_missing(self.args, states) or nothing_is_left(self.args, states)
             )
 
     def evaluate_first(self, step: int, states: dict, generator: Any = None) -> None:
-        """Evaluate the initial policy if --eval.at_start, or a resumed step that its checkpoint left unevaluated.
-
-        An asynchronous generator makes up for the missing evaluation itself when it resumes at that step.
-        """
+        """Evaluate the initial policy if --eval.at_start, or a resumed step that its checkpoint left unevaluated."""
         if step == 0 and self.args.eval.at_start:
             self.evaluate(step, generator)
-        elif generator is None and evaluation_is_due(self.args, states):
+        elif evaluation_is_missing(self.args, states):
             self.trainer.save_best_checkpoint(self.evaluate(step, generator), step, states)
+
+    def evaluate_due(self, step: int, states: dict, generator: Any) -> bool:
+        """Evaluate this step of an asynchronous run if --eval.steps asks for it."""
+        due = is_due(self.args, step)
+        if due:
+            self.trainer.save_best_checkpoint(self.evaluate(step, generator), step, states)
+        return due
 
     def evaluate_last(self, step: int, generator: Any = None) -> None:
         if self.args.eval.at_end and self.evaluated != step:
@@ -56,7 +60,11 @@ class RunController:
         if generator is None:
             own = {name: getattr(self.args.eval, name) for name in ("temperature", "n_samples_per_prompt")}
             return self.trainer.evaluate(step, **{**self.trainer.generate_kwargs, **own})
-        metrics = ray.get(generator._run_eval.remote())
+        ray.get(self.trainer.vllm_lock.acquire.remote())
+        try:
+            metrics = ray.get(generator._run_eval.remote())
+        finally:
+            ray.get(self.trainer.vllm_lock.release.remote())
         for logger in filter(None, (self.trainer.wandb_logger, self.trainer.tensorboard_logger)):
             logger.log_eval(step, metrics)
         return metrics
@@ -78,11 +86,14 @@ class RunController:
         return ray.get(self.trainer.actor_model_group.async_run_method("call_trainer", "take_tables"))[0]
 
 
-def evaluation_is_due(args: SimpleNamespace, states: dict) -> bool:
+def is_due(args: SimpleNamespace, step: int) -> bool:
+    return bool(args.eval.dataset) and step > 0 and args.eval.steps > 0 and step % args.eval.steps == 0
+
+
+def evaluation_is_missing(args: SimpleNamespace, states: dict) -> bool:
     """Whether a resumed step lacks its evaluation: a checkpoint is written before it, the best one after it."""
-    step, every = states["global_step"], args.eval.steps
     resumed = "checkpoint" in states and not states["checkpoint"].startswith(BEST)
-    return resumed and bool(args.eval.dataset) and step > 0 and every > 0 and step % every == 0
+    return resumed and is_due(args, states["global_step"])
 
 
 def nothing_is_left(args: SimpleNamespace, states: dict) -> bool:

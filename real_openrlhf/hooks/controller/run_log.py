@@ -5,13 +5,10 @@ import math
 import os
 import time
 import zlib
-from collections.abc import Iterator, Mapping
 from itertools import takewhile
 from pathlib import Path
-from types import SimpleNamespace
 
-from real_openrlhf.base.files import ENDED, ROLLOUTS, parsed
-from real_openrlhf.base.user_files import load, raised
+from real_openrlhf.base.files import ROLLOUTS, parsed
 from real_openrlhf.hooks.messages.settings import threshold_of
 
 KEPT_BYTES = 32 << 20  # of rollouts.jsonl, for training groups; held-out answers may use as much again
@@ -27,9 +24,6 @@ class RunLog:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.group_size = args.rollout.n_samples_per_prompt
         self.threshold = threshold_of(args)
-        self.hopeless = HopelessCounter(args)
-        self.train = args.train
-        self.user_logger = UserLogger(args.logger.file, args.train.run_dir)
         self.plan_seconds: float | None = None  # of the step that is trained
         self.groups: list[dict] = []  # of the same step, for rollouts.jsonl
         self.is_full = False  # whether rollouts.jsonl is full
@@ -58,11 +52,6 @@ class RunLog:
         self._write("train", step, values)
         if self.tensorboard:
             self.tensorboard.log_train(step, values)
-        if warning := self.hopeless.see(values):
-            self._line("notes.jsonl", {"step": step, "say": f"warning: {warning}"})
-        if self.hopeless.ends_run():
-            self._line("notes.jsonl", {"step": step, "say": ENDED})
-            self.train.max_steps = step
 
     def log_eval(self, step: int, values: dict) -> None:
         waiting = self.path.with_name(HELD_OUT)
@@ -84,9 +73,6 @@ class RunLog:
         if kept.exists():
             os.truncate(kept, len(_parts(kept, step, evaluates)[0]))
         self.path.with_name(HELD_OUT).unlink(missing_ok=True)
-        for line in map(json.loads, whole.splitlines()):
-            if line["phase"] == "train":
-                self.hopeless.see(line)
         if whole or again or "checkpoint" in states:
             about = {"step": step, "checkpoint": states.get("checkpoint"), "damaged": states.get("damaged", [])}
             says = [f"a checkpoint is not whole and not used: {damage}" for damage in about["damaged"]]
@@ -97,7 +83,6 @@ class RunLog:
             self._line("resumes.jsonl", about)
 
     def close(self) -> None:
-        self.user_logger.close()
         if self.tensorboard:
             self.tensorboard.close()
 
@@ -116,8 +101,6 @@ class RunLog:
         numbers = {key: float(value) for key, value in values.items() if isinstance(value, int | float)}
         about = {"phase": phase, "step": step, "time": round(time.time(), 3)}
         self._line(self.path.name, {**about, **numbers, **about})  # last: no logged name may replace `about`
-        if failure := self.user_logger.log(phase, step, numbers):
-            self._line("notes.jsonl", {"step": step, "say": f"warning: {failure}"})
 
     def _line(self, name: str, line: dict) -> None:
         self._append(name, json.dumps(line).encode() + b"\n")
@@ -168,94 +151,3 @@ def by_verdict(samples: list, scores: list[float], threshold: float) -> dict[str
             found[length] = sum(int(sample.action_mask.sum()) for sample in own) / len(own)
             found[cut] = sum(bool(sample.truncated[0]) for sample in own) / len(own)
     return found
-
-
-ENTROPY = 1e-4  # nats per token; below it each token is as good as certain
-Values = Mapping[str, float]
-# A step's defect and its remedy, in words: the test for it on the logged numbers.
-HOPELESS = {
-    "all responses are cut: raise --data.max_len or --rollout.max_new_tokens": (
-        lambda values: values.get("rollout/truncated_rate", 0) == 1
-    ),
-    "the reward function has no verdict on more than half of the responses: see verifier/ignored_*": (
-        lambda values: values.get("rollout/ignored", 0) > 0.5
-    ),
-    "the policy's entropy is gone: go back to a checkpoint, with a lower --actor.adam.lr": (
-        lambda values: abs(values.get("entropy_loss", 1)) < ENTROPY
-    ),
-    "no rollout has a weight or an advantage (prompts that are all right or all wrong): other data, or back to a "
-    "checkpoint with a lower --actor.adam.lr": (lambda values: values.get("update/signal_share", 1) == 0),
-}
-
-
-class HopelessRunError(RuntimeError):
-    """Ends a run that cannot learn any more, because its remaining steps would waste GPU time; says what to change."""
-
-
-class HopelessCounter:
-    """Counts for each reason how many steps in a row it holds. A resumed run restores the counts from its log."""
-
-    def __init__(self, args: SimpleNamespace) -> None:
-        self.limit, self.ends_well = args.train.hopeless_steps, args.train.hopeless == "end"
-        self.steps = dict.fromkeys(HOPELESS, 0)
-
-    def see(self, values: Values) -> str | None:
-        """Count a logged step; return a warning, once, after half of the steps that end the run."""
-        warning = None
-        for reason, holds in HOPELESS.items():
-            self.steps[reason] = self.steps[reason] + 1 if holds(values) else 0
-            if self.limit and self.steps[reason] == (self.limit + 1) // 2:
-                warning = (
-                    f"for {self.steps[reason]} steps {reason}. The run ends if that goes on for {self.limit} steps"
-                )
-        return warning
-
-    def ends_run(self) -> bool:
-        """Whether it ends here as after its last step, so that the next run of its session can begin; or it raises."""
-        reason, count = max(self.steps.items(), key=lambda one: one[1])
-        ends = bool(self.limit) and count >= self.limit
-        if ends and not self.ends_well:
-            raise HopelessRunError(
-                f"this run cannot learn any more: for {count} steps {reason}. --train.hopeless_steps 0 goes on"
-            )
-        return ends
-
-
-def logger_problems(path: str) -> Iterator[str]:
-    try:
-        if not callable(load(f"{path}:log")):
-            yield f"--logger.file {path}: it defines no log(step, numbers). See examples/loggers/trackio_logger.py"
-    except ValueError as error:
-        yield f"--logger.file {path}: {error}"
-
-
-class UserLogger:
-    """Calls the user's own logger, --logger.file: log(step, numbers), and if it likes start(folder) and close().
-
-    Until a call fails: a run does not end because a tracker does not answer.
-    """
-
-    def __init__(self, path: str | None, folder: str) -> None:
-        self.path, self.folder, self.started = path, folder, False
-
-    def log(self, phase: str, step: int, numbers: Mapping[str, float]) -> str | None:
-        """What failed, or None."""
-        failure = None if self.started or not self.path else self._call("start", self.folder)
-        self.started = True
-        return failure or self._call("log", step, {f"{phase}/{name}": value for name, value in numbers.items()})
-
-    def close(self) -> None:
-        if self.started:
-            self._call("close")
-
-    def _call(self, name: str, *arguments: object) -> str | None:
-        if self.path is None:
-            return None
-        try:
-            function = load(f"{self.path}:{name}")
-            if callable(function):
-                function(*arguments)
-        except (Exception, SystemExit) as error:
-            path, self.path = self.path, None
-            return f"--logger.file {path}: {name}() raised {raised(error)[:300]}. It is not called again in this run"
-        return None

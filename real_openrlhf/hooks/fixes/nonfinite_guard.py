@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 import torch
 import torch.distributed as dist
 
-from real_openrlhf.algorithm.update import NonFiniteError
+from real_openrlhf.base.errors import NonFiniteError
 
 # Where DeepSpeed's ZeRO optimizers compute a group's norm over all ranks, without and with optimizer offload.
 GROUP_NORMS = ("get_grad_norm_direct", "complete_grad_norm_calculation_for_cpu_offload")

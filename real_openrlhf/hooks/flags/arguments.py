@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
-from real_openrlhf.algorithm.formulas import FLAGGED, OBJECTIVES, OF_THE_BATCH, TOKEN_WEIGHTS, find, readers
+from real_openrlhf.algorithm.formulas import OBJECTIVES, OF_THE_BATCH, find
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import FINISHED, hold_environment, write_text
 from real_openrlhf.base.parsing import positive, whole
@@ -19,16 +19,16 @@ from real_openrlhf.hooks.messages.settings import dealt, estimator_of
 
 __all__ = ["add", "resolve", "reward_variables", "to_the_end"]  # the patches call these
 
-# --actor.policy_loss_type: upstream's two losses, ours that run in upstream's loop, and `real` with its own trainer.
-POLICY_LOSSES = ["ppo", "gspo", *TOKEN_WEIGHTS, "real"]
+# --actor.policy_loss_type: upstream's two losses, and `real` for every objective and loss of tokens of ours.
+POLICY_LOSSES = ["ppo", "gspo", "real"]
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """`--algo.real.*`, and the few flags of a run that OpenRLHF lacks."""
     real = parser.add_argument_group(
         "REAL (Rewards as Labels)",
-        "used with --actor.policy_loss_type real; labels, label_threshold, truncated, mismatch_limit and kl_old_coef "
-        "by every loss with --train.deal groups",
+        "used with --actor.policy_loss_type real; label_threshold, truncated and kl_old_coef by every loss with "
+        "--train.deal groups",
     )
     _add_objective(real)
     _add_labels(real)
@@ -74,7 +74,7 @@ def _add_objective(group: argparse._ArgumentGroup) -> None:
         "no value given; TRPA: 0.001; default: 0)",
     )
     group.add_argument(
-        "--algo.real.sampler_clip",
+        "--algo.real.tis_cap",
         type=float,
         metavar="FLOAT",
         help="multiply the weight of a rollout by pi_old / pi of vLLM of its whole answer, at most this (truncated "
@@ -106,24 +106,11 @@ def _add_labels(group: argparse._ArgumentGroup) -> None:
         "(default: negative)",
     )
     group.add_argument(
-        "--algo.real.mismatch_limit",
-        type=float,
-        metavar="FLOAT",
-        help="ignore a rollout whose mean |log pi - log pi of vLLM| exceeds this, in nats a token. Needs a forward "
-        "for every rollout's old log-probabilities (default: none)",
-    )
-    group.add_argument(
         "--algo.real.label_threshold",
         type=float,
         metavar="FLOAT",
         help="a score above this is positive, else negative; without it scores other than 0 and 1 are refused (paper: "
         "scores are 0 or 1; default: none; 0.5 for an objective of graded rewards, which uses labels in metrics only)",
-    )
-    group.add_argument(
-        "--algo.real.labels",
-        metavar="FILE.py:NAME",
-        help="a function that labels a prompt's rollouts: (rollouts) -> 1 positive, 0 negative or None ignored, for "
-        "each (default: none, the threshold)",
     )
 
 
@@ -132,7 +119,7 @@ def _add_settings_of_some(group: argparse._ArgumentGroup) -> None:
         f"{name}: {setting}, {one.help} ({one.default})"
         for name, objective in OBJECTIVES.items()
         for setting, one in objective.settings.items()
-        if setting not in ("score", *FLAGGED)
+        if setting not in ("score", "tau")
     )
     takers = ", ".join(name for name, objective in OBJECTIVES.items() if "score" in objective.settings)
     score = OBJECTIVES["real"].settings["score"]
@@ -143,14 +130,6 @@ def _add_settings_of_some(group: argparse._ArgumentGroup) -> None:
         help=f"the objective's own settings. {own}; score of {takers}: {score.help}, {' or '.join(score.choices)} "
         "(default: those in parentheses; score: as published)",
     )
-    for name in FLAGGED[1:]:
-        one = OBJECTIVES[readers(name)[0]].settings[name]
-        group.add_argument(
-            f"--algo.real.{name}",
-            type=float,
-            metavar="FLOAT",
-            help=f"{' and '.join(readers(name))} only: {one.help} (default: {one.default:g})",
-        )
 
 
 def _add_run(group: argparse._ArgumentGroup) -> None:
@@ -165,27 +144,12 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
         "--train.run_dir", metavar="DIR", help="write DIR/metrics.jsonl, one line a step (default: none)"
     )
     group.add_argument(
-        "--logger.file",
-        metavar="FILE.py",
-        help="with --train.run_dir: call this file's log(step, numbers) for each line of metrics.jsonl, and its "
-        "start(folder) and close() if it has them (default: none)",
-    )
-    group.add_argument(
         "--train.keep_groups",
         type=whole,
         default=2,
         metavar="N",
         help="with --train.run_dir: write N groups of each step and a few held-out answers of each evaluation into "
         "DIR/rollouts.jsonl, which `real-openrlhf show DIR` prints (default: 2; 0: none)",
-    )
-    group.add_argument(
-        "--train.hopeless_steps",
-        type=whole,
-        default=20,
-        metavar="N",
-        help="with --train.run_dir: end a run after N steps in a row in which no rollout has a weight or an "
-        "advantage, all responses are cut, most have no verdict, or the entropy is 0; warn after half of them "
-        "(default: 20; 0: never)",
     )
     group.add_argument(
         "--train.hung_minutes",
@@ -195,14 +159,6 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
         help="real-openrlhf train ends a run after N minutes in one phase, such as generation or an update "
         "(default: 120; 0: never)",
     )
-    group.add_argument(
-        "--train.hopeless",
-        default="fail",
-        choices=["fail", "end"],
-        help="how --train.hopeless_steps ends a run. fail: with an error, so it can resume from its checkpoint; end: "
-        "as after its last step, for sweeps (default: fail)",
-    )
-
     group.add_argument(
         "--ds.logit_free",
         action="store_true",
@@ -216,15 +172,15 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
         choices=["groups", "upstream"],
         help="how rollouts are assigned to updates. groups: whole prompts in an order from --train.seed, the same "
         "rollouts for every loss of one seed; upstream: OpenRLHF's batches, which with token budgets sort by length "
-        "and split prompts. REAL, cispo and reinforce always have groups (default: upstream; every recipe here: "
+        "and split prompts. REAL always has groups (default: upstream; every recipe here: "
         "groups)",
     )
     group.add_argument(
         "--train.skip_weightless",
         action="store_true",
         help="with --train.deal groups: do not train rollouts whose gradient is exactly 0 (ignored ones, and prompts "
-        "that are all right or all wrong); means and denominators still count them. With a KL, an entropy bonus or "
-        "DisCO's constraint every rollout trains; --dry-run says so (default: off; every recipe here: on)",
+        "that are all right or all wrong); means and denominators still count them. With a KL or an entropy bonus "
+        "every rollout trains; --dry-run says so (default: off; every recipe here: on)",
     )
 
 
@@ -282,7 +238,6 @@ def resolve(args: SimpleNamespace) -> SimpleNamespace:
         kl.init_coef = 0.0 if real else 0.01
     args.algo.advantage.estimator = estimator_of(args)
     args.algo.real.objective = absolute(args.algo.real.objective)
-    args.algo.real.labels = args.algo.real.labels and absolute(args.algo.real.labels)
     wrong = [*run_problems(args), *(problems(args) if args.train.deal == "groups" else ())]
     if wrong:
         raise UserError(*wrong)

@@ -7,9 +7,7 @@ from functools import reduce
 from types import SimpleNamespace
 
 from real_openrlhf.algorithm.formulas import (
-    FLAGGED,
     OF_THE_BATCH,
-    TOKEN_WEIGHTS,
     TokenLoss,
     against_sampler,
     find,
@@ -17,7 +15,6 @@ from real_openrlhf.algorithm.formulas import (
     readers,
 )
 from real_openrlhf.base.user_files import file_of
-from real_openrlhf.hooks.controller import label_rules, run_log
 from real_openrlhf.hooks.messages.settings import ranks_of
 
 # Numbers that OpenRLHF's parser takes, and with which a run would crash, wait for ever or train on nonsense.
@@ -33,11 +30,10 @@ _FLAGS = {  # (lowest number, highest number, whether the lowest itself is allow
         --eval.steps --ckpt.save_steps""",
     (0.0, math.inf, True): """
         --ds.lora.rank --data.dataloader_num_workers --actor.adam.weight_decay --actor.max_norm --eval.temperature
-        --train.hung_minutes --algo.kl.init_coef --algo.real.kl_old_coef --algo.real.disco_kl_coef
-        --algo.real.disco_kl_delta""",
+        --train.hung_minutes --algo.kl.init_coef --algo.real.kl_old_coef""",
     (0.0, math.inf, False): """
         --actor.adam.lr --actor.adam.eps --actor.eps_clip --actor.eps_clip_low_high --rollout.temperature
-        --algo.real.tau --algo.real.sampler_clip --algo.real.mismatch_limit""",
+        --algo.real.tau --algo.real.tis_cap""",
     (0.0, 1.0, True): """
         --actor.adam.betas --actor.lr_warmup_ratio --actor.min_lr_ratio --algo.advantage.gamma
         --algo.advantage.lambd --train.ema_beta --ds.lora.dropout""",
@@ -62,11 +58,6 @@ def out_of_bounds(flag: str, words: Sequence[object]) -> str | None:
 def run_problems(args: SimpleNamespace) -> Iterator[str]:
     """Refusals with any loss."""
     train, ds = args.train, args.ds
-    if train.hopeless == "end" and train.async_enable:
-        yield (
-            "--train.hopeless end would have to stop the sampler too, which --train.async_enable has in another "
-            "process. Use --train.hopeless fail"
-        )
     if train.async_enable and train.colocate_all and args.vllm.enable_sleep:
         yield (
             "--vllm.enable_sleep: with --train.async_enable the engines draw while the policy trains, so they cannot "
@@ -109,12 +100,10 @@ def problems(args: SimpleNamespace) -> Iterator[str]:
     if args.actor.policy_loss_type == "real":
         yield from weighted_problems(args) if _of_tokens(args) else _ppo(args)
         yield from _objective(args)
-    elif args.actor.policy_loss_type in TOKEN_WEIGHTS:
-        yield from weighted_problems(args)
 
 
 def weighted_problems(args: SimpleNamespace) -> Iterator[str]:
-    """Refuse parts of upstream's loss that REAL, `cispo` and `reinforce` do not have."""
+    """Refuse parts of upstream's loss that REAL and losses of tokens do not have."""
     loss, level = args.actor.policy_loss_type, args.algo.advantage.is_correction_level
     if args.actor.dual_clip is not None:
         yield f"--actor.dual_clip clips PPO's surrogate, and --actor.policy_loss_type {loss} has none. Leave it out"
@@ -132,17 +121,11 @@ def _labels(args: SimpleNamespace) -> Iterator[str]:
             "labels are the `scores` of a reward function, and there is none. Give --reward.remote_url FILE.py, for "
             "example real_openrlhf/rewards/math_reward.py (a reward model's scalar is no label)"
         )
-    unread = {"label_threshold": threshold, "truncated": {"ignore": "ignore"}.get(args.algo.real.truncated)}
-    for name, value in unread.items() if args.algo.real.labels else ():
-        if value is not None:
-            yield f"--algo.real.{name} {value} is not read by --algo.real.labels. Leave one of them out"
     if threshold is not None and not math.isfinite(threshold):
         yield (
             f"--algo.real.label_threshold {threshold}: no score, or every score, is above it. Use a number between "
             "the scores of wrong and right answers"
         )
-    if args.algo.real.labels:
-        yield from label_rules.problems(args.algo.real.labels, _two_sides(args))
 
 
 def _of_tokens(args: SimpleNamespace) -> bool:
@@ -196,23 +179,24 @@ def _alone(args: SimpleNamespace) -> Iterator[str]:
     """Refuse one answer a prompt where the method compares a prompt's answers."""
     real, group = args.algo.real, args.rollout.n_samples_per_prompt
     where = f"--rollout.n_samples_per_prompt {group}: "
-    if _of_tokens(args):
-        if args.algo.advantage.estimator not in OF_THE_BATCH:
-            yield (
-                f"{where}--algo.advantage.estimator {args.algo.advantage.estimator} compares a prompt's answers. Use "
-                f"{' or '.join(OF_THE_BATCH)}, or 8 answers"
-            )
-    else:
+    of_tokens = _of_tokens(args)
+    if of_tokens and args.algo.advantage.estimator not in OF_THE_BATCH:
+        yield (
+            f"{where}--algo.advantage.estimator {args.algo.advantage.estimator} compares a prompt's answers. Use "
+            f"{' or '.join(OF_THE_BATCH)}, or 8 answers"
+        )
+    if args.actor.policy_loss_type == "real":
         from real_openrlhf.algorithm import trial
         from real_openrlhf.algorithm.objective import ObjectiveSettings
 
+        kept = "drop" if of_tokens else "keep"
         with contextlib.suppress(Exception):  # of the settings or of the user's function: `_objective` reports it
-            if not trial.learns_alone(ObjectiveSettings(real.objective, "keep", given_settings(real))):
+            if not trial.learns_alone(ObjectiveSettings(real.objective, kept, given_settings(real))):
                 yield (
                     f"{where}--algo.real.objective {real.objective} compares a prompt's answers, so one alone has no "
                     "gradient. Use 8, or an objective of one side such as real or bce"
                 )
-            elif _two_sides(args):
+            elif _two_sides(args) and not of_tokens:
                 yield (
                     f"{where}--algo.real.uniform_groups drop leaves out a group of one side, and one answer is one "
                     "side. Use 8, as the paper does, or --algo.real.uniform_groups keep"
@@ -274,12 +258,6 @@ def _numbers(args: SimpleNamespace) -> Iterator[str]:
         value = reduce(getattr, flag[2:].split("."), args)
         if wrong := out_of_bounds(flag, value if isinstance(value, list | tuple) else [value] * (value is not None)):
             yield wrong
-    limit = args.algo.real.mismatch_limit
-    if limit is not None and args.rollout.mismatch == "off":
-        yield (
-            f"--algo.real.mismatch_limit {limit:g} needs vLLM's log-probabilities, which --rollout.mismatch off does "
-            "without. Leave one of them out"
-        )
 
 
 def _objective(args: SimpleNamespace) -> Iterator[str]:
@@ -290,18 +268,15 @@ def _objective(args: SimpleNamespace) -> Iterator[str]:
     except ValueError as error:
         yield f"--algo.real.objective {real.objective}: {error}"
         return
-    for name in FLAGGED:
-        if name in objective.settings or getattr(real, name) is None:
-            continue
-        reads = " and ".join(f"--algo.real.{one}" for one in FLAGGED if one in objective.settings)
-        reads = reads or " ".join(("--algo.real.set", *objective.settings) if objective.settings else ("no setting",))
+    if real.tau is not None and "tau" not in objective.settings:
+        reads = " ".join(("--algo.real.set", *objective.settings)) if objective.settings else "no setting"
         yield (
-            f"--algo.real.{name} {getattr(real, name)} is not read by --algo.real.objective {real.objective}, "
-            f"which reads {reads}. Leave it out, or use an objective that reads it: {', '.join(readers(name))}"
+            f"--algo.real.tau {real.tau} is not read by --algo.real.objective {real.objective}, which reads {reads}. "
+            f"Leave it out, or use an objective that reads it: {', '.join(readers('tau'))}"
         )
     try:
         given = given_settings(real)
-        own = objective.constants({name: value for name, value in given.items() if name not in FLAGGED})
+        own = objective.constants({name: value for name, value in given.items() if name != "tau"})
     except ValueError as error:
         yield f"--algo.real.set {' '.join(real.set)}: {error}"
         return
@@ -312,12 +287,12 @@ def _objective(args: SimpleNamespace) -> Iterator[str]:
             f"--actor.loss_agg_mode {args.actor.loss_agg_mode}: {real.objective} declares the mean {objective.mean}. "
             "Leave the flag out, or change the file"
         )
-    score, clip = str(own.get("score", objective.score)), real.sampler_clip
+    score, clip = str(own.get("score", objective.score)), real.tis_cap
     if clip is not None and (objective.of_tokens or against_sampler(score)):
         has = "has `group.gap`" if objective.of_tokens else f"scores by {score}, which is against vLLM already"
-        yield f"--algo.real.sampler_clip {clip:g}: {real.objective} {has}. Leave it out"
+        yield f"--algo.real.tis_cap {clip:g}: {real.objective} {has}. Leave it out"
     elif clip is not None or against_sampler(score):
-        what = f"the score {score}" if clip is None else f"--algo.real.sampler_clip {clip:g}"
+        what = f"the score {score}" if clip is None else f"--algo.real.tis_cap {clip:g}"
         if args.rollout.mismatch == "off":
             yield f"{what} is made of vLLM's log-probabilities. Leave --rollout.mismatch off out"
         if args.rollout.top_p < 1:
@@ -343,5 +318,3 @@ def _files(args: SimpleNamespace) -> Iterator[str]:
             find_agent(path)
         except ValueError as error:
             yield f"--train.agent_func_path {path}: {error}"
-    if args.logger.file:
-        yield from run_log.logger_problems(args.logger.file)

@@ -1,4 +1,4 @@
-"""The message from the controller to a training rank: rollouts and their plan, in fields instead of log entries."""
+"""The message from the controller to a training rank: rollouts and updates, in fields instead of log entries."""
 
 from dataclasses import dataclass, field, fields
 
@@ -10,27 +10,27 @@ from openrlhf.trainer.ppo_utils.experience import (
     split_experience_batch,
 )
 
-from real_openrlhf.algorithm.step_plan import RankPlan
+from real_openrlhf.algorithm.step_plan import RankShare
 
 
 @dataclass
 class PlannedExperience(Experience):
-    """One rank's rollouts of a batch, and the plan by which the rank trains them."""
+    """One rank's rollouts of a batch, and the updates in which the rank trains them."""
 
-    plan: RankPlan = field(kw_only=True)
+    share: RankShare = field(kw_only=True)
 
     @classmethod
-    def of(cls, items: list[Experience], plan: RankPlan) -> "PlannedExperience":
+    def of(cls, items: list[Experience], share: RankShare) -> "PlannedExperience":
         """Upstream's batch, with `info` as tensors again: upstream leaves lists, which its statistics cannot read."""
         batch = make_experience_batch(items)
         batch.info = {name: torch.stack([torch.as_tensor(value) for value in batch.info[name]]) for name in batch.info}
-        return cls(**{column.name: getattr(batch, column.name) for column in fields(Experience)}, plan=plan)
+        return cls(**{column.name: getattr(batch, column.name) for column in fields(Experience)}, share=share)
 
 
 class PlanBuffer:
-    """Replaces upstream's replay buffer on a rank: holds one rollout batch, which the rank trains by its plan."""
+    """Replaces upstream's replay buffer on a rank: holds the rank's share of one rollout batch."""
 
-    plan: RankPlan  # of the batch in `items`
+    share: RankShare  # of the batch in `items`
 
     def __init__(self) -> None:
         self.items: list[Experience] = []
@@ -39,7 +39,7 @@ class PlanBuffer:
         if self.items:
             raise RuntimeError("a rollout batch arrived before the one before it was trained")
         experience.to_device(torch.device("cpu"))
-        self.plan = experience.plan
+        self.share = experience.share
         self.items = remove_padding_in_sequences(split_experience_batch(experience))
 
     def clear(self) -> None:

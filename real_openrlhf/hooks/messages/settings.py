@@ -5,11 +5,10 @@ No torch or OpenRLHF at the top: a dry run calls `weightless_note` and must not 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from real_openrlhf.algorithm.formulas import TOKEN_WEIGHTS, against_sampler, find, given_settings
+from real_openrlhf.algorithm.formulas import against_sampler, find, given_settings
 
 if TYPE_CHECKING:
     from real_openrlhf.algorithm.objective import ObjectiveSettings
@@ -18,15 +17,13 @@ CENTRED = ("group_norm", "rloo", "dr_grpo")  # advantages of a uniform group are
 
 
 def loss_settings(args: SimpleNamespace) -> ObjectiveSettings | None:
-    """An objective over the scores of a prompt's rollouts, or a loss of each rollout's tokens: `cispo`, `reinforce` or
-    that of the user's file. None for OpenRLHF's own losses."""
+    """An objective over the scores of a prompt's rollouts, or a loss of each rollout's tokens in the user's file. None
+    for OpenRLHF's own losses."""
     from real_openrlhf.algorithm.objective import ObjectiveSettings
 
-    kind, actor, real = args.actor.policy_loss_type, args.actor, args.algo.real
-    if kind in TOKEN_WEIGHTS:
-        clip = dict(zip(("low", "high"), actor.eps_clip_low_high, strict=True))
-        return ObjectiveSettings(replace(TOKEN_WEIGHTS[kind], mean=actor.loss_agg_mode), own=clip)
-    return ObjectiveSettings(real.objective, real.uniform_groups, given_settings(real)) if kind == "real" else None
+    real = args.algo.real
+    ours = args.actor.policy_loss_type == "real"
+    return ObjectiveSettings(real.objective, real.uniform_groups, given_settings(real)) if ours else None
 
 
 def objective_settings(args: SimpleNamespace) -> ObjectiveSettings | None:
@@ -36,25 +33,20 @@ def objective_settings(args: SimpleNamespace) -> ObjectiveSettings | None:
 
 
 def reads_old(args: SimpleNamespace, settings: ObjectiveSettings | None) -> bool:
-    """Whether recomputed old log-probabilities are read. A score against vLLM needs none; a KL or a limit does."""
+    """Whether recomputed old log-probabilities are read. A score against vLLM needs none, but a KL does."""
     if settings is None:
         return True
     real, kl = args.algo.real, args.algo.kl
-    asked = real.kl_old_coef or real.mismatch_limit is not None
-    return bool(asked or (kl.use_loss and kl.init_coef > 0) or not against_sampler(settings.score))
+    return bool(real.kl_old_coef or (kl.use_loss and kl.init_coef > 0) or not against_sampler(settings.score))
 
 
 def dealt(args: SimpleNamespace) -> str:
     """`--train.deal`; OpenRLHF has no loss of ours to deal to."""
-    return "groups" if _is_ours(args) else args.train.deal
+    return "groups" if args.actor.policy_loss_type == "real" else args.train.deal
 
 
 def estimator_of(args: SimpleNamespace) -> str:
-    return args.algo.advantage.estimator or ("group_norm" if _is_ours(args) else "gae")
-
-
-def _is_ours(args: SimpleNamespace) -> bool:
-    return args.actor.policy_loss_type in ("real", *TOKEN_WEIGHTS)
+    return args.algo.advantage.estimator or ("group_norm" if args.actor.policy_loss_type == "real" else "gae")
 
 
 def threshold_of(args) -> float:
@@ -88,8 +80,7 @@ def why_all_train(args: SimpleNamespace) -> str | None:
         return f"--algo.real.kl_old_coef {real.kl_old_coef:g} is a KL to the old policy on every token"
     objective = find(real.objective) if args.actor.policy_loss_type == "real" else None
     if objective and not objective.of_tokens:
-        coefficient = objective.constants(given_settings(real)).get("disco_kl_coef", 0)
-        return f"--algo.real.disco_kl_coef {coefficient:g} is a constraint on every token" if coefficient else None
+        return None
     if objective and not objective.two_sides:
         return f"--algo.real.objective {real.objective} may give weights to tokens of advantage 0"
     if args.train.deal != "groups":

@@ -28,7 +28,7 @@ def find_agent(path: str) -> Callable[[], AgentExecutorBase]:
     found = load(f"{path}:{CLASS}")
     if not isinstance(found, type) or not issubclass(found, AgentExecutorBase):
         raise ValueError(
-            f"it defines no executor {CLASS}. Say `{CLASS} = executor_of(...)` of your ChatAgent, or derive one from "
+            f"it defines no executor {CLASS}. Derive one from "
             "openrlhf.utils.agent.MultiTurnAgentExecutor, as examples/agents/guess_number.py does"
         )
     return found

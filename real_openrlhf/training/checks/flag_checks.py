@@ -91,7 +91,7 @@ def combination(plan: Plan) -> str:
 
 
 # Of --algo.real.*: what every method reads under --train.deal groups, and what only the objectives over groups read.
-OF_ALL = ("labels", "label_threshold", "truncated", "mismatch_limit", "kl_old_coef")
+OF_ALL = ("label_threshold", "truncated", "kl_old_coef")
 READERS = {  # the estimators that read a flag, in OpenRLHF's experience maker
     "--algo.advantage.gamma": ("gae", "reinforce"),
     "--algo.advantage.lambd": ("gae",),
@@ -125,7 +125,7 @@ def _why_unread(flag: str, plan: Plan) -> str | None:
         read = {f"--algo.real.{name}" for name in OF_ALL} if deal == "groups" else {"--algo.real.label_threshold"}
         return without if loss != "real" and flag not in read else None
     if flag in (CLIP, CLIPS):
-        return without if loss in ("real", "reinforce") else None
+        return without if loss == "real" else None
     if flag.startswith("--algo.advantage.") and plan.objective is not None and not plan.objective.of_tokens:
         return without
     if estimator not in READERS.get(flag, (estimator,)):

@@ -166,14 +166,9 @@ def rollout_work(shape: Shape, plan: Plan) -> float:
     return max(layer, count * shape.vocabulary * (2 + 4))
 
 
-def step_wide(plan: Plan) -> bool:
-    """Whether a wave is a whole update, however deep, because the objective has a constraint over all of it."""
-    return plan.objective is not None and plan.objective.needs_step_kl
-
-
 def kept_graphs(shape: Shape, plan: Plan, gpu_bytes: float) -> float:
     """Bytes of a wave's graphs beside those of one micro-batch, at most (hooks/actor/kept_graphs.py)."""
-    depth = "auto" if step_wide(plan) else plan.args.algo.real.wave_depth
+    depth = plan.args.algo.real.wave_depth
     if not plan.in_waves:
         return 0.0
     sizes = shape.hidden, shape.intermediate, shape.layers, shape.vocabulary
@@ -283,7 +278,7 @@ def filling(shape: Shape, plan: Plan, gpu_bytes: float, share: float = SHARE) ->
     longest, ranks = plan.args.data.max_len, plan.ranks
     if not plan.args.train.dynamic_batch_enable or not longest:
         return {}
-    depth = {WAVE_DEPTH: DEPTH} if plan.in_waves and not step_wide(plan) and WAVE_DEPTH not in plan.flags else {}
+    depth = {WAVE_DEPTH: DEPTH} if plan.in_waves and WAVE_DEPTH not in plan.flags else {}
 
     def fits(train: int, rollout: int) -> bool:
         flags = {**depth, **_tokens(train * longest, rollout * longest)}

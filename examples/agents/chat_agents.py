@@ -1,6 +1,7 @@
 """Several turns with tools: an agent of chat messages and Python functions, in the model's own chat template.
 
-`--train.agent_func_path FILE.py`, a file that derives `ChatAgent` and says `AgentExecutor = executor_of(Derived)`.
+Copy it beside your file, which derives `ChatAgent`, says `AgentExecutor = executor_of(Derived)` and is given to
+`--train.agent_func_path`, as calculator.py and textarena_game.py.
 Tokens in, tokens out: the model reads exactly the tokens that it drew before, and these are trained.
 """
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from real_openrlhf.hooks.controller.kept_groups import keep_answers
+from real_openrlhf.hooks.trainer_classes import judge_answers
 
 
 class State(dict):
@@ -25,7 +25,7 @@ class PromptStream:
     def serve(self, samples_generator: Any) -> None:
         """Keep the generator: it has the loader position, rollouts drawn ahead and request seeds."""
         self.generator = samples_generator
-        keep_answers(samples_generator)
+        judge_answers(samples_generator)
 
     @property
     def draws(self) -> Counter[bytes]:
