@@ -33,7 +33,7 @@ setup(
         "eval": ["vllm", *VERIFIER],
         "data": ["datasets", "huggingface_hub", "pyarrow", "transformers", *VERIFIER],
         "grade": VERIFIER,
-        "report": ["jinja2", "matplotlib", "mpmath", "pandas", "pillow", "pyarrow", "tensorboard"],
+        "report": ["jinja2", "matplotlib", "mpmath", "pandas"],
         "dev": ["hypothesis", "mypy", "pre-commit", "pytest", "pytest-xdist", "ruff"],
     },
     entry_points={

@@ -6,8 +6,8 @@
   steps     ten steps of six methods on the real stack, without times
   refusals  every command of the fast and slow tests that ends with exit code 2, and its message
 
-Run it in both checkouts, each with its own environment, then `diff -r`. It calls only the command line and the
-verifier, so that this file also works in older checkouts. Paths, times and commits are masked.
+Run it in both checkouts, each with its own environment, then `diff -r`. It calls only the command line, the
+verifier and the reader of the records. Paths, times and commits are masked.
 """
 
 import argparse
@@ -41,9 +41,11 @@ def dry_runs(out: Path) -> None:
 
 
 def reports(out: Path) -> None:
-    for campaign in sorted((ROOT / "examples" / "results").glob("*/campaign.json")):
+    results = ROOT / "examples" / "results"
+    for campaign in sorted(results.glob("*/campaign.json")):
         with tempfile.TemporaryDirectory() as made:
-            told(["report", str(campaign.parent), "--out", f"{made}/report"])
+            command = [sys.executable, str(results / "campaigns.py"), str(campaign.parent), f"{made}/report"]
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
             for table in sorted(Path(made).glob("report/tables/*")):
                 (out / f"{campaign.parent.name}-{table.name}").write_bytes(table.read_bytes())
 

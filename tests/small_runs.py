@@ -49,7 +49,7 @@ def as_killed(folder: Path, before: str = "") -> None:
     record = json.loads((folder / "run.json").read_text())
     run_folder.write(folder, record | {"status": "running", "finished": None})
     (folder / ".finished").unlink()
-    assert "died after step 4" in run_folder.read(folder)["reason"]
+    assert "died after step 4" in run_folder.state(folder)["reason"]
 
 
 def flip(path: Path) -> None:

@@ -1,4 +1,6 @@
 #!/usr/bin/env bash
+# This is how the records were made, by the code that each of them names (`tree`). Today's code lacks some of these flags:
+# check that tree out to run one again. New runs are published by publish.py.
 # Runs one of the campaigns of archive/README.md, writes its report, and puts what is committed here beside this script:
 #   bash examples/results/run.sh NAME [any flag of compare_cpu.sh]    # without a name it lists them
 # The runs go to comparison/NAME. After an interrupt the same command continues. A run is the same, bit for bit, on one
@@ -30,14 +32,8 @@ at_best_rates() { # runs that varied the rate, then flags of compare
 sampler='--algo.real.set score=log_ratio_rollout'
 four_wait=(--no-train.colocate_all --vllm.num_engines 1 --train.async_enable --train.async_queue_size 4
     --train.hopeless fail --train.hopeless_steps 0)
-python="${REAL_VENV:-.venv}/bin/python"
-warmed_up() { # NAME STEPS: sets task and smollm2, the flags of runs on it
-    task=$PWD/comparison/$1
-    "$python" examples/smollm2/smollm2.py "$task" --steps "$2"
-    source examples/smollm2/flags.sh
-    smollm2+=("${smollm2_cpu[@]}")
-}
-skilled() { "$python" examples/results/skilled.py "$1"; } # flags of runs on a tiny model of this skill
+smollm2=(--recipe cpu-smollm2 --train.micro_batch_size 32 --eval.n_samples_per_prompt 2)
+short_warm_up() { "${REAL_VENV:-.venv}/bin/python" examples/results/smollm2/short_warm_up.py | tail -n 1; }
 case "$name" in
 map) # rate x updates a rollout (1, 4, 16) x method: where each works and where it breaks
     six=(real real_constant real_balanced grpo cispo gspo)
@@ -60,13 +56,8 @@ tune) # every method at its best rate of four on seeds 11 to 15; the rates of mo
 tune-hard | tune-sums) # the same on other tasks: four rates on seed 1, then the best one on seeds 11 to 15
     methods=(real real_constant real_balanced grpo) && grid=(1e-4 2e-4 4e-4 8e-4)
     case "$name" in
-    tune-hard) read -ra hard < <(skilled 0.05) && flags=(--steps 40 "${hard[@]}") && methods+=(reinforce) ;;
-    tune-sums)
-        [ -e comparison/sums/model ] || "$python" examples/sums/sums.py comparison/sums
-        flags=(--steps 20 --model "$PWD/comparison/sums/model" --data comparison/sums/train.jsonl
-            --eval.dataset "$PWD/comparison/sums/eval.jsonl" --rollout.max_new_tokens 80 --data.max_len 128)
-        grid+=(5e-5)
-        ;;
+    tune-hard) flags=(--steps 40 --skill 0.05) && methods+=(reinforce) ;;
+    tune-sums) flags=(--steps 20 --recipe cpu-sums) && grid+=(5e-5) ;;
     esac
     tried=("${flags[@]}" --seeds 1 --algos "${methods[@]}" --grid actor.adam.lr "${grid[@]}" "$@")
     name=$name-rates sweep "${tried[@]}"
@@ -79,8 +70,7 @@ tune-hard | tune-sums) # the same on other tasks: four rates on seed 1, then the
     name=$name-rates published --compact "${tried[@]}"
     ;;
 tune-hard-rate) # the hard task again, REAL, balanced REAL and GRPO at one rate: is it the rate or the form?
-    read -ra hard < <(skilled 0.05)
-    published --compact --steps 40 "${hard[@]}" --first-seed 11 --seeds 5 \
+    published --compact --steps 40 --skill 0.05 --first-seed 11 --seeds 5 \
         --algos real real_balanced grpo --actor.adam.lr 2e-4 "$@"
     ;;
 weights-small) # one cell of weights, at a rate where the scores spread: predictions in weights/PREDICTIONS.md
@@ -159,7 +149,6 @@ stale) # how old the policy may be that rollouts are drawn by: batches that wait
     ;;
 smollm2-controls) # beside smollm2, on its seeds and at its rate: right answers only, listwise targets, constant weights
     every_rollout=()
-    warmed_up smollm2 6
     flags=("${smollm2[@]}" --actor.max_norm 1 --steps 20)
     right='--algo.real.labels examples/labels/rules.py:positives_only --algo.real.uniform_groups keep'
     sweep "${flags[@]}" --first-seed 11 --seeds 3 --algos "real --actor.adam.lr 3e-5 $right" \
@@ -168,7 +157,6 @@ smollm2-controls) # beside smollm2, on its seeds and at its rate: right answers 
     ;;
 smollm2) # a pretrained model: three rates on seeds 1 and 2, then the best one on seeds 11 to 15 beside random labels
     every_rollout=()
-    warmed_up smollm2 6
     flags=("${smollm2[@]}" --actor.max_norm 1)
     tried=("${flags[@]}" --steps 12 --no-eval.at_start --eval.steps 12 --seeds 2 --algos real grpo
         --grid actor.adam.lr 1e-5 3e-5 1e-4 "$@")
@@ -181,8 +169,9 @@ smollm2) # a pretrained model: three rates on seeds 1 and 2, then the best one o
     ;;
 smollm2-demo) # a short warm-up, 128 answers a step: five methods at their best rates of seed 1 (three are published, see archive/README.md)
     every_rollout=()
-    warmed_up smollm2-short 4
-    flags=("${smollm2[@]}" --rollout.batch_size 16 --no-eval.at_start)
+    place=$(short_warm_up)
+    flags=("${smollm2[@]}" --actor.model_name_or_path "$place/model" --data.prompt_dataset "$place/train.jsonl"
+        --eval.dataset "$place/eval.jsonl" --rollout.batch_size 16 --no-eval.at_start)
     short=("${flags[@]}" --steps 5 --eval.steps 5 --seeds 1)
     tried=("${short[@]}" --algos real real_constant grpo dapo gspo --grid actor.adam.lr 1.5e-5 3e-5 6e-5 "$@")
     name=smollm2-demo-rates sweep "${tried[@]}"
@@ -193,12 +182,12 @@ smollm2-demo) # a short warm-up, 128 answers a step: five methods at their best 
     ;;
 smollm2-mixed) # questions that the model solves now and then: two or three rates a method on seed 1, then four methods on seeds 11 to 15
     every_rollout=()
-    warmed_up smollm2-short 4
+    place=$(short_warm_up)
     questions="$PWD/comparison/mixed.jsonl"
     mkdir -p comparison
-    [ -s "$questions" ] || "${REAL_VENV:-.venv}/bin/python" examples/results/smollm2/solvable.py "$questions" "$task" 320
+    [ -s "$questions" ] || "${REAL_VENV:-.venv}/bin/python" examples/results/smollm2/solvable.py "$questions" "$place" 320
     # a run takes five minutes, so its only checkpoint is that of the last step
-    flags=("${smollm2[@]}" --data "$questions"
+    flags=("${smollm2[@]}" --actor.model_name_or_path "$place/model" --data.prompt_dataset "$questions" --eval.dataset "$place/eval.jsonl"
         --rollout.batch_size 16 --no-eval.at_start --steps 10 --ckpt.save_steps 100)
     tried=("${flags[@]}" --eval.steps 10 --seeds 1)
     name=smollm2-mixed-rates sweep "${tried[@]}" --algos real --grid actor.adam.lr 1.5e-5 3e-5 "$@" # at 6e-5 it breaks down
@@ -213,11 +202,11 @@ smollm2-mixed) # questions that the model solves now and then: two or three rate
     ;;
 smollm2-solvable) # a sanity test: 32 questions that the warmed-up model solves now and then, four times each
     every_rollout=()
-    warmed_up smollm2 6
-    "$python" examples/results/smollm2/solvable.py comparison/solvable.jsonl "$task" 32
+    mkdir -p comparison
+    "${REAL_VENV:-.venv}/bin/python" examples/results/smollm2/solvable.py comparison/solvable.jsonl
     published "${smollm2[@]}" --actor.max_norm 1 --eval.n_samples_per_prompt 8 \
         --steps 16 --seeds 1 --algos 'real --actor.adam.lr 3e-5' 'grpo --actor.adam.lr 3e-5' --eval.steps 8 \
-        --data "$PWD/comparison/solvable.jsonl" --eval.dataset "$PWD/comparison/solvable.jsonl" "$@"
+        --data.prompt_dataset "$PWD/comparison/solvable.jsonl" --eval.dataset "$PWD/comparison/solvable.jsonl" "$@"
     ;;
 *)
     echo "no campaign $name: $campaigns" >&2

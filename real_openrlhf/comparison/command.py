@@ -145,7 +145,7 @@ class Runs:
 
     def is_trained(self, entry: Entry) -> bool:
         path = self.path(entry)
-        return (path / "run.json").exists() and run_folder.read(path)["status"] == "finished"
+        return (path / "run.json").exists() and run_folder.state(path)["status"] == "finished"
 
     def is_done(self, entry: Entry) -> bool:
         asked = self.path(entry) / "eval" / ASKED
@@ -283,7 +283,7 @@ def train_and_evaluate(runs: Runs, entry: Entry) -> int:
 
 def failure(path: Path) -> tuple | None:
     """How the run failed, which another attempt changes; None if it did not fail, was interrupted or was killed."""
-    record = run_folder.read(path) if (path / "run.json").exists() else {}
+    record = run_folder.state(path) if (path / "run.json").exists() else {}
     reason = str(record.get("reason"))
     if record.get("status") != "failed" or record.get("unseen") or reason.startswith("interrupted"):
         return None

@@ -24,8 +24,7 @@ from real_openrlhf.evaluation.tasks import (
     refuse_length,
     refuse_unfit,
 )
-from real_openrlhf.report.benchmarks import compare_two
-from real_openrlhf.report.model_card import write_card
+from real_openrlhf.report.paired import compare_two
 from real_openrlhf.report.table_forms import to_markdown
 from real_openrlhf.runs.provenance import code, versions
 from real_openrlhf.verifier.conventions import CONVENTIONS
@@ -102,10 +101,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if args.compare:
-        if args.model:
-            raise UserError("--compare reads two finished evaluations and loads no model. Leave --model out")
-        first, second = args.compare
-        print(compare_two(first, second, args.out))
+        if args.model or args.out:
+            raise UserError("--compare prints a table of two finished evaluations. Leave --model and --out out")
+        print(compare_two(*args.compare))
         return 0
     if not args.model or not args.out:
         raise UserError("--model or --out is missing. Give both, or --compare with two folders that --out filled")
@@ -161,6 +159,4 @@ def run(args: argparse.Namespace) -> int:
     said = to_markdown(table(results, thinks))
     write_text(args.out / TABLE, [said])
     print(said)
-    if (model.parent / "run.json").exists():
-        write_card(model.parent)  # the model is a run's final weights
     return 0

@@ -16,7 +16,7 @@ from real_openrlhf.data.benchmarks import BENCHMARKS, average_title, chosen
 from real_openrlhf.evaluation.store import Sample
 from real_openrlhf.evaluation.tasks import Task, file_records
 from real_openrlhf.hooks.rollout.reward_calls import checked
-from real_openrlhf.report.benchmarks import protocol
+from real_openrlhf.report.paired import protocol
 from real_openrlhf.report.statistics import Estimate, bootstrap
 from real_openrlhf.report.table_forms import Table
 from real_openrlhf.rewards.graders import Asked, Grader, judge_many

@@ -285,7 +285,7 @@ def other_training(record: dict, plan: Plan) -> dict[str, tuple]:
 
 def is_finished(path: Path, plan: Plan) -> bool:
     """Whether the run in this folder finished with the flags of this plan."""
-    record = run_folder.read(path)
+    record = run_folder.state(path)
     return record["status"] == "finished" and not changed_flags(record, plan)
 
 

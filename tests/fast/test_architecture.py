@@ -27,7 +27,7 @@ ROOMS = {
     "runs": (set(), {TOP, "base"}),
     "recipes": (set(), {"algorithm", "base", "runs"}),
     "report": (
-        {"PIL", "jinja2", "matplotlib", "mpmath", "numpy", "pandas"},
+        {"jinja2", "matplotlib", "mpmath", "numpy", "pandas"},
         {TOP, "base", "data", "recipes", "runs"},
     ),
     "training": ({"tqdm"}, {TOP, "algorithm", "base", "data", "hooks", "machine", "recipes", "report", "runs"}),

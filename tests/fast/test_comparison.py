@@ -4,7 +4,6 @@ tests/e2e/test_compare.py runs the same loop with real trainings.
 """
 
 import contextlib
-import hashlib
 import json
 import re
 import shlex
@@ -19,10 +18,7 @@ from real_openrlhf.base.errors import UserError
 from real_openrlhf.cli import main
 from real_openrlhf.comparison import command
 from real_openrlhf.comparison.command import entries
-from real_openrlhf.comparison.publish import publish, refuse_now
 from real_openrlhf.recipes.plan import recorded_flags
-from real_openrlhf.report import maps
-from real_openrlhf.report.read_runs import ABOUT, RUNS, campaign_lines, campaign_records
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.training import run_inputs
 from real_openrlhf.training.command import request_of
@@ -57,31 +53,6 @@ def test_runs_are_named_after_what_they_are_seed_by_seed():
     assert mine.name == "real-objective-losses_my_loss.py_better-tau-0.1-s1"
     for spelt in shlex.quote(f"{Path.cwd()}/losses/my_loss.py:better"), "./losses/my_loss.py:better":
         assert entries([f"{spelt} --algo.real.tau 0.1"], 1)[0].name == mine.name
-
-
-GONE = {"--publish": 1, "--skill": 1, "--beside": 1, "--compact": 0}  # an older command's flags, and their values
-
-
-def test_the_committed_runs_have_the_names_that_their_commands_give(monkeypatch):
-    """So a comparison that an earlier version began goes on; some of its methods are files now."""
-    commands: dict[str, set[str]] = {}
-    for folder in (path.parent for path in (ROOT / "examples" / "results").rglob("campaign.json")):
-        for name, record in campaign_records(folder)[0].items():
-            words = record.get("command") or []
-            if words[1:2] == ["compare"] and "--campaign" not in words:
-                commands.setdefault(json.dumps(words), set()).add(name.rpartition("/")[2])
-    assert len(commands) > 30
-    for text, names in commands.items():
-        words = json.loads(text)[2:]
-        for flag, values in GONE.items():
-            while flag in words:
-                del words[words.index(flag) : words.index(flag) + 1 + values]
-        parser = command.PARSER()
-        command.configure(parser)
-        args = parser.parse_args(words)
-        monkeypatch.setattr(command, "ALGORITHMS", {text.split()[0]: None for text in args.algos})
-        made = {entry.name for entry in entries(args.algos, args.seeds, args.first_seed, args.grid)}
-        assert names <= made, (words, names - made)
 
 
 def script(name: str) -> list[str]:
@@ -307,69 +278,3 @@ def test_the_command_prints_its_table_and_what_is_missing(training, capsys, monk
     said = capsys.readouterr()
     assert "3 runs, 0 finished" in said.out and "| REAL" in said.out and "report: " in said.out
     assert said.err.splitlines()[-1].startswith("missing: grpo-s1. Run the same command again")
-
-
-def test_a_published_campaign_says_all_that_the_runs_said_and_nothing_of_the_machine(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    runs = []
-    for seed, rate in ((1, 0.1 + 0.2), (2, 1)):
-        run = record(tmp_path / "comparison" / "runs" / f"real-s{seed}", name=f"real-s{seed}", seed=seed)
-        about = json.loads((run / "run.json").read_text()) | {"data": {str(tmp_path / "data" / "mine.jsonl"): "abc"}}
-        about["flags"] |= {"--actor.adam.lr": rate, "--algo.kl.estimator": "1.0", "--empty": "", "--none": None}
-        (run / "run.json").write_text(json.dumps(about))
-        eval_line = {"phase": "eval", "step": 0, "eval_x_pass1": 1e-300}
-        runs.append(write_lines(run, [eval_line, {"phase": "train", "step": 1, "time": 1.5, "loss": rate / 3}]))
-    (runs[0] / "model").mkdir()
-    publish(runs, tmp_path / "shared")
-    assert sorted(path.name for path in (tmp_path / "shared").iterdir()) == [
-        *("campaign.json", "metrics.parquet", "runs.csv"),
-    ]
-    assert str(tmp_path) not in "".join((tmp_path / "shared" / name).read_text() for name in (ABOUT, RUNS))
-    found, sources = campaign_records(tmp_path / "shared")
-    for run in runs:
-        about = json.loads((run / "run.json").read_text())
-        about["flags"]["--train.run_dir"] = f"runs/{run.name}"
-        assert json.dumps(found[run.name], sort_keys=True) == json.dumps(
-            about | {"data": {"data/mine.jsonl": "abc"}}, sort_keys=True
-        )
-        assert sources[f"{run.name}/run.json"] == hashlib.sha256((run / "run.json").read_bytes()).hexdigest()
-        lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-        assert logged_in(tmp_path / "shared", run.name) == lines
-    assert "loss" in campaign_lines(tmp_path / "shared")
-
-
-def logged_in(folder, name: str) -> list[dict]:
-    """A run's lines in a campaign, as its metrics.jsonl had them."""
-    return [
-        {key: value for key, value in line.items() if key != "run" and value == value}
-        for line in campaign_lines(folder).to_dict("records")
-        if line["run"] == name
-    ]
-
-
-def test_published_runs_are_added_to_and_never_overwritten(tmp_path):
-    line = {"phase": "train", "step": 1, "x": 0.5}
-    one, two = (write_lines(record(tmp_path / "runs" / name), [line]) for name in ("real-s1", "real-s2"))
-    publish([one], tmp_path / "shared")
-    publish([one, two], tmp_path / "shared")
-    before = {path.name: path.read_bytes() for path in (tmp_path / "shared").iterdir()}
-    write_lines(one, [line | {"x": 0.25}])
-    for runs in ([one, two], [two]):
-        with pytest.raises(UserError, match="real-s1/metrics.jsonl: published runs are never overwritten|other runs"):
-            publish(runs, tmp_path / "shared")
-    for place in (tmp_path / "runs", tmp_path / "elsewhere"):
-        with pytest.raises(UserError, match="other runs"):
-            refuse_now(tmp_path / "shared", place)  # before anything is trained
-    assert before == {path.name: path.read_bytes() for path in (tmp_path / "shared").iterdir()}
-
-
-def test_a_compact_campaign_has_what_results_and_maps_read(tmp_path):
-    read = ["rollout/pass_rate", "rollout/solve_none", "real/weight_pos", "real/weight_neg", "ppo_kl"]
-    read += ["real/score_abs_max", "actor_grad_norm", "update/ratio_max"]
-    read += [key for key, _ in maps.COLUMNS.values()]
-    line = dict.fromkeys([*read, "ratio/pos/low/share", "timing/generation", "update/rollouts_crc"], 0.123456789)
-    logged = [{"phase": "train", "step": 1, "time": 1.5, **line}]
-    run = write_lines(record(tmp_path / "runs" / "real-s1"), logged)
-    publish([run], tmp_path / "shared", compact=True)
-    (kept,) = logged_in(tmp_path / "shared", run.name)
-    assert kept == {"phase": "train", "step": 1, **dict.fromkeys(read, 0.123456789)}

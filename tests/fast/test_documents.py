@@ -97,6 +97,7 @@ GONE |= {
     "--ds.share_prompts",
 }
 GONE |= {"--agent", "--algo.real.labels", "--algo.real.mismatch_limit", "--train.hopeless", "--logger.file"}
+GONE |= {"--map", "--publish", "--beside"}
 
 
 @cache

@@ -140,7 +140,7 @@ def test_a_slow_start_gets_a_second_line_and_only_one(tmp_path, capsys, monkeypa
     progress.began -= 9
     for _ in range(2):
         progress.update()
-    assert capsys.readouterr().out.count("still starting: about 20 s in all") == 1
+    assert capsys.readouterr().out.count("still starting: about 40 s in all") == 1
 
 
 def test_a_job_carries_the_variables_of_the_reward_function(monkeypatch):

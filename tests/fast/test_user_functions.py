@@ -17,7 +17,7 @@ from real_openrlhf.algorithm.objective import ObjectiveSettings, score_weights
 from real_openrlhf.base.user_files import absolute
 from real_openrlhf.hooks.flags.refusals import _objective as objective_refusals
 from real_openrlhf.report.read_runs import read_runs
-from real_openrlhf.report.settings import compare
+from real_openrlhf.report.settings import tasks
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "objectives" / "hinge.py"
 HINGE = f"{EXAMPLE}:hinge"
@@ -291,5 +291,5 @@ def test_any_trainer_takes_an_objective_by_file_or_as_it_is():
 def test_a_report_calls_a_run_by_its_objective(tmp_path):
     write_run(tmp_path, seed=1)
     write_run(tmp_path, seed=2, flags={"--algo.real.objective": "/home/me/mine.py:hinge"})
-    (task,) = compare(read_runs([tmp_path])[0])
+    (task,) = tasks(read_runs([tmp_path])[0])
     assert [setting.label for setting in task.settings] == ["REAL", "objective mine.py:hinge"]

@@ -1,7 +1,6 @@
 """A stranger's files: in each place of the table in docs/evidence/reliability.md one is put, and it stays as it is."""
 
 import hashlib
-import os
 import re
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import pytest
 from invented_runs import write_run
 
 from real_openrlhf.base import ownership, whole_folders
-from real_openrlhf.report import model_card, page
+from real_openrlhf.report import page
 from real_openrlhf.training.launch.process import drop_stale_locks
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,7 +61,6 @@ REFUSED = {
     ),
     "`report --out DIR`": (["site/index.html"], ["report run --out site"]),
     "`eval --out DIR`": (["e/table.md"], ["eval --model model --benchmarks problems.jsonl --out e"]),
-    "`eval --compare A B --out DIR`": (["e/comparison.md"], ["eval --compare run run --out e"]),
     "`data --out FILE`": (["mine.jsonl"], ["data math.jsonl --out mine.jsonl"]),
     "`grade --output FILE`": (["mine.jsonl"], ["grade --input graded.jsonl --output mine.jsonl"]),
 }  # fmt: skip
@@ -126,16 +124,6 @@ def test_a_draft_takes_no_strangers_place(tmp_path, name):
     assert (place / "file").read_text() == place.name and draft.exists()
 
 
-def test_a_card_that_somebody_wrote_stays(tmp_path):
-    """Row: `README.md` of final weights."""
-    write_run(tmp_path, name="run")
-    (tmp_path / "run" / "model").mkdir()
-    assert model_card.write_card(tmp_path / "run") and model_card.write_card(tmp_path / "run")
-    (tmp_path / "run" / "model" / "README.md").write_text("my card")
-    assert model_card.write_card(tmp_path / "run") is None
-    assert (tmp_path / "run" / "model" / "README.md").read_text() == "my card"
-
-
 def test_locks_that_are_not_ours_stay(tmp_path):
     """Row: `TORCH_EXTENSIONS_DIR`."""
     for name, text in (("ours", ""), ("theirs", "years")):
@@ -180,22 +168,6 @@ def test_data_that_a_kill_interrupted_are_known_as_ours(here, monkeypatch, files
     with (here / "made.jsonl").open("a") as file:
         file.write("my own row\n")
     assert main("data more.jsonl --out made.jsonl".split()) == 2
-
-
-def test_a_campaign_that_a_kill_interrupted_is_known_as_ours_and_not_read(tmp_path, monkeypatch):
-    from real_openrlhf.comparison import publish
-    from real_openrlhf.report.read_runs import campaign_records
-
-    def killed(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(publish, "write_text", killed)
-    for _ in range(2):
-        with pytest.raises(KeyboardInterrupt):
-            publish.write(tmp_path, {"one": {"name": "one"}}, {"one": [{"phase": "train", "step": 1}]}, {})
-        assert os.listdir(tmp_path)
-    with pytest.raises(ValueError, match="is not of format"):
-        campaign_records(tmp_path)
 
 
 def test_an_evaluation_that_was_killed_before_its_manifest_goes_on(tmp_path):

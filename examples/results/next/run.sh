@@ -1,4 +1,6 @@
 #!/usr/bin/env bash
+# This is how the records were made, by the code that each of them names (`tree`). Today's code lacks some of these flags:
+# check that tree out to run one again. New runs are published by ../publish.py.
 # The next experiments, one block at a time, in the order of PREDICTIONS.md beside this script. Commit first.
 #   bash examples/results/next/run.sh BLOCK [any flag of compare_cpu.sh]     # all: every block, most information an hour first
 # Runs go to comparison/next/BLOCK-MACHINE, seed by seed, all arms of a seed on one machine. After an interrupt the same
@@ -67,8 +69,7 @@ ratio) # 16 updates: what survives, and is it the ratio in GRPO's gradient that 
         --algos real real_constant real_balanced grpo gspo cispo reinforce "${ratios[@]}" "$@"
     ;;
 group-weights) # one update a step: z is 0, so REAL differs from others by the weights of groups alone
-    read -ra hard < <("$python" examples/results/skilled.py 0.05)
-    flags=("${hard[@]}" --steps 40 --train.batch_size 256)
+    flags=(--skill 0.05 --steps 40 --train.batch_size 256)
     arms=(real real_balanced grpo reinforce)
     tuned group-weights-rates 2 "${flags[@]}" --algos "${arms[@]}" --grid actor.adam.lr 3e-4 6e-4 1.2e-3 "$@"
     seed_by_seed group-weights 51 62 "${flags[@]}" --algos "${best[@]}" "$@"
@@ -91,16 +92,15 @@ table) # today's table: eight methods tuned on today's code, then ten seeds on e
     arms=(real real_constant real_balanced grpo dapo gspo cispo reinforce)
     tuned table-rates 3 --algos "${arms[@]}" --grid actor.adam.lr 3e-5 1e-4 2e-4 3e-4 6e-4 "$@"
     seed_by_seed table 61 70 --algos "${best[@]}" "$@"
-    read -ra hard < <("$python" examples/results/skilled.py 0.05)
-    seed_by_seed table-hard 61 70 "${hard[@]}" --algos "${best[@]}" "$@"
+    seed_by_seed table-hard 61 70 --skill 0.05 --algos "${best[@]}" "$@"
     ;;
 pretrained) # SmolLM2 on questions that it solves now and then: level with REAL, or not
     questions="$PWD/comparison/mixed.jsonl"
-    task=$PWD/comparison/smollm2-short
-    "$python" examples/smollm2/smollm2.py "$task" --steps 4
-    source examples/smollm2/flags.sh
-    [ -s "$questions" ] || "$python" examples/results/smollm2/solvable.py "$questions" "$task" 320
-    flags=("${smollm2[@]}" "${smollm2_cpu[@]}" --data "$questions" --steps 10 --eval.steps 2
+    place=$("$python" examples/results/smollm2/short_warm_up.py | tail -n 1)
+    mkdir -p comparison
+    [ -s "$questions" ] || "$python" examples/results/smollm2/solvable.py "$questions" "$place" 320
+    flags=(--recipe cpu-smollm2 --train.micro_batch_size 32 --eval.n_samples_per_prompt 2 --steps 10 --eval.steps 2
+        --actor.model_name_or_path "$place/model" --data.prompt_dataset "$questions" --eval.dataset "$place/eval.jsonl"
         --rollout.batch_size 16 --no-eval.at_start --ckpt.save_steps 100)
     seed_by_seed pretrained 16 23 "${flags[@]}" --actor.adam.lr 3e-5 --algos real grpo dapo gspo real_constant "$@" # rate of `smollm2-mixed`
     ;;

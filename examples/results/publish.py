@@ -1,27 +1,26 @@
-"""Publish runs as a campaign: small enough to commit, without paths of this machine, of committed code only."""
+"""Publish runs as a campaign: small enough to commit, without paths of this machine, of committed code only.
+
+python examples/results/publish.py RUNS OUT [--compact]
+
+RUNS is a folder of run folders. Runs that were interrupted are left out, because their records change when they go on.
+--compact keeps only the numbers that results and maps read. What was published is added to, and never overwritten.
+"""
 
 import csv
 import io
 import json
 import os
+import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from real_openrlhf.base import ownership
-from real_openrlhf.base.errors import UserError
+from campaigns import ABOUT, FORMAT, LINE, METRICS, RUNS, cell_value, is_campaign, records
+
 from real_openrlhf.base.files import parsed, sha256, write_json, write_text
-from real_openrlhf.report.read_runs import (
-    ABOUT,
-    FORMAT,
-    LINE,
-    METRICS,
-    RUNS,
-    campaign_records,
-    cell_value,
-    is_campaign,
-)
-from real_openrlhf.runs.provenance import code, irreproducible
+from real_openrlhf.runs.provenance import DIRTY
+from real_openrlhf.runs.run_folder import record_ending, state
 from real_openrlhf.training.tasks.tiny_model import cache_folder
 
 # Beginnings of the names of all metrics that results and maps read.
@@ -37,48 +36,33 @@ COMPACT = tuple(
 
 def publish(folders: Iterable[Path], out: Path, compact: bool = False) -> None:
     """Write records without this machine's paths, and every logged number; with `compact` only those of COMPACT."""
-    records: dict[str, dict] = {}
+    found: dict[str, dict] = {}
     lines: dict[str, list[dict]] = {}
     sources: dict[str, str] = {}
     for folder in folders:
         record = (folder / "run.json").read_text(encoding="utf-8")
         for here, there in ((str(folder.parent), "runs"), (str(cache_folder()), "CACHE"), (f"{Path.cwd()}/", "")):
             record = record.replace(here, there)
-        records[folder.name] = parsed(record)
-        if why := irreproducible(records[folder.name]):
-            raise UserError(
-                f"{folder} {why}, so nobody can get that code back, and nothing is published. Commit the changes "
-                "(`git status` names them), then make the runs again in another --out."
-            )
+        found[folder.name] = parsed(record)
+        if why := irreproducible(found[folder.name]):
+            sys.exit(f"{folder} {why}: nobody can get that code back. Commit the changes, then make the runs again.")
         lines[folder.name] = [*_logged(folder / "metrics.jsonl", compact)]
         sources |= {f"{folder.name}/{name}": sha256(folder / name) for name in ("run.json", "metrics.jsonl")}
-    _refuse_loss(out, sources)
-    write(out, records, lines, sources)
-
-
-def published(out: Path) -> set[str]:
-    """The names of the runs that are published there."""
-    _, sources = campaign_records(out) if is_campaign(out) else ({}, {})
-    return {name.partition("/")[0] for name in sources}
-
-
-def refuse_now(out: Path, runs: Path) -> None:
-    """Raise before the training if `publish` would raise after it; `runs` is the folder of the run folders."""
-    _refuse_loss(out, {f"{path.parent.name}/{path.name}": sha256(path) for path in runs.glob("*/*.json*")})
-    if why := irreproducible(code()):
-        raise UserError(
-            f"--publish: a run made now {why}, so nobody could get that code back. Commit the changes (`git status` "
-            "names them) or put them aside with `git stash`, then start again."
-        )
-
-
-def _refuse_loss(out: Path, sources: Mapping[str, str]) -> None:
-    _, before = campaign_records(out) if is_campaign(out) else ({}, {})
+    _, before = records(out) if is_campaign(out) else ({}, {})
     if lost := sorted(name for name, digest in before.items() if sources.get(name) != digest):
-        raise UserError(
-            f"{out} has {len(lost)} files of other runs, such as {lost[0]}: published runs are never overwritten. "
-            f"Give another --publish, or remove {out} and commit that, if new runs take its place."
-        )
+        sys.exit(f"{out} has {len(lost)} files of other runs, such as {lost[0]}. Give another OUT, or remove {out}.")
+    write(out, found, lines, sources)
+
+
+def irreproducible(record: Mapping) -> str | None:
+    """Why nobody can get back the code that made this run, or None."""
+    for part in (record, *record.get("earlier_code", ())):
+        version = str(part.get("code_version"))
+        if version.endswith(DIRTY):
+            return f"ran code that no commit has ({version})"
+        if not re.fullmatch("[0-9a-f]{40,64}", str(part.get("tree") or part.get("package_sha256"))):
+            return f"does not name the tree that it ran ({part.get('no_tree', 'an earlier version made it')})"
+    return None
 
 
 def _logged(path: Path, compact: bool) -> Iterable[dict]:
@@ -91,18 +75,13 @@ def _logged(path: Path, compact: bool) -> Iterable[dict]:
         yield {key: value for key, value in numbers.items() if key.startswith(COMPACT)} if compact else numbers
 
 
-def refuse_foreign(out: Path) -> None:
-    ours = ownership.has_keys(out / ABOUT, "sources")
-    ownership.refuse_foreign("--publish", (out / name for name in (ABOUT, RUNS, METRICS)), ours)
-
-
 def write(
-    out: Path, records: Mapping[str, dict], lines: Mapping[str, Sequence[dict]], sources: Mapping[str, str]
+    out: Path, found: Mapping[str, dict], lines: Mapping[str, Sequence[dict]], sources: Mapping[str, str]
 ) -> None:
     """Write each run's record and logged lines; `sources` are hashes of the files behind them."""
-    cells = {run: dict(_cells(record)) for run, record in records.items()}
-    keys = dict.fromkeys(key for found in cells.values() for key in found)
-    varied = [key for key in keys if len({found.get(key) for found in cells.values()}) > 1]
+    cells = {run: dict(_cells(record)) for run, record in found.items()}
+    keys = dict.fromkeys(key for own in cells.values() for key in own)
+    varied = [key for key in keys if len({own.get(key) for own in cells.values()}) > 1]
     common: dict[str, Any] = {}
     for (outer, inner), cell in next(iter(cells.values())).items():
         if (outer, inner) not in varied:
@@ -111,10 +90,8 @@ def write(
     table = io.StringIO()
     rows = csv.writer(table, lineterminator="\n")
     rows.writerow(["name", *("/".join(filter(None, key)) for key in varied)])
-    rows.writerows([run, *(found.get(key, "") for key in varied)] for run, found in cells.items())
-    refuse_foreign(out)
+    rows.writerows([run, *(own.get(key, "") for key in varied)] for run, own in cells.items())
     out.mkdir(parents=True, exist_ok=True)
-    write_json(out / ABOUT, {"sources": {}})  # after an interrupt the files are known as ours, and read by nobody
     _write_lines(out / METRICS, lines)
     write_text(out / RUNS, [table.getvalue()])
     write_json(out / ABOUT, {"format": FORMAT, "common": common, "sources": dict(sorted(sources.items()))})
@@ -142,3 +119,24 @@ def _write_lines(path: Path, lines: Mapping[str, Sequence[dict]]) -> None:
     table = pyarrow.Table.from_pylist(every, pyarrow.schema(fields))
     pyarrow.parquet.write_table(table, draft, compression="zstd", compression_level=19)
     draft.replace(path)
+
+
+def main(*words: str) -> int:
+    places = [Path(word) for word in words if word != "--compact"]
+    if len(places) != 2:
+        sys.exit(__doc__)
+    ended = []
+    for folder in sorted(path.parent for path in places[0].glob("*/run.json")):
+        record_ending(folder)  # else the record of a run that nobody watched still says running
+        record = state(folder, parsed((folder / "run.json").read_bytes()))
+        if record["status"] != "running" and not str(record.get("reason")).startswith("interrupted"):
+            ended.append(folder)
+        else:
+            print(f"not published, because it has not ended: {folder}")
+    publish(ended, places[1], "--compact" in words)
+    print(f"{len(ended)} runs published: {places[1]}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
