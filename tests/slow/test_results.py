@@ -26,6 +26,8 @@ import publish  # noqa: E402
 import refresh  # noqa: E402
 import sentences  # noqa: E402
 
+from real_openrlhf.comparison import command  # noqa: E402
+
 
 def curve(campaign: str, run: str) -> list[float]:
     """pass@1 of each evaluation in order, without the project's reader."""
