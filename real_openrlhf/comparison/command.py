@@ -201,11 +201,11 @@ def run(args: argparse.Namespace) -> int:
 
 def refuse_other_inputs(path: Path, request: Request) -> None:
     """A run of another comparison would stand in this one's tables."""
-    record, plan = run_folder.read(path), request.plan(path)
-    if other := changed_flags(record, plan):
+    record, flags = run_folder.read(path), request.flags_in(path)
+    if other := changed_flags(record, flags):
         differences = "; ".join(f"{flag} {old}, not {new}" for flag, (old, new) in other.items())
         raise UserError(f"{path} was made with {differences}. Choose another --out.")
-    for changed in run_inputs.changed_files(record, plan).values():
+    for changed in run_inputs.changed_files(record, flags).values():
         raise UserError(f"{path} was made with {changed}. Put the file back as it was, or choose another --out.")
 
 
@@ -215,8 +215,8 @@ def check(runs: Runs, todo: Sequence[Entry], dry_run: bool) -> list[str]:
     for entry in reversed({(entry.algo, entry.flags): entry for entry in reversed(todo)}.values()):
         try:
             request = runs.request(entry, *["--dry-run"] * dry_run)
-            wrong = run_checks.found(request, Place.of(request.recipe, request.args.working_dir)).problems
-            if not wrong and runs.evaluation and request.plan().args.ds.lora.rank:
+            wrong = run_checks.found(request, Place.of(request.recipe)).problems
+            if not wrong and runs.evaluation and request.flags.args.ds.lora.rank:
                 wrong = ["`eval` cannot load the adapter that a LoRA run saves. Give --benchmarks none."]
         except UserError as error:
             wrong = error.problems

@@ -113,7 +113,7 @@ def test_what_a_comparison_sets_itself_is_refused_wherever_it_is_given(words, me
 def test_tiny_models_are_compared_without_clipping_unless_asked():
     def norms(*words: str) -> list[str]:
         runs = of(*words, "--seeds", "1")
-        return [runs.request(entry).plan().text("--actor.max_norm") for entry in runs.entries]
+        return [runs.request(entry).flags.text("--actor.max_norm") for entry in runs.entries]
 
     assert norms("--algos", "real", "grpo --actor.max_norm 2") == ["100", "2"]
     assert norms("--algos", "real", "--actor.max_norm", "1") == ["1"]
@@ -128,7 +128,7 @@ def record(folder, **changes):
 def test_a_run_made_with_other_flags_is_refused_and_named(tmp_path):
     words = ["--recipe", "cpu", "--algo", "real", "--seed", "1", "--runs-dir", str(tmp_path), "--run-name", "real-s1"]
     request = request_of(words)
-    record(tmp_path / "real-s1", flags=recorded_flags(request.plan(tmp_path / "real-s1")), data=None)
+    record(tmp_path / "real-s1", flags=recorded_flags(request.flags_in(tmp_path / "real-s1")), data=None)
     command.refuse_other_inputs(tmp_path / "real-s1", request)
     for flag, before, after in (("--actor.adam.lr", "0.0001", "0.0005"), ("--train.max_steps", "40", "8")):
         other = request_of([*words, "--resume", flag, after])
@@ -150,8 +150,8 @@ def test_a_finished_run_of_other_files_of_those_names_is_refused(tmp_path, capsy
     request = of(*words).request(entry)
     folder = write_run(runs, "real", steps=40, name=entry.name)
     record = json.loads((folder / "run.json").read_text())
-    record["flags"] = recorded_flags(request.plan(folder))
-    record |= {key: provenance.hashes(paths) for key, paths in run_inputs.own_files(request.plan()).items()}
+    record["flags"] = recorded_flags(request.flags_in(folder))
+    record |= {key: provenance.hashes(paths) for key, paths in run_inputs.own_files(request.flags).items()}
     (folder / "run.json").write_text(json.dumps(record))
     assert main(["compare", *words, "--dry-run"]) == 0
     for file, after, said in (
@@ -182,7 +182,7 @@ class Training:
             time.sleep(self.seconds)
             rows = [{"phase": "train", "step": n, "time": time.time()} for n in range(1, 4)]
             write_lines(path, rows[: self.made if fails else 3])
-            flags = recorded_flags(request_of([*args.words, "--resume"]).plan(path))
+            flags = recorded_flags(request_of([*args.words, "--resume"]).flags_in(path))
             ending = {"status": "failed", "reason": "no memory"} if fails else {"status": "finished", "reason": None}
             about = {"name": path.name, "algo": args.algo, "recipe": "cpu", "seed": args.seed, "flags": flags}
             times = {"started": str(len(self.tried)), "finished": "2026-11-25T00:00:00+00:00"}
