@@ -68,17 +68,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
     methods = "algorithms or FILE.py:NAME, with flags of their own in quotes: 'real --algo.real.tau 0.1'"
     grid = "run every algorithm at each value: --grid actor.adam.lr 1e-4 1e-3"
     benchmarks = "evaluate each trained model on these, as `eval --benchmarks`"
-    add, default = parser.add_argument, " (default: %(default)s)"
-    add("--recipe", choices=RECIPES, default="cpu", metavar="NAME", help="as of `train`" + default)
-    add("--algos", nargs="+", default=DEFAULT_ALGOS, metavar="NAME", help=methods + default)
-    add("--seeds", type=positive, default=3, metavar="N", help="seeds of each algorithm" + default)
-    add("--first-seed", type=whole, default=1, metavar="N", help="the first seed" + default)
-    add("--grid", nargs="+", action="append", default=[], metavar=("FLAG", "VALUE"), help=grid)
-    add("--steps", type=positive, metavar="N", help="rollout steps (default: the recipe's)")
-    add("--benchmarks", default="none", metavar="NAMES", help=benchmarks + default)
-    add("--eval-flags", default="", metavar="WORDS", help="other words of `eval`, in quotes: '--k 4'")
-    add("--out", type=path_of, default=Path("comparison"), metavar="DIR", help="runs and report" + default)
-    add("--dry-run", action="store_true", help="list and check all runs, start nothing")
+    default = " (default: %(default)s)"
+    parser.add_argument("--recipe", choices=RECIPES, default="cpu", metavar="NAME", help="as of `train`" + default)
+    parser.add_argument("--algos", nargs="+", default=DEFAULT_ALGOS, metavar="NAME", help=methods + default)
+    parser.add_argument("--seeds", type=positive, default=3, metavar="N", help="seeds of each algorithm" + default)
+    parser.add_argument("--first-seed", type=whole, default=1, metavar="N", help="the first seed" + default)
+    parser.add_argument("--grid", nargs="+", action="append", default=[], metavar=("FLAG", "VALUE"), help=grid)
+    parser.add_argument("--steps", type=positive, metavar="N", help="rollout steps (default: the recipe's)")
+    parser.add_argument("--benchmarks", default="none", metavar="NAMES", help=benchmarks + default)
+    parser.add_argument("--eval-flags", default="", metavar="WORDS", help="other words of `eval`, in quotes: '--k 4'")
+    parser.add_argument(
+        "--out", type=path_of, default=Path("comparison"), metavar="DIR", help="runs and report" + default
+    )
+    parser.add_argument("--dry-run", action="store_true", help="list and check all runs, start nothing")
 
 
 def entries(algos: Iterable[str], seeds: int, first_seed: int = 1, grid: Sequence[Sequence[str]] = ()) -> list[Entry]:
