@@ -33,9 +33,7 @@ from same_answer.extract import after_thinking
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--model", type=name_of, help="a folder with a Hugging Face model, its name on the hub, or a GGUF file"
-    )
+    parser.add_argument("--model", type=name_of, help="a folder with a Hugging Face model, or its name on the hub")
     parser.add_argument(
         "--benchmarks",
         default="all",
@@ -70,8 +68,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     grading.add_argument(
         "--grader",
         default="robust",
-        help="robust: our verifier; disco: the rules of the paper's baselines; math_verify: that library's; gym: for "
-        "rows of `data gym`; FILE.py: a reward file (%(default)s)",
+        help="robust: our verifier; disco: the rules of the paper's baselines; math_verify: that library's; "
+        "FILE.py: a reward file (%(default)s)",
     )
     grading.add_argument(
         "--think",
