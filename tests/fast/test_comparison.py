@@ -184,7 +184,8 @@ class Training:
             write_lines(path, rows[: self.made if fails else 3])
             flags = recorded_flags(request_of([*args.words, "--resume"]).flags_in(path))
             ending = {"status": "failed", "reason": "no memory"} if fails else {"status": "finished", "reason": None}
-            about = {"name": path.name, "algo": args.algo, "recipe": "cpu", "seed": args.seed, "flags": flags}
+            seed = int(args.words[args.words.index("--seed") + 1])
+            about = {"name": path.name, "algo": args.algo, "recipe": "cpu", "seed": seed, "flags": flags}
             times = {"started": str(len(self.tried)), "finished": "2026-11-25T00:00:00+00:00"}
             run_folder.write(path, {**about, "data": {}, **times, **ending})
         return self.code if fails else 0
