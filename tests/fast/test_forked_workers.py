@@ -3,12 +3,9 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
-import tempfile
 import time
-from pathlib import Path
 
 import forked_workers
 import psutil
@@ -128,81 +125,10 @@ def test_a_signal_to_the_command_is_the_childs(start, number):
     assert process.wait(10) == -number and gone(child)
 
 
-@pytest.fixture
-def importing(environment, tmp_path):
-    """(what is used like Python, a file that appears when the server begins to import)."""
-    began = tmp_path / "began"
-    (tmp_path / "takes_long.py").write_text(f"import time; open({str(began)!r}, 'w'); time.sleep(60)")
-    with forked_workers.started({**environment, "PYTHONPATH": str(tmp_path)}, ["takes_long"]) as (python, _):
-        yield python, began
-    assert gone_folder(Path(python).parent)
-
-
-def gone_folder(folder: Path) -> bool:
-    deadline = time.monotonic() + 30
-    while folder.exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return not folder.exists()
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_while_the_server_imports_ends_the_command_and_then_the_server(importing, number):
-    python, began = importing
-    process = subprocess.Popen([python, "-c", "pass"])
-    while not began.exists():
-        time.sleep(0.05)
-    process.send_signal(number)
-    assert process.wait(30) == -number
-
-
-def test_a_signal_that_comes_before_the_child_has_its_handlers_is_not_lost(python):
-    about = os.memfd_create("about")
-    words = ["-c", "import time; time.sleep(60)", "x" * 30_000_000]  # which take a moment to read
-    with os.fdopen(os.dup(about), "wb") as file:
-        file.write(json.dumps([words, dict(os.environ), os.getcwd(), [0, 1, 2]]).encode())
-    with socket.socket(socket.AF_UNIX) as server, open(os.devnull, "r+b") as nowhere:
-        server.settimeout(30)
-        server.connect(str(Path(python).parent / "socket"))
-        socket.send_fds(server, [b"?"], [about, *[nowhere.fileno()] * 3])
-        server.send(bytes([signal.SIGTERM]))
-        assert server.recv(1) == forked_workers.FORKED and server.recv(16) == b"-15"
-
-
-def test_a_command_that_dies_at_once_takes_no_server_along(start, python):
-    for number in range(6):
-        process = subprocess.Popen([python, "-c", "import time; time.sleep(60)"], stderr=subprocess.DEVNULL)
-        time.sleep(number * 0.03)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == -signal.SIGTERM
-    assert told(start("0"))["imported"]
-
-
-def test_an_import_that_fails_in_the_server_fails_where_it_is_seen(environment, tmp_path):
-    (tmp_path / "broken.py").write_text("raise OSError('the home folder is read-only')")
-    environment = {**environment, "PYTHONPATH": str(tmp_path)}
-    with forked_workers.started(environment, ["broken"]) as (python, environment):
-        done = subprocess.run([python, "-c", "import broken"], env=environment, capture_output=True, text=True)
-    assert done.stderr.splitlines()[-1] == "OSError: the home folder is read-only"
-
-
 def test_a_killed_child_leaves_a_killed_command(start):
     process = start("stay")
     os.kill(told(process)["pid"], signal.SIGKILL)
     assert process.wait(10) == -signal.SIGKILL
-
-
-def test_the_server_stays_for_its_last_child(environment, tmp_path):
-    with forked_workers.started(environment, ["colorsys"]) as (python, _):
-        process = subprocess.Popen(
-            [python, "-c", CHILD, "stay"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        process.stdin.write("a line\n")
-        process.stdin.flush()
-        child = told(process)
-    assert not gone(child["parent"], 1) and process.poll() is None
-    process.send_signal(signal.SIGTERM)
-    process.communicate()
-    assert gone(child["parent"]) and not Path(python).parent.exists()
 
 
 def test_a_killed_server_leaves_no_child_that_nobody_hears_of(start):
@@ -211,40 +137,6 @@ def test_a_killed_server_leaves_no_child_that_nobody_hears_of(start):
     os.kill(child["parent"], signal.SIGKILL)
     assert process.wait(60) == 1 and gone(child["pid"])
     assert "the server that forked this process was killed" in process.stderr.read()
-
-
-def test_words_run_once_if_the_server_dies_right_after_its_fork(environment, tmp_path):
-    """A command without the server's first answer starts Python itself; so the answer comes before the fork."""
-    (tmp_path / "dies_after_a_fork.py").write_text(
-        "import os, signal\nfork = os.fork\n"
-        "def dying():\n    if pid := fork():\n        os.kill(os.getpid(), signal.SIGKILL)\n    return pid\n"
-        "os.fork = dying\n"
-    )
-    paths = os.pathsep.join([str(tmp_path), environment.get("PYTHONPATH", "")])
-    with forked_workers.started(environment | {"PYTHONPATH": paths}, ["dies_after_a_fork"]) as (python, found):
-        words = [python, "-c", "import time; open('ran', 'a').write('!'); time.sleep(60)"]
-        done = subprocess.run(words, env=found, cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 1 and "the server that forked this process was killed" in done.stderr
-    ran = tmp_path / "ran"
-    assert not ran.exists() or ran.read_text() in ("", "!")
-
-
-def test_without_the_server_it_is_python(start):
-    os.kill(told(start("0"))["parent"], signal.SIGKILL)
-    child = told(start("0"))
-    assert not child["imported"] and child["environment"]["MARK"] == "of this one"
-
-
-@pytest.mark.parametrize("name", ["a folder with $signs 'and \"quotes", "x" * 100])
-def test_whatever_the_temporary_folder_is_called(environment, monkeypatch, name):
-    """A name that is too long for a socket's path leaves Python as it is."""
-    with tempfile.TemporaryDirectory() as short, monkeypatch.context() as patch:
-        (Path(short) / name).mkdir()
-        patch.setattr(tempfile, "tempdir", f"{short}/{name}")
-        with forked_workers.started(environment, ["colorsys"]) as (python, _):
-            said = subprocess.run([python, "-c", "import sys; print('colorsys' in sys.modules)"], capture_output=True)
-    assert (python == sys.executable) == (len(name) == 100)
-    assert said.stdout.split() == [str(len(name) < 100).encode()]
 
 
 def test_ray_starts_a_python_whose_path_has_a_space(monkeypatch):
