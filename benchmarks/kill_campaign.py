@@ -69,7 +69,7 @@ VICTIMS: dict[str, Callable[[str], bool]] = {
     "policy": titled("ray::PolicyModelActor"),
     "rollout": titled("ray::RolloutRayActor"),
     "engine": titled("VLLM::EngineCore"),
-    "verifier": titled("real_openrlhf.verifier.worker"),
+    "verifier": titled("same_answer.worker"),
     "head": titled("gcs_server"),
     "raylet": titled("raylet/raylet"),
     "supervisor": titled("real_openrlhf.cli train"),
@@ -115,7 +115,7 @@ def command(runs: Path, name: str, kind: str, *more: str) -> list[str]:
 def through(runs: Path, kind: str) -> Path:
     """The run of this kind that nobody kills; made when it is first asked for."""
     folder = runs / f"through-{kind.replace('/', '-')}"
-    if not folder.exists() or run_folder.read(folder)["status"] != "finished":
+    if not folder.exists() or run_folder.state(folder)["status"] != "finished":
         shutil.rmtree(folder, ignore_errors=True)
         subprocess.run(command(runs, folder.name, kind), check=True)
     return folder
@@ -216,11 +216,11 @@ def run(trial: Trial, runs: Path) -> Trial:
         tell(trial, child, folder)
     time.sleep(10)
     trial.left = sorted({said_by(process)[:60] for process in everybody if process.is_running() and said_by(process)})
-    status = run_folder.read(folder)
+    status = run_folder.state(folder)
     if status["status"] != "finished":
         resume(trial, runs, folder, output)
     trial.failures += differences(folder, expected, trial.kind)
-    if run_folder.read(folder)["status"] != "finished":
+    if run_folder.state(folder)["status"] != "finished":
         trial.failures.append("the run is not finished")
     return trial
 
@@ -245,7 +245,7 @@ def tell(trial: Trial, child: subprocess.Popen, folder: Path) -> None:
     while time.monotonic() < deadline and (child.poll() is None or run_folder.is_trained(folder)):
         time.sleep(0.05)
     trial.told_after = round(time.monotonic() - killed, 1)
-    record = run_folder.read(folder)
+    record = run_folder.state(folder)
     trial.told = ": ".join(filter(None, (record["status"], record["reason"])))[:160]
     if time.monotonic() >= deadline:
         trial.failures.append(f"nothing was told within {PATIENCE:.0f} s")

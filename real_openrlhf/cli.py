@@ -23,9 +23,8 @@ COMMANDS = {
     "eval": ("evaluation.command", "vllm", "score a model on the benchmarks: pass@1 with standard errors"),
     "data": ("data.command", None, "write training sets and benchmarks as OpenRLHF's JSONL"),
     "grade": ("rewards.command", "math_verify", "verify the answers in a JSONL file"),
-    "reward": ("training.reward_command", None, "try a reward function before a run"),
     "report": ("report.command", "matplotlib", "make figures and tables from run folders"),
-    "show": ("report.answers", None, "print answers that a run kept, with the weight of each one"),
+    "show": ("report.show", None, "print responses of a step that a run kept, with their weights"),
     "patch": ("patching", None, "apply, revert or show the patches to OpenRLHF"),
     "doctor": ("machine.doctor", None, "check this machine: versions, patches, devices, Ray, vLLM"),
 }

@@ -2,12 +2,12 @@
 
   dry-runs  the dry run of every recipe with every method
   reports   tables of the report of every recorded campaign, as CSV and Markdown
-  verdicts  on the golds in ../shared/data, on random spellings, and on the written pairs of tests/verifier
+  verdicts  on the golds in ../shared/data, on random spellings, and on the written pairs of same_answer/tests
   steps     ten steps of six methods on the real stack, without times
   refusals  every command of the fast and slow tests that ends with exit code 2, and its message
 
-Run it in both checkouts, each with its own environment, then `diff -r`. It calls only the command line and the
-verifier, so that this file also works in older checkouts. Paths, times and commits are masked.
+Run it in both checkouts, each with its own environment, then `diff -r`. It calls only the command line, the
+verifier and the reader of the records. Paths, times and commits are masked.
 """
 
 import argparse
@@ -41,15 +41,17 @@ def dry_runs(out: Path) -> None:
 
 
 def reports(out: Path) -> None:
-    for campaign in sorted((ROOT / "examples" / "results").glob("*/campaign.json")):
+    results = ROOT / "examples" / "results"
+    for campaign in sorted(results.glob("*/campaign.json")):
         with tempfile.TemporaryDirectory() as made:
-            told(["report", str(campaign.parent), "--out", f"{made}/report"])
+            command = [sys.executable, str(results / "campaigns.py"), str(campaign.parent), f"{made}/report"]
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
             for table in sorted(Path(made).glob("report/tables/*")):
                 (out / f"{campaign.parent.name}-{table.name}").write_bytes(table.read_bytes())
 
 
 def verdicts(out: Path) -> None:
-    from real_openrlhf.verifier.verdict import verify
+    from same_answer import verify
 
     with (out / "verdicts.jsonl").open("w", encoding="utf-8") as file:
         for part, gold, response in _pairs():
@@ -61,7 +63,7 @@ def verdicts(out: Path) -> None:
 def _pairs() -> Iterator[tuple[str, object, str]]:
     import pyarrow.parquet
 
-    pairs = TESTS / "verifier"
+    pairs = ROOT / "same_answer/tests"
     sys.path.insert(0, str(pairs))
     import spelled_pairs
 

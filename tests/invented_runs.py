@@ -1,13 +1,10 @@
-"""Invented run folders and TensorBoard logs, in the formats that training writes. Numbers mean nothing."""
+"""Invented run folders, in the formats that training writes. Numbers mean nothing."""
 
 import json
 import math
 import random
-import shutil
-import tempfile
 from pathlib import Path
 
-from real_openrlhf.comparison.publish import publish
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.runs.run_folder import json_value
 
@@ -63,20 +60,6 @@ def write_run(root: Path, algo: str = "real", seed: int = 1, steps: int = 20, fl
     return write_lines(folder, invent(algo, seed, steps))
 
 
-def write_events(folder: Path, algo: str, seed: int, steps: int = 20) -> Path:
-    """What stock OpenRLHF's TensorBoard logger writes; it knows none of our own metrics."""
-    from torch.utils.tensorboard import SummaryWriter
-
-    ours = ("real/", "ratio/", "rollout/solve", "rollout/pass")
-    writer = SummaryWriter(folder)
-    for row in invent(algo, seed, steps):
-        for key, number in row.items():
-            if key not in ("phase", "step", "time") and not key.startswith(ours):
-                writer.add_scalar(f"{row['phase']}/{key}", number, row["step"])
-    writer.close()
-    return folder
-
-
 def write_evaluation(folder: Path, changed: dict | None = None, /, **scores: tuple[float, float]) -> Path:
     """pass@1 and its standard error by benchmark, as `real-openrlhf eval` leaves them."""
     settings = {"k": 16, "temperature": 0.6, "top_p": 0.95, "max_new_tokens": 8192, "grader": "robust", "seed": 42}
@@ -87,9 +70,9 @@ def write_evaluation(folder: Path, changed: dict | None = None, /, **scores: tup
     return folder
 
 
-# Broken files of a run or of a published campaign: (file, content, a word of the reason that must be named)
+# Broken files of a run: (file, content, a word of the reason that must be named)
 BROKEN = {
-    "no-lines": ("metrics.jsonl", "", "empty"),
+    "no-lines": ("metrics.jsonl", "", "nothing was logged"),
     "list": ("metrics.jsonl", "[1]\n", "no phase"),
     "other-log": ("metrics.jsonl", '{"loss": 1}\n', "no phase"),
     "no-numbers": ("metrics.jsonl", '{"phase": "train", "step": 1}\n', "nothing was logged"),
@@ -99,37 +82,23 @@ BROKEN = {
     "half-json": ("run.json", '{"algo": "re', "run.json is broken"),
     "not-ours": ("run.json", '{"project": "other"}', "no key `algo`"),
     "half-eval": ("eval/results.json", '{"settings": {"k": 1', "results.json is broken"),
-    "other-campaign": ("campaign.json", '{"format": 9}', "not of format 1"),
-    "short-rows": ("runs.csv", "name,algo\nreal-s1\n", "runs.csv has a row"),
-    "torn-csv": ("runs.csv", "name,algo\nreal-s9,re\ral\n", "runs.csv is broken"),
-    "no-columns": ("runs.csv", "algo\nreal\n", "has no name"),
-    "no-parquet": ("metrics.parquet", "PAR1, or so it says PAR1", "metrics.parquet is broken"),
 }
-OF_A_CAMPAIGN = ("campaign.json", "runs.csv", "metrics.parquet")
 
 
 def break_folders(root: Path) -> dict[str, str]:
     """Every way in which a folder is no run, and a word of the reason that must be named."""
-    with tempfile.TemporaryDirectory() as place:
-        publish([write_run(Path(place))], root / "published")
     for name, (file, content, _) in BROKEN.items():
-        if file in OF_A_CAMPAIGN:
-            folder = shutil.copytree(root / "published", root / name)
-        else:
-            folder = write_run(root, name=name)
+        folder = write_run(root, name=name)
         (folder / file).parent.mkdir(exist_ok=True)
         (folder / file).write_bytes(content if isinstance(content, bytes) else content.encode())
-    shutil.rmtree(root / "published")
     (write_run(root, name="never-logged") / "metrics.jsonl").unlink()
-    for folder, file in (("foreign", "config.json"), ("bad-events", "events.out.tfevents.1.host")):
-        (root / folder).mkdir()
-        (root / folder / file).write_text("no events at all, but bytes enough for a header")
+    (root / "foreign").mkdir()
+    (root / "foreign" / "config.json").write_text("{}")
     (root / "empty").mkdir()
     return {name: reason for name, (_, _, reason) in BROKEN.items()} | {
-        "never-logged": "logged nothing",
+        "never-logged": "no step is logged",
         "foreign": "not a run",
-        "bad-events": "not an OpenRLHF log",
-        "empty": "empty folder",
+        "empty": "not a run",
     }
 
 

@@ -26,7 +26,7 @@ REAL = ("--algo", "real", "--seed", "1", "--max-steps", "10", "--ckpt.save_steps
 REAL += LEARNING
 
 
-def plan(recipe: str = "qwen7b", algo: str = "real", user=None, removed=(), rows=None):
+def run_flags(recipe: str = "qwen7b", algo: str = "real", user=None, removed=(), rows=None):
     """As `train` composes it."""
     return compose(RECIPES[recipe], ALGORITHMS[algo], user or {}, removed, rows=rows)
 
@@ -49,7 +49,7 @@ def as_killed(folder: Path, before: str = "") -> None:
     record = json.loads((folder / "run.json").read_text())
     run_folder.write(folder, record | {"status": "running", "finished": None})
     (folder / ".finished").unlink()
-    assert "died after step 4" in run_folder.read(folder)["reason"]
+    assert "died after step 4" in run_folder.state(folder)["reason"]
 
 
 def flip(path: Path) -> None:

@@ -11,11 +11,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from real_openrlhf.recipes.algorithms import ALGORITHMS
-from real_openrlhf.recipes.plan import Setting, flags_of
-from real_openrlhf.report.curves import VALIDATION, series, validation_sets
-from real_openrlhf.report.curves import over_training as mean_over_training
-from real_openrlhf.report.read_runs import Run, read_runs
+import campaigns
+from methods import METHODS
+
+from real_openrlhf.report.read_runs import Run
+from real_openrlhf.report.settings import over_training as mean_over_training
+from real_openrlhf.report.settings import validation
 from real_openrlhf.runs.run_folder import json_value
 
 RATE = "--actor.adam.lr"
@@ -40,11 +41,11 @@ def best_rates(
 
     Of rates that are level, the lower one.
     """
-    sets = validation_sets(runs)
+    sets = sorted(set.intersection(*(run.sets for run in runs if run.sets)))
     scores: dict[str, dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
     for run, words in zip(runs, _arms(runs), strict=True):
-        curve = series(run, VALIDATION, sets)
-        flags = flags_of(run.meta)
+        curve = validation(run, sets)
+        flags = run.flags
         counts = any_updates or flags.get(BATCH, UPDATES[0]) in UPDATES
         if run.seed in range(1, tuning + 1) and run.counted and curve is not None and counts:
             scores[words][flags[RATE]].append(mean_over_training(curve) if over_training else curve.iloc[-1])
@@ -61,14 +62,14 @@ def _arms(runs: list[Run]) -> Iterator[str]:
         for flag in TOLD_APART:
             values[run.algo][flag].add(_value(run, flag))
     for run in runs:
-        usual = ALGORITHMS[run.algo].settings if run.algo in ALGORITHMS else {}
+        usual = METHODS[run.algo].settings if run.algo in METHODS else {}
         own = {flag: _value(run, flag) for flag in TOLD_APART}
         told = {flag: v for flag, v in own.items() if len(values[run.algo][flag]) > 1 or not _is(v, usual.get(flag))}
         yield " ".join([run.algo, *(f"{flag} {value}" for flag, value in told.items() if value is not None)])
 
 
 def _value(run: Run, flag: str) -> object:
-    return _words(flags_of(run.meta).get(flag))
+    return _words(run.flags.get(flag))
 
 
 def _words(value: object) -> object:
@@ -77,18 +78,16 @@ def _words(value: object) -> object:
     return " ".join(map(str, value)) if isinstance(value, list) else value
 
 
-def _is(value: object, setting: Setting | None) -> bool:
+def _is(value: object, words: str | None) -> bool:
     """The method has this value by itself; or the run does not say, and has the method's."""
-    return value is None or (setting is not None and value == _words(json_value(setting.words)))
+    return value is None or (words is not None and value == _words(json_value(tuple(words.split()))))
 
 
 if __name__ == "__main__":
     options = {word for word in sys.argv[1:] if word.startswith("--")}
     seeds = [int(word.partition("=")[2]) for word in options if word.startswith("--seeds=")]
     folders = [Path(word) for word in sys.argv[1:] if word not in options]
-    found, skipped = read_runs(folders)
-    if not found:
-        sys.exit(f"no run in {folders}: {skipped}")
+    found = campaigns.runs(folders)
     best = best_rates(found, "--over-training" in options, *(seeds or [TUNING]), "--any-updates" in options)
     for words, rate in best.items():
         print(f"{words} {RATE} {rate:g}")

@@ -117,6 +117,18 @@ def t_quantile(share: float, freedom: float) -> float:
     return math.sqrt(freedom * (1 / x - 1))
 
 
+def detected(bound: float, freedom: float) -> float:
+    """The noncentrality at which Student's t is above the bound in 80 % of samples, by Gauss and Laguerre's rule."""
+    half, weights = np.polynomial.laguerre.laggauss(100)  # half of a chi-squared number
+    weights = weights * np.exp((freedom / 2 - 1) * np.log(half) - math.lgamma(freedom / 2))
+
+    def power(size: float) -> float:
+        above = [math.erfc((bound * math.sqrt(2 * x / freedom) - float(size)) / math.sqrt(2)) / 2 for x in half]
+        return float(np.dot(weights, above))
+
+    return float(findroot(lambda size: power(size) - 0.8, (bound, bound + 3), solver="illinois", tol=1e-9))
+
+
 @dataclass(frozen=True)
 class Gap:
     """Welch's difference of two samples."""
@@ -137,7 +149,7 @@ class Gap:
         return float(betainc(self.freedom / 2, 0.5, 0, self.freedom / (self.freedom + t * t), regularized=True))
 
     def detectable(self, rows: int) -> float:
-        return (t_quantile(1 - 0.025 / rows, self.freedom) + t_quantile(0.8, self.freedom)) * self.se
+        return detected(t_quantile(1 - 0.025 / rows, self.freedom), self.freedom) * self.se
 
     def verdict(self, corrected: float) -> str:
         if corrected < 0.05:

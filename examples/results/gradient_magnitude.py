@@ -6,18 +6,19 @@ GRPO, and its mean over a rollout for REAL.
 """
 
 from dataclasses import dataclass
-from functools import partial
 from math import log
+from pathlib import Path
 
+import matplotlib
 import numpy as np
 import torch
-from matplotlib.axes import Axes
+from drawing import INK, STYLE, save_png, strokes
+from matplotlib.figure import Figure
+from methods import METHODS
 
 from real_openrlhf.algorithm.groups import NEGATIVE, POSITIVE, Table
 from real_openrlhf.algorithm.metrics import token_gradients
 from real_openrlhf.algorithm.objective import ObjectiveSettings, score_weights
-from real_openrlhf.report.drawing import INK, METHODS, Entry, Look, Panel, Picture, strokes
-from real_openrlhf.report.figures import BOUND
 
 TAU, CONTEXT, EPSILON = 0.5, 4, 0.2  # tau 0.5, C = 4, clipping 0.2, advantage 1
 
@@ -53,30 +54,21 @@ def figure_one(label: int) -> Magnitudes:
     return Magnitudes(scores.numpy(), real.numpy(), grpo[:, 0].numpy())
 
 
-def picture() -> Picture:
-    sides = {"positive": figure_one(POSITIVE), "negative": figure_one(NEGATIVE)}
-    ways = ("grpo", "real")
-
-    def draw(axes: Axes, side: str) -> None:
-        curves = sides[side]
-        for place, name in enumerate(ways):
-            look, every = METHODS[name], (40 + 50 * place, 100)
-            axes.plot(curves.scores, getattr(curves, name), markevery=every, **strokes(look))
-        axes.axhline(1 / TAU, color=BOUND.colour, linestyle=BOUND.line, linewidth=1)
-        clips_from = 1 + EPSILON if side == "positive" else 1 - EPSILON
-        axes.axvline(log(clips_from), color=INK, linewidth=0.6)
-        axes.set_ylim(0, 4)
-        axes.set_xlabel("relative log-probability s")
-        axes.set_ylabel("|W|")
-
-    panels = [
-        Panel("(a) positive, r = 1", partial(draw, side="positive")),
-        Panel("(b) negative, r = 0", partial(draw, side="negative")),
-    ]
-    legend = [
-        Entry("GRPO: ε = 0.2, A = 1", METHODS["grpo"]),
-        Entry("REAL: τ = 0.5, C = 4", METHODS["real"]),
-        Entry("REAL's bound 1/τ", BOUND),
-        Entry("where GRPO's clipping sets in", Look(INK, "-", "")),
-    ]
-    return Picture("gradient", "Gradient magnitude of GRPO and REAL", "", panels, legend, columns=2)
+def save_picture(path: Path) -> None:
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(6.6, 3.1), layout="constrained")
+        sides = {"(a) positive, r = 1": (POSITIVE, 1 + EPSILON), "(b) negative, r = 0": (NEGATIVE, 1 - EPSILON)}
+        for place, (title, (label, clips_from)) in enumerate(sides.items(), 1):
+            axes, curves = figure.add_subplot(1, 2, place, title=title), figure_one(label)
+            for start, (name, about) in enumerate(
+                (("grpo", "GRPO: ε = 0.2, A = 1"), ("real", "REAL: τ = 0.5, C = 4"))
+            ):
+                style = strokes(METHODS[name].look)
+                axes.plot(curves.scores, getattr(curves, name), markevery=(40 + 50 * start, 100), label=about, **style)
+            axes.axhline(1 / TAU, color=INK, linestyle=":", linewidth=1, label="REAL's bound 1/τ")
+            axes.axvline(log(clips_from), color=INK, linewidth=0.6, label="where GRPO's clipping sets in")
+            axes.set_ylim(0, 4)
+            axes.set_xlabel("relative log-probability s")
+            axes.set_ylabel("|W|")
+        figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+        save_png(figure, path)

@@ -12,30 +12,23 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import campaigns
 import matplotlib
 import numpy as np
+from drawing import INK, STYLE, save_png
+from maps import collapsed
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from records import HERE, runs_of
+from methods import METHODS, Look
+from records import HERE, runs_of, spread_over_tau
 
-from real_openrlhf.report.curves import (
-    OVER_TRAINING,
-    VALIDATION,
-    collapsed,
-    outcomes,
-    over_training,
-    series,
-    spread_over_tau,
-    validation_sets,
-)
-from real_openrlhf.report.differences import less_first, samples, verdict
-from real_openrlhf.report.drawing import INK, METHODS, STYLE, Look, method, save_png
-from real_openrlhf.report.figures import Line, draw_forest
-from real_openrlhf.report.read_runs import Run, read_runs
-from real_openrlhf.report.settings import Setting, compare
-from real_openrlhf.report.statistics import Difference, Estimate, estimate, holm
+from real_openrlhf.report.read_runs import Run
+from real_openrlhf.report.settings import Setting, over_training, tasks, validation
+from real_openrlhf.report.statistics import MARGIN, Difference, Estimate, estimate
 from real_openrlhf.report.table_forms import NONE, Table
+from real_openrlhf.report.tables import less_first, samples, verdict
 
+Line = tuple[str, Look | None, Difference | None]  # a heading has no look and no difference
 # Records without a tree: the code that ran cannot be had again. `map` used DeepSpeed's Adam.
 OLDER = ("archive", "map", "stale", "tune-hard", "tune-sums", "tune-rates", "tune-hard-rates", "tune-sums-rates")
 AGAIN = "table-skill-7a0258d5"  # the runs of `table` a second time, equal in every number: they count once
@@ -65,7 +58,7 @@ class Matched:
 def cells() -> tuple[Matched, ...]:
     arms: dict[tuple[str, str, str], dict[int, Run]] = defaultdict(dict)
     for folder in sorted(path.parent for path in (*HERE.glob("*/campaign.json"), *HERE.glob("next/*/campaign.json"))):
-        for run in read_runs([folder])[0] if folder.name != AGAIN else ():
+        for run in campaigns.runs([folder]) if folder.name != AGAIN else ():
             part, _, name = run.name.rpartition("/")
             part = ONE_CELL.get(part or folder.name, part or folder.name)
             arm = re.sub(r"-s\d+$", "", name).removeprefix(run.algo)
@@ -90,8 +83,8 @@ def _matched(name: str, pairs: Sequence[tuple[Run, Run]]) -> Matched:
 
 
 def _curve(run: Run):
-    curve = series(run, VALIDATION, validation_sets([run]))
-    return curve if curve is not None and curve.index[-1] > 0 and len(validation_sets([run])) == 1 else None
+    curve = validation(run, sorted(run.sets))
+    return curve if curve is not None and curve.index[-1] > 0 and len(run.sets) == 1 else None
 
 
 def _died(run: Run) -> bool:
@@ -152,15 +145,12 @@ class Place:
 def places() -> tuple[Place, ...]:
     found = []
     for title, campaign, word in PLACES:
-        (comparison,) = compare([run for run in runs_of(campaign) if re.search(word, run.name)])
-        measured = samples(outcomes(comparison), OVER_TRAINING)
+        (task,) = tasks([run for run in runs_of(campaign) if re.search(word, run.name)])
+        measured = samples(task, over_training)
         real, gaps = less_first(measured)
         assert real is not None and real.algo == "real"
-        corrected = dict(
-            zip(gaps, zip(gaps.values(), holm([gap.p for gap in gaps.values()]), strict=True), strict=True)
-        )
         z = estimate(map(spread_over_tau, real.counted), digits=2)
-        found.append(Place(title, real, estimate(itertools.chain(*measured[real].values())), z, corrected))
+        found.append(Place(title, real, estimate(itertools.chain(*measured[real].values())), z, gaps))
     return tuple(found)
 
 
@@ -168,11 +158,11 @@ def everywhere() -> Table:
     """A row a place that has one of three methods: REAL, and the methods less REAL with the verdict."""
     rows = []
     for place in places():
-        if not any(setting.algo in IN_TABLE and not setting.deviation for setting in place.gaps):
+        if not any(setting.algo in IN_TABLE and not setting.changed for setting in place.gaps):
             continue
         row = {"Place": place.title, "z": place.z, "REAL": place.estimate}
         for algo in IN_TABLE:
-            known = [pair for setting, pair in place.gaps.items() if setting.algo == algo and not setting.deviation]
+            known = [pair for setting, pair in place.gaps.items() if setting.algo == algo and not setting.changed]
             row[f"{METHODS[algo].label} less REAL"] = _said(*known[0], len(place.gaps)) if known else NONE
         rows.append({**row, "Seeds": str(place.estimate.n if place.estimate else 0)})
     return Table("everywhere", "By the mean over training", rows)
@@ -229,12 +219,28 @@ def _lines() -> Iterator[Line]:
     for place in places():
         yield place.title, None, None
         for setting, (gap, _) in place.gaps.items():
-            if setting.algo in IN_FOREST and not any("labels" in word for word in setting.deviation):
+            if setting.algo in IN_FOREST and not any("labels" in word for word in setting.changed):
                 label = setting.label.replace("score=log_ratio_rollout", "sampler as anchor")
                 label = re.sub(r".*ratios.py:ratio_(\w+).*", r"GRPO's surrogate, ratio: \1", label)
-                look = method("grpo" if label.startswith("GRPO") else setting.algo)
+                look = METHODS["grpo" if label.startswith("GRPO") else setting.algo].look
                 file = re.search(r"(\w+)\.py:", label)
                 yield *FILES.get(file[1] if file else "", (label, look)), gap
+
+
+def draw_forest(axes: Axes, lines: Sequence[Line], size: float) -> None:
+    beside = axes.get_yaxis_transform()
+    axes.axvspan(-MARGIN, MARGIN, color=INK, alpha=0.1, linewidth=0)
+    axes.axvline(0, color=INK, linewidth=0.6)
+    for place, (label, look, gap) in enumerate(lines):
+        weight = "normal" if look else "bold"
+        axes.text(-0.02, place, label, size=size, weight=weight, va="center", ha="right", transform=beside)
+        if look and gap:
+            axes.plot(gap.interval(0.95), [place, place], color=look.colour, linewidth=1.4)
+            axes.plot([gap.mean], [place], color=look.colour, marker=look.marker, markersize=4)
+    axes.set_ylim(len(lines) - 0.5, -0.7)
+    axes.set_yticks([])
+    axes.grid(visible=False)
+    axes.set_xlabel("held-out pass@1, mean over training")
 
 
 TABLES: dict[str, Callable[[], Table]] = {"by_z": by_z, "everywhere": everywhere}

@@ -12,15 +12,21 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import ages
+import gradient_magnitude
+import maps
 import places
-from records import HERE, runs_of
+from drawing import save_png
+from methods import REAL_FAMILY
+from records import HERE, runs_of, spread_over_tau
 
 from real_openrlhf.report import table_forms, tables
 from real_openrlhf.report.page import write
-from real_openrlhf.report.settings import compare
+from real_openrlhf.report.settings import Task, tasks
+from real_openrlhf.report.statistics import estimate
 
 ROOT = HERE.parent.parent
 PAGES = (ROOT / "README.md", *sorted((HERE / "archive").glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")))
@@ -28,9 +34,9 @@ FIGURE_ONE = ROOT / "docs" / "images" / "gradient_magnitude.png"  # needs no run
 PLACES = ROOT / "docs" / "images" / "places.png"  # of all campaigns
 AGES = ROOT / "docs" / "images" / "ages.png"
 FOLDERS = sorted(path.name for path in HERE.iterdir() if path.is_dir())
+MAP = "figures/map.png"
 ACROSS = {  # the flags of a map
     "map": ("--actor.adam.lr", "--train.batch_size"),
-    "stale": ("--actor.adam.lr", "--train.async_queue_size"),
 }
 LINK = re.compile(r"\]\(([^)#\s]+\.(?:png|md))\)")
 # A campaign and one of its report's tables, like `tune results`. `columns Setting|Steps to` takes columns by title,
@@ -52,8 +58,6 @@ def main() -> int:
 
 
 def refresh() -> None:
-    from real_openrlhf.report import drawing
-
     for name in FOLDERS:
         report = HERE / name / "report"
         files = shown(report)
@@ -61,7 +65,10 @@ def refresh() -> None:
         if not files:
             continue
         with tempfile.TemporaryDirectory() as folder:
-            write(runs_of(name), [], Path(folder), ACROSS.get(name))
+            if name in ACROSS:
+                save_png(maps.heat_maps(maps.cells(runs_of(name), ACROSS[name]), ACROSS[name]), Path(folder) / MAP)
+            else:
+                write(runs_of(name), [], Path(folder))
             for file in files:
                 target = report / file
                 target.parent.mkdir(parents=True, exist_ok=True)
@@ -69,10 +76,10 @@ def refresh() -> None:
                     target.write_text(table(name, target.stem))
                 else:
                     shutil.copyfile(Path(folder) / file, target)
-    drawing.save_as(runpy.run_path(str(HERE / "gradient_magnitude.py"))["picture"](), FIGURE_ONE)
+    gradient_magnitude.save_picture(FIGURE_ONE)
     places.save_picture(PLACES)
     if len(ages.ages()) > 1:
-        drawing.save_as(ages.picture(), AGES)
+        ages.save_picture(AGES)
     for page in PAGES:
         page.write_text(filled(page))
 
@@ -106,13 +113,19 @@ def table(name: str, stem: str) -> str:
     if name == "places":
         return table_forms.to_markdown(places.TABLES[stem]())
     runs = runs_of(name)
-    across = ACROSS.get(name, ())
     scripts = HERE / name.partition("-")[0]
     if (scripts / f"{stem}.py").is_file():
         return table_forms.to_markdown(runpy.run_path(str(scripts / f"{stem}.py"))["table"](runs, HERE / name))
-    (comparison,) = compare(runs, across)
-    made = getattr(tables, stem)(comparison)
-    return table_forms.to_markdown(made) if made else ""
+    (task,) = tasks(runs)
+    made = getattr(tables, stem)(task)
+    return table_forms.to_markdown(with_z(made, task) if stem == "results" else made) if made else ""
+
+
+def with_z(results: table_forms.Table, task: Task) -> table_forms.Table:
+    """The table of results with one more column: how far REAL's weights differ."""
+    of_real = (setting.counted if setting.algo in REAL_FAMILY else [] for setting in task.settings)
+    z = [estimate(map(spread_over_tau, runs)) for runs in of_real]
+    return replace(results, rows=[{**row, "z": cell} for row, cell in zip(results.rows, z, strict=True)])
 
 
 def filled(page: Path) -> str:

@@ -1,4 +1,6 @@
 #!/usr/bin/env bash
+# This is how the records were made, by the code that each of them names (`tree`). Today's code lacks some of these flags:
+# check that tree out to run one again. New runs are published by publish.py.
 # Runs one of the campaigns of archive/README.md, writes its report, and puts what is committed here beside this script:
 #   bash examples/results/run.sh NAME [any flag of compare_cpu.sh]    # without a name it lists them
 # The runs go to comparison/NAME. After an interrupt the same command continues. A run is the same, bit for bit, on one

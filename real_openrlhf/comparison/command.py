@@ -27,7 +27,7 @@ from real_openrlhf.base.parsing import (
     whole,
     words_of,
 )
-from real_openrlhf.comparison import dry_run, publish, recorded
+from real_openrlhf.comparison import dry_run
 from real_openrlhf.comparison.repeats import without_repeats
 from real_openrlhf.comparison.run_list import (
     FINISHED,
@@ -47,13 +47,13 @@ from real_openrlhf.comparison.trainer import Trainer, eval_args, make_benchmarks
 from real_openrlhf.data.benchmarks import chosen
 from real_openrlhf.evaluation import grading
 from real_openrlhf.evaluation.store import SAMPLES
-from real_openrlhf.recipes.plan import PLACES, changed_flags, flags_of
+from real_openrlhf.recipes.plan import PLACES, changed_flags
 from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.runs import run_folder
 from real_openrlhf.training import config_file, run_inputs
 from real_openrlhf.training.checks import flag_checks
 from real_openrlhf.training.launch.progress import duration, end_unwatched
-from real_openrlhf.training.run_inputs import OPTIONS, Request
+from real_openrlhf.training.run_inputs import Request
 from real_openrlhf.training.tasks import tiny_model
 from real_openrlhf.training.tasks.tasks import TINY, default
 
@@ -82,7 +82,7 @@ INSTEAD_OF_EVAL = {
 # A campaign is a comparison in a TOML file, whose keys are the options of `compare`.
 CAMPAIGNS = Path(__file__).with_name("campaigns")
 OURS = sorted(path.stem for path in CAMPAIGNS.glob("*.toml"))
-KEYS = "about recipe skill algos seeds first-seed grid steps benchmarks eval-flags beside".split()
+KEYS = "about recipe skill algos seeds first-seed grid steps benchmarks eval-flags".split()
 
 
 def campaign_file(name: str) -> Path:
@@ -98,17 +98,13 @@ class WithCampaign(PassThrough):
 
     def parse_known_args(self, args: Iterable[str] | None = None, namespace: Any = None) -> tuple[Any, list[str]]:
         typed = [*(args or ())]
-        # OpenRLHF's flags have a dot or an underscore
-        self.refuse_unknown((word for word in typed if not re.search(r"[._ ]|^--no-", word)), OPTIONS)
         only = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
         only.add_argument("--campaign")
         named, _ = only.parse_known_args(typed)
         try:
-            written = (
-                config_file.read(campaign_file(named.campaign), "--campaign", KEYS)
-                if named.campaign is not None
-                else []
-            )
+            words = config_file.read(campaign_file(named.campaign)) if named.campaign is not None else []
+            written = [word.replace("--grid.", "--grid\0") for word in words if not word.startswith("--about=")]
+            written = [part for word in written for part in word.split("\0")]
         except UserError as error:
             self.error(str(error))
         return super().parse_known_args([*written, *typed], namespace)
@@ -177,28 +173,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--all", action="store_true", help="with --dry-run: every run")
     parser.add_argument("--status", action="store_true", help="a line for each run: how far it is; starts nothing")
-    parser.add_argument(
-        "--publish",
-        type=path_of,
-        metavar="DIR",
-        help="also write a campaign, small enough to commit: three files with records and logged numbers, without "
-        "paths of this machine; refuses runs of uncommitted code",
-    )
-    parser.add_argument(
-        "--beside",
-        nargs="+",
-        default=[],
-        metavar="DIR",
-        help="campaigns or run folders, with * for any name: the report shows their runs too, those of this "
-        "machine, starting model, steps and batches",
-    )
-    parser.add_argument("--compact", action="store_true", help="with --publish: only the numbers that results read")
 
 
 def run(args: argparse.Namespace) -> int:
     if args.all and not args.dry_run:
         raise UserError("--all goes with --dry-run. Add it, or leave --all out")
-    (runs, repeats), across = without_repeats(run_list(args)), [*_grid(args)]
+    runs, repeats = without_repeats(run_list(args))
     if args.status:
         if not runs.out.exists():
             if args.out:
@@ -210,9 +190,7 @@ def run(args: argparse.Namespace) -> int:
     unmade = args.skill is not None and not _skilled(args).folder().exists()
     checked = replace(runs, common=run_list(args, skilled=False).common) if unmade else runs
     notes = [*_notes(args, runs), *repeats]
-    refuse_foreign_results(runs, args.publish)
-    if args.publish and any(state(runs, entry).kind != FINISHED for entry in runs.entries):
-        publish.refuse_now(args.publish, runs.folder)
+    refuse_foreign_results(runs)
     if args.dry_run and unmade:
         return dry_run.show(
             checked, [*notes, f"a model of skill {args.skill:g} is pre-trained before the first run"], args.all
@@ -231,16 +209,9 @@ def run(args: argparse.Namespace) -> int:
         return dry_run.show(runs, notes, args.all)
     todo = [entry for entry in runs.entries if state(runs, entry).kind != FINISHED]
     done = len(runs.entries) - len(todo)
-    final = publish.published(args.publish) if args.publish else set()
-    if told := [entry for entry in todo if entry.name in final and not runs.trained(entry)]:
-        todo = [entry for entry in todo if entry not in told]
-        notes.append(
-            f"{', '.join(entry.name for entry in told)}: published as failed, so not tried again. Another --publish "
-            "tries it"
-        )
     for note in [*notes, *dry_run.cost_of(runs, todo)[1]]:
         print(f"note: {note}")
-    steps = runs.request(runs.entries[0]).plan().text("--train.max_steps")
+    steps = runs.request(runs.entries[0]).flags.text("--train.max_steps")
     print(f"{len(runs.entries)} runs of {steps} steps, {done} already finished: {runs.folder}")
     if todo and (wrong := dry_run.problems(runs, todo)[0]):
         raise UserError(*wrong)
@@ -253,12 +224,11 @@ def run(args: argparse.Namespace) -> int:
             make_benchmarks(runs.evaluation)
         code = _work(runs, todo)
     left = [entry for entry in todo if state(runs, entry).kind != FINISHED]
-    _report(runs, args, across if len(across) == 2 else [])
+    _report(runs, args)
     for line in status_lines(runs, left) if left else ():
         print(on_one_line(line), file=sys.stderr)
     if code:
-        elsewhere = ", with another --publish for those that are published as failed" if args.publish else ""
-        print(f"run the same command again for the missing runs{elsewhere}", file=sys.stderr)
+        print("run the same command again for the missing runs", file=sys.stderr)
     return code
 
 
@@ -273,18 +243,13 @@ def _notes(args: argparse.Namespace, runs: RunList) -> Iterator[str]:
         yield "--eval-flags is not read, because nothing is evaluated: give --benchmarks too"
     if args.skill is not None and _skilled(args) == default(RECIPES[args.recipe].model):
         yield f"--skill {args.skill:g} is what the recipe's model has anyway: these runs are those without it"
-    if args.compact and not args.publish:
-        yield "--compact is not read without --publish"
-    yield from recorded.notes(args.beside)
 
 
-def refuse_foreign_results(runs: RunList, published: Path | None) -> None:
+def refuse_foreign_results(runs: RunList) -> None:
     from real_openrlhf.report.page import refuse_foreign  # matplotlib takes a second
 
     ownership.refuse_foreign("--out", [runs.out], runs.out.is_dir())
     refuse_foreign(runs.out / "report")
-    if published:
-        publish.refuse_foreign(published)
 
 
 def _grid(args: argparse.Namespace) -> dict[str, list[str]]:
@@ -340,18 +305,13 @@ def _skilled(args: argparse.Namespace) -> tiny_model.TinyTask:
     return TINY[task](skill=args.skill)  # type: ignore[call-arg]
 
 
-def varied(records: Sequence[dict], across: Sequence[str]) -> bool:
-    """Whether both flags vary: after an interrupt the finished runs may have one value only."""
-    return all(len({str(flags_of(record).get(flag)) for record in records}) > 1 for flag in across)
-
-
 def refuse_other_inputs(path: Path, request: Request) -> None:
     """A finished run counts for this comparison only if it ran with its flags and with its files."""
-    record, plan = run_folder.read(path), request.plan(path)
-    if other := changed_flags(record, plan):
+    record, flags = run_folder.read(path), request.flags_in(path)
+    if other := changed_flags(record, flags):
         differences = "; ".join(f"{flag} {old}, not {new}" for flag, (old, new) in other.items())
         raise UserError(f"{path} was made with {differences}. Choose another --out.")
-    for changed in run_inputs.changed_files(record, plan).values():
+    for changed in run_inputs.changed_files(record, flags).values():
         raise UserError(f"{path} was made with {changed}. Put the file back as it was, or choose another --out.")
 
 
@@ -417,7 +377,7 @@ def _limit_is_too_short(path: Path, started: float) -> bool:
     return True
 
 
-def _report(runs: RunList, args: argparse.Namespace, across: Sequence[str]) -> None:
+def _report(runs: RunList, args: argparse.Namespace) -> None:
     from real_openrlhf.report.page import write
     from real_openrlhf.report.read_runs import read_runs
 
@@ -428,16 +388,4 @@ def _report(runs: RunList, args: argparse.Namespace, across: Sequence[str]) -> N
             print(f"skipped {path}: {reason}")
         if not found:
             return
-        ours, found = found, recorded.with_rivals(found, args.beside)
-        map_of = across if across and varied([run.meta for run in found], across) else None
-        print(f"report: {write(found, skipped, runs.out / 'report', map_of)}")
-        if args.publish:
-            waiting = [run for run in ours if str(run.meta.get("reason")).startswith("interrupted")]
-            ended = [run.path for run in ours if run.status != "running" and run not in waiting]
-            if waiting:  # their records change when they go on, and what is published never does
-                print(f"not published yet, because they were interrupted: {', '.join(run.name for run in waiting)}")
-            for path in ended:
-                end_unwatched(path)  # else the record still says running
-            if ended:
-                publish.publish(ended, args.publish, args.compact)
-                print(f"published: {args.publish}")
+        print(f"report: {write(found, skipped, runs.out / 'report')}")

@@ -119,7 +119,7 @@ class RunList:
 
     def trained(self, entry: Entry) -> bool:
         path = self.path(entry)
-        return (path / "run.json").exists() and run_folder.read(path)["status"] == "finished"
+        return (path / "run.json").exists() and run_folder.state(path)["status"] == "finished"
 
 
 # Which process works on which run. The processes share nothing but a file system.

@@ -20,15 +20,15 @@ from real_openrlhf.evaluation.tasks import (
     digest,
     find_model,
     fingerprint,
-    read_tasks,
+    read_records,
     refuse_length,
     refuse_unfit,
+    tokenized,
 )
-from real_openrlhf.report.benchmarks import compare_two
-from real_openrlhf.report.model_card import write_card
+from real_openrlhf.report.paired import compare_two
 from real_openrlhf.report.table_forms import to_markdown
 from real_openrlhf.runs.provenance import code, versions
-from real_openrlhf.verifier.conventions import CONVENTIONS
+from same_answer.conventions import CONVENTIONS
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -104,10 +104,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if args.compare:
-        if args.model:
-            raise UserError("--compare reads two finished evaluations and loads no model. Leave --model out")
-        first, second = args.compare
-        print(compare_two(first, second, args.out))
+        if args.model or args.out:
+            raise UserError("--compare prints a table of two finished evaluations. Leave --model and --out out")
+        print(compare_two(*args.compare))
         return 0
     if not args.model or not args.out:
         raise UserError("--model or --out is missing. Give both, or --compare with two folders that --out filled")
@@ -119,8 +118,9 @@ def run(args: argparse.Namespace) -> int:
     model = find_model(args.model)
     refuse_length(args.max_new_tokens, model)
     refuse_unfit(model)
+    records = read_records(args.benchmarks, args.data_dir)  # before transformers is imported
     grader = find_grader(args.grader, args.think, tuple(args.allow))
-    groups = read_tasks(args.benchmarks, args.data_dir, load_tokenizer(str(model)))
+    groups = tokenized(records, load_tokenizer(str(model)))
     prompts = {name: digest(group) for name, group in groups.items()}
     tasks = [task for group in groups.values() for task in group[: args.limit]]
     every = [task for group in groups.values() for task in group]
@@ -163,6 +163,4 @@ def run(args: argparse.Namespace) -> int:
     said = to_markdown(table(results, thinks))
     write_text(args.out / TABLE, [said])
     print(said)
-    if (model.parent / "run.json").exists():
-        write_card(model.parent)  # the model is a run's final weights
     return 0

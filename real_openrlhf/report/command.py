@@ -14,21 +14,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         type=path_of,
         metavar="RUN_DIR",
-        help="run folders, TensorBoard logs of stock OpenRLHF, or a folder of such",
+        help="run folders, or a folder of such",
     )
     parser.add_argument(
         "--out", required=True, type=path_of, metavar="DIR", help="folder for figures, tables and page"
     )
-    parser.add_argument(
-        "--map",
-        nargs=2,
-        metavar="FLAG",
-        help="two flags that the runs vary, like actor.adam.lr train.batch_size: draw heat maps of where each method "
-        "works and where it breaks, and a table of their cells, instead of curves",
-    )
 
 
 def run(args: argparse.Namespace) -> int:
+    if not any(path.is_dir() for path in args.runs):  # before pandas and matplotlib, which take seconds
+        raise UserError(f"no run to report on: {args.runs[0]} is no folder. Name folders made by real-openrlhf train.")
     from real_openrlhf.report.page import refuse_foreign, write
     from real_openrlhf.report.read_runs import read_runs
     from real_openrlhf.runs.run_folder import record_ending
@@ -43,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     for path, reason in skipped:
         print(f"skipped {path}: {reason}")
     before = {path: path.stat().st_mtime_ns for path in args.out.glob("*/*") if path.parent.name in PARTS}
-    page = write(runs, skipped, args.out, args.map)
+    page = write(runs, skipped, args.out)
     if left := [path for path, when in before.items() if path.exists() and path.stat().st_mtime_ns == when]:
         they = f"{len(left)} file{'s' * (len(left) != 1)} in figures/ and tables/"
         print(f"not of this report: {they}, such as {left[0]}. Remove them, or give another --out.")

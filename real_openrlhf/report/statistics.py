@@ -1,4 +1,4 @@
-"""Means over runs, and what may be said of differences: clear winners, Welch's, Holm's and Fisher's tests, bootstrap.
+"""Means over runs, and what may be said of differences: Welch's test, Holm's correction, bootstrap.
 
 Runs of one seed share their prompts, but their results correlate little (0.2, the median of the committed tables). So
 pairs of seeds would gain what they cost in degrees of freedom. Runs of different machines are never subtracted: a
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 BOOTSTRAPS = 10_000
-FEWEST = 3  # runs of a setting that takes part in a ranking
+FEWEST = 3  # runs of a setting that is compared
 LEVEL = 0.05  # chance that a table of equal settings names a difference
 POWER = 0.8
 MOST_FREEDOM = 1000  # beyond it Student's t is normal, and the series of mpmath converges too slowly
@@ -23,13 +23,12 @@ Blocks = Mapping[str, Sequence[float]]  # machine -> one value a run
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over `n` runs and its standard error, which is nan for a single run; and how a table shows them."""
+    """A mean over `n` runs and its standard error, which is nan for a single run."""
 
     mean: float
     se: float
     n: int
     digits: int = 3
-    bold: bool = False
 
     def __str__(self) -> str:
         se = "" if math.isnan(self.se) else f" ± {self.se:.{self.digits}f}"
@@ -43,20 +42,6 @@ def estimate(values: Iterable[float | None], digits: int = 3) -> Estimate | None
         return None
     se = array.std(ddof=1) / math.sqrt(len(array)) if len(array) > 1 else math.nan
     return Estimate(float(array.mean()), float(se), len(array), digits)
-
-
-def clear_winner(rows: Sequence[Estimate | None]) -> int | None:
-    """The row that leads every other by two standard errors of the difference or more; None if there is no such row.
-
-    A row of fewer than three runs can neither win nor be beaten, so it leaves no winner.
-    """
-    known = {index: row for index, row in enumerate(rows) if row is not None}
-    if len(known) < 2 or min(row.n for row in known.values()) < FEWEST:
-        return None
-    best = max(known, key=lambda index: (known[index].mean, index))
-    first = known.pop(best)
-    leads = ((first.mean - row.mean, 2 * math.hypot(first.se, row.se)) for row in known.values())
-    return best if all(lead >= error and lead > 0 for lead, error in leads) else None
 
 
 def bootstrap(problem_scores: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -87,8 +72,7 @@ class Difference:
 
     def detectable(self, rows: int) -> float:
         """The difference that would be named with a probability of 80 %, beside `rows` rows in all."""
-        bound = student_quantile(1 - LEVEL / 2 / rows, self.freedom)
-        return (bound + student_quantile(POWER, self.freedom)) * self.se
+        return _detected(student_quantile(1 - LEVEL / 2 / rows, self.freedom), self.freedom) * self.se
 
 
 def difference(one: Blocks, other: Blocks) -> Difference | None:
@@ -123,21 +107,6 @@ def holm(values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def fisher(one: Blocks, other: Blocks) -> float | None:
-    """How likely counts of lost runs (1; else 0) at most as likely as these are, if both sides lose alike; two-sided.
-
-    With several blocks it is over the sum of one side's losses, given all losses of each block. None without a block.
-    """
-    chances: np.ndarray = np.ones(1)
-    seen, shared = 0, one.keys() & other.keys()
-    for block in shared:
-        n, m, mine = len(one[block]), len(other[block]), int(sum(one[block]))
-        seen, lost = seen + mine, mine + int(sum(other[block]))
-        ways = [math.comb(n, k) * math.comb(m, lost - k) / math.comb(n + m, lost) for k in range(lost + 1)]
-        chances = np.convolve(chances, ways)
-    return min(1.0, float(chances[chances <= chances[seen] * (1 + 1e-9)].sum())) if shared else None
-
-
 def two_sided(t: float, freedom: float) -> float:
     """How likely a larger |t| is: a regularized beta function of freedom / (freedom + t^2)."""
     from mpmath import betainc
@@ -158,3 +127,19 @@ def student_quantile(share: float, freedom: float) -> float:
 
     place = findroot(miss, (0, 1), solver="illinois", maxsteps=200)
     return math.sqrt(freedom * (1 / place - 1))
+
+
+@functools.cache
+def _detected(bound: float, freedom: float) -> float:
+    """The difference in standard errors that exceeds `bound` with a probability of POWER.
+
+    The estimated standard error is the true one times s, and freedom * s^2 has a chi-squared distribution.
+    """
+    s, freedom = (np.arange(1000) + 0.5) / 250, min(freedom, MOST_FREEDOM)  # s up to 4
+    density = np.exp((freedom - 1) * np.log(s) - freedom * (s**2 - 1) / 2)
+    low, high = 0.0, 100.0
+    while high - low > 1e-6:
+        middle = (low + high) / 2
+        named = [1 + math.erf((middle - bound * x) / math.sqrt(2)) for x in s]
+        low, high = (low, middle) if np.dot(named, density) / 2 > POWER * density.sum() else (middle, high)
+    return high

@@ -10,13 +10,10 @@ from real_openrlhf.report.statistics import Estimate
 NONE = "–"
 BLOCK = "Block"  # not a column: the heading of a row and of those below it
 SE_NOTE = "± is one standard error over runs; an entry without it is one run."
-BOLD_NOTE = "Bold: leads every other entry of its column and block by at least two standard errors of the difference."
 
 
 class Bold(str):
     """A text in bold."""
-
-    bold = True
 
 
 Cell = str | Estimate | None
@@ -37,14 +34,14 @@ class Table:
 
     def blocks(self) -> dict[str, list[list[Cell]]]:
         """Heading ("" for none) -> the entries of its rows."""
-        found: dict[str, list[list[Cell]]] = {}
+        blocks: dict[str, list[list[Cell]]] = {}
         for row in self.rows:
-            found.setdefault(str(row.get(BLOCK, "")), []).append([row.get(column) for column in self.columns])
-        return found
+            blocks.setdefault(str(row.get(BLOCK, "")), []).append([row.get(column) for column in self.columns])
+        return blocks
 
 
 def is_bold(cell: Cell) -> bool:
-    return getattr(cell, "bold", False)
+    return isinstance(cell, Bold)
 
 
 def shown(cell: Cell) -> str:
@@ -58,8 +55,8 @@ def to_markdown(table: Table) -> str:
     for heading, rows in table.blocks().items():
         lines += [_pipe([f"*{shown(heading)}*", *[""] * others])] if heading else []
         lines += [_pipe([f"**{shown(cell)}**" if is_bold(cell) else shown(cell) for cell in row]) for row in rows]
-    said = [*(f"Warning: {warning}" for warning in table.warnings), *table.notes]
-    return plain("\n".join([*lines, "", *(f"- {no_tags(note)}" for note in said)]) + "\n")
+    notes = [*(f"Warning: {warning}" for warning in table.warnings), *table.notes]
+    return plain("\n".join([*lines, "", *(f"- {no_tags(note)}" for note in notes)]) + "\n")
 
 
 def _pipe(cells: Sequence[str]) -> str:

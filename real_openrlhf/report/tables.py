@@ -1,159 +1,199 @@
-"""The content of the report's tables."""
+"""The report's tables: results, differences from the first setting, and the paper's Table 1."""
 
 import math
-from dataclasses import replace
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
-import numpy as np
 import pandas as pd
 
 from real_openrlhf.report.benchmarks import PUBLISHED, published
-from real_openrlhf.report.curves import (
-    BY_VERDICT,
-    CLIPPED,
-    ENDS,
-    VALIDATION,
-    all_series,
-    last_shared,
-    near_end,
-    over_training,
-    spread_over_tau,
-    validation_sets,
-)
-from real_openrlhf.report.read_runs import word
-from real_openrlhf.report.settings import REAL_FAMILY, Comparison, Setting
-from real_openrlhf.report.statistics import Estimate, clear_winner, estimate
-from real_openrlhf.report.table_forms import BLOCK, BOLD_NOTE, NONE, SE_NOTE, Row, Table
+from real_openrlhf.report.settings import Setting, Task, at_the_end, near_end, over_training, training, validation
+from real_openrlhf.report.statistics import LEVEL, MARGIN, Difference, Estimate, difference, estimate, holm
+from real_openrlhf.report.table_forms import BLOCK, NONE, SE_NOTE, Row, Table
 
-REACHED = 0.9  # share of the highest final validation: the threshold of `Steps to`
-UNLIKE = 0.2  # difference of clipped shares that causes a warning
+MAIN, END = "Mean over training", "At the end"
+ENDPOINTS: dict[str, Callable[[pd.Series], float]] = {
+    MAIN: over_training,
+    END: at_the_end,
+}  # the first is the main one
+VALIDATION = "Validation pass@1"
+TRAINING = {  # title -> keys of metrics, of which the first that a run logged counts
+    "Training reward": ("rollout/reward_mean", "reward"),
+    "All-solved ratio": ("rollout/solve_all",),
+    "Entropy (nats per token)": ("rollout/entropy", "entropy_loss"),
+    "Response length (tokens)": ("rollout/response_length_mean", "response_length"),
+}
+CLIPPED = ("update/clipped_share",)
+Samples = Mapping[Setting, Mapping[str, list[float]]]  # setting -> machine and starting model -> one value a run
 
 
-def results(comparison: Comparison) -> Table:
+def results(task: Task) -> Table:
     """The final metrics of every setting, over its finished runs."""
-    sets, settings = validation_sets(comparison.runs), comparison.settings
-    steps = {metric: [last_shared(setting, metric, sets) for setting in settings] for metric in ENDS}
-    ends = {
-        metric: _winner_bold(
-            [near_end(setting, metric, step, sets) for setting, step in zip(settings, at, strict=True)],
-            competes=metric.higher_is_better and len({*at} - {None}) == 1,
+    rows: list[Row] = []
+    for setting in task.settings:
+        rates = {f"{rate:g}" for run in setting.runs if isinstance(rate := run.flags.get("--actor.adam.lr"), float)}
+        rows.append(
+            {
+                "Setting": setting.label,
+                MAIN: _mean(over_training, (validation(run, task.sets) for run in setting.counted)),
+                VALIDATION: _mean(at_the_end, (validation(run, task.sets) for run in setting.counted)),
+                **{
+                    title: _mean(near_end, (training(run, keys) for run in setting.counted))
+                    for title, keys in TRAINING.items()
+                },
+                "Clipped updates": _mean(pd.Series.mean, (training(run, CLIPPED) for run in setting.counted)),
+                "Step": ", ".join(map(str, _steps(setting))),
+                "Rate": rates.pop() if len(rates) == 1 else NONE,
+                "Runs": setting.seeds,
+            }
         )
-        for metric, at in steps.items()
-    }
-    highest = max((end.mean for end in ends[VALIDATION] if end), default=0.0)
-    threshold = math.floor(20 * REACHED * highest) / 20
-    means = _winner_bold(
-        [estimate(map(over_training, all_series(s.counted, VALIDATION, sets))) for s in settings],
-        competes=len({*steps[VALIDATION]} - {None}) == 1,
-    )
-    clipped = [estimate(float(one.mean()) for one in all_series(s.counted, CLIPPED)) for s in settings]
-    own_steps = [sorted({*at} - {None}) for at in zip(*steps.values(), strict=True)]  # of each setting
-    beside = {CLIPPED: clipped} if any(clipped) else {}
-    for metric in BY_VERDICT:
-        last = [near_end(s, metric, max(own, default=0)) for s, own in zip(settings, own_steps, strict=True)]
-        beside |= {metric: last} if any(one and one.mean for one in last) else {}
-    rows: list[Row] = [
-        {
-            "Setting": setting.label,
-            "Mean over training": means[place],
-            VALIDATION.title: ends[VALIDATION][place],
-            f"Steps to {threshold:.2f}": _steps_to(setting, sets, threshold),
-            **{metric.title: ends[metric][place] for metric in ENDS[1:]},
-            "z": estimate(map(spread_over_tau, setting.counted if setting.algo in REAL_FAMILY else ())),
-            **{metric.title: column[place] for metric, column in beside.items()},
-            "Step": ", ".join(map(str, own_steps[place])),
-            "Rate": setting.rate or NONE,
-            "Runs": setting.seeds,
-        }
-        for place, setting in enumerate(settings)
-    ]
-    where = f", on {', '.join(sets)}{' (unweighted mean)' * (len(sets) > 1)}" if sets else ""
     notes = [
-        SE_NOTE,
-        BOLD_NOTE + " Only settings that ended at the same step, with three runs or more, compete.",
-        f"Validation: at the last evaluation that all finished runs of a setting reached{where}. Training metrics: "
-        "mean over the last tenth of the steps.",
-        "Mean over training: the mean of evaluations after step 0, and the main endpoint of every comparison. A run "
-        "that was stopped early keeps its last value until the planned end.",
-        f"Steps to {threshold:.2f}, {REACHED:.0%} of the highest validation, rounded down: the first evaluation "
-        "there; median over runs.",
-        "z: the spread of the scores over tau, mean over the steps. Below 0.1 REAL's weights are constant within 8 %.",
+        f"{SE_NOTE} Evaluated on {', '.join(task.sets) or 'nothing'}.",
+        f"{MAIN}: of the evaluations after step 0, the main endpoint of every comparison. Training metrics: mean over "
+        "the last tenth of the steps.",
+        "Clipped updates: the share that `--actor.max_norm` shortened. Settings that differ here took steps of unlike "
+        "size: compare them with `--actor.max_norm 100`.",
     ]
-    if any(clipped):
-        notes.append("Clipped updates: the share that `--actor.max_norm` shortened, over all steps.")
-    warnings = []
-    places = [place.get("machine") for run in comparison.runs for place in run.places]
-    known = [one for one in places if isinstance(one, dict)]
-    machines = {word(one.get("gpus") or f"{one.get('cpu')} ({one.get('instructions')})") for one in known}
-    if len(machines) > 1:  # a record without a machine says nothing
-        warnings.append(
-            f"These runs are of {len(machines)} machines ({'; '.join(sorted(machines))}), on which the same seeds "
-            "give other numbers. A difference between rows of this table may be one of machines; "
-            "`tables/differences` never is."
-        )
-    planned = sorted({step for step in steps[VALIDATION] if step is not None})
-    if len(planned) > 1:
-        warnings.append(
-            f"These settings ended at steps {', '.join(map(str, planned))}, so their means over training are over "
-            "unlike spans. Compare runs of equal `--max-steps`."
-        )
-    if repeats := [run.name for setting in settings for run in setting.repeats]:
-        they = "1 run repeats" if len(repeats) == 1 else f"{len(repeats)} runs repeat"
-        warnings.append(
-            f"{they} a seed of their setting on the same machine, such as {word(repeats[0])}. Each seed counts once."
-        )
-    shares = [one.mean for one in clipped if one]
-    if shares and (apart := max(shares) - min(shares)) > UNLIKE:
-        said = (
-            f"Unfair clipping: the clipped shares of two settings differ by {apart:.2f}, so `--actor.max_norm` gives "
-            "them steps of unlike size. Compare without clipping: `--actor.max_norm 100`."
-        )
-        warnings.insert(0, said)
-    return Table("results", "At the end of training", rows, notes, warnings)
+    return Table("results", "At the end of training", rows, notes, [*_warnings(task)])
 
 
-def _winner_bold(column: list[Estimate | None], competes: bool) -> list[Estimate | None]:
-    best = clear_winner(column) if competes else None
-    return [replace(one, bold=True) if one and place == best else one for place, one in enumerate(column)]
+def _mean(value: Callable[[pd.Series], float], curves: Iterable[pd.Series | None]) -> Estimate | None:
+    return estimate(float(value(curve)) for curve in curves if curve is not None)
 
 
-def _steps_to(setting: Setting, sets: tuple[str, ...], threshold: float) -> str:
-    """The step of the first evaluation at or above the threshold, median over runs."""
-    curves = all_series(setting.counted, VALIDATION, sets)
-    steps = np.median([min(curve.index[curve >= threshold], default=math.inf) for curve in curves]) if curves else None
-    return NONE if steps is None else f"{steps:g}" if math.isfinite(steps) else "not reached"
+def _steps(setting: Setting) -> list[int]:
+    return sorted({run.last_step for run in setting.counted})
+
+
+def _warnings(task: Task) -> Iterator[str]:
+    if blocks := len({run.block for run in task.runs}) - 1:
+        yield (
+            f"These runs are of {blocks + 1} machines or starting models, on which the same seeds give other numbers. "
+            "A difference between rows of this table may be one of machines; `tables/differences` never is."
+        )
+    if len(steps := sorted({step for setting in task.settings for step in _steps(setting)})) > 1:
+        yield (
+            f"These runs ended at steps {', '.join(map(str, steps))}, so their means over training are over unlike "
+            "spans. Compare runs of equal `--max-steps`."
+        )
+    if repeats := [run.name for setting in task.settings for run in setting.repeats]:
+        yield (
+            f"{len(repeats)} of the runs repeat a seed of their setting on the same machine, such as {repeats[0]}. "
+            "Each seed counts once."
+        )
+
+
+def samples(task: Task, value: Callable[[pd.Series], float]) -> Samples:
+    """One value of each finished run's validation."""
+    values: dict[Setting, dict[str, list[float]]] = {}
+    for setting in task.settings:
+        for run in setting.counted:
+            if (curve := validation(run, task.sets)) is not None:
+                values.setdefault(setting, {}).setdefault(run.block, []).append(value(curve))
+    return values
+
+
+def less_first(values: Samples) -> tuple[Setting | None, dict[Setting, tuple[Difference, float]]]:
+    """The first setting with enough runs; and the others less it, with p by Holm's correction."""
+    for place, first in enumerate(values):
+        gaps = {setting: difference(values[setting], values[first]) for setting in [*values][place + 1 :]}
+        if known := {setting: gap for setting, gap in gaps.items() if gap is not None}:
+            corrected = holm([gap.p for gap in known.values()])
+            return first, {setting: (gap, p) for (setting, gap), p in zip(known.items(), corrected, strict=True)}
+    return None, {}
+
+
+def verdict(gap: Difference, p: float) -> str:
+    if p < LEVEL:
+        return "higher" if gap.mean > 0 else "lower"
+    low, high = gap.interval(0.9)
+    return "level" if -MARGIN < low and high < MARGIN else "open"
+
+
+def differences(task: Task) -> Table | None:
+    """Every setting less the first one; None if no two settings have three runs each."""
+    rows: list[Row] = []
+    first = None
+    for name, value in ENDPOINTS.items():
+        first, gaps = less_first(samples(task, value))
+        for setting, (gap, p) in gaps.items():
+            rows.append(
+                {
+                    BLOCK: name,
+                    "Setting": setting.label,
+                    f"Less {first.label if first else NONE}": Estimate(gap.mean, gap.se, gap.runs[0]),
+                    "95 % interval": "{:.3f} to {:.3f}".format(*gap.interval(0.95)),
+                    "p (Holm)": f"{p:.3f}" if p >= 0.001 else "< 0.001",
+                    "Detectable": f"{gap.detectable(len(gaps)):.3f}",
+                    "It is": verdict(gap, p),
+                    "Runs": str(gap.runs[0]),
+                }
+            )
+    notes = [
+        "Validation pass@1 of each setting less that of the first with three runs; ± is the standard error. Welch's "
+        "test among runs of one machine; p has Holm's correction for the rows of an endpoint.",
+        f"Detectable: the difference that this test names with a probability of 80 %. Level: the 90 % interval lies "
+        f"within ± {MARGIN}. Open: neither.",
+        *filter(None, [_untested(samples(task, over_training))]),
+    ]
+    return Table("differences", "Differences", rows, notes) if rows else None
+
+
+def _untested(values: Samples) -> str:
+    first, gaps = less_first(values)
+    left = [setting.label for setting in values if setting is not first and setting not in gaps]
+    return f"Fewer than three runs beside it, so not compared: {'; '.join(left)}." if first and left else ""
+
+
+def sentence(task: Task) -> str:
+    """What the runs of a task say, by the main endpoint."""
+    values = samples(task, over_training)
+    if not values:
+        return "No finished run has an evaluation yet."
+    first, gaps = less_first(values)
+    if first is None:
+        means = {
+            setting.label: estimate(value for block in values[setting].values() for value in block)
+            for setting in values
+        }
+        numbers = ", ".join(f"{label} {mean}" for label, mean in means.items())
+        return f"Fewer than three runs a setting rank nothing. Mean over training: {numbers}."
+    named: dict[str, list[str]] = defaultdict(list)
+    for setting, (gap, p) in gaps.items():
+        seen = f" ({gap.detectable(len(gaps)):.2f} would have shown)" if verdict(gap, p) == "open" else ""
+        named[verdict(gap, p)].append(f"{setting.label} by {gap.mean:+.3f}{seen}")
+    says = {"higher": "Above", "lower": "Below", "level": "Level with", "open": "Cannot be told apart from"}
+    parts = [f"{says[name]} {first.label}: {'; '.join(named[name])}." for name in says if name in named]
+    return " ".join(["By the mean over training.", *parts, _untested(values)]).strip()
 
 
 RANGES = {"below": "< 1−ε", "low": "[1−ε, 1)", "high": "[1, 1+ε]", "above": "> 1+ε"}
-SIDES = {"pos": "Positives", "neg": "Negatives"}
 
 
-def ratios(comparison: Comparison) -> Table | None:
+def ratios(task: Task) -> Table | None:
     """The paper's Table 1, with a row for every method that logged it, with unchanged flags."""
     logs = {
-        setting: [run.logged["train"] for run in setting.counted]
-        for setting in comparison.settings
-        if setting.counted and not setting.deviation
-        if all(any(key.startswith("ratio/") for key in run.logged["train"]) for run in setting.counted)
+        setting.label: [run.logged["train"] for run in setting.counted]
+        for setting in task.settings
+        if setting.counted and not setting.changed
+        if all(f"ratio/{side}/high/share" in run.logged["train"] for run in setting.counted for side in ("pos", "neg"))
     }
-    if not logs:
-        return None
     rows: list[Row] = []
-    for side, heading in SIDES.items():
+    for side, heading in {"pos": "Positives", "neg": "Negatives"}.items() if logs else ():
         paper = [PUBLISHED["ratios"][side][name] for name in RANGES]  # percent of the tokens, mean magnitude
         cells = {
-            setting: [[_over_steps(log, f"ratio/{side}/{name}") for log in found] for name in RANGES]
-            for setting, found in logs.items()
+            label: [[_share_and_magnitude(log, f"ratio/{side}/{name}") for log in found] for name in RANGES]
+            for label, found in logs.items()
         }
-        parts = (("% of tokens", 2, ""), ("mean |W|", 4, "no token"))
-        for column, (part, digits, nothing) in enumerate(parts):
-            theirs = [published(one[column], digits) or "clipped" for one in paper]
+        for column, (part, digits, nothing) in enumerate((("% of tokens", 2, ""), ("mean |W|", 4, "no token"))):
+            theirs = [published(cell[column], digits) or "clipped" for cell in paper]
             ours = {
-                setting.label: [estimate((pair[column] for pair in pairs), digits) or nothing for pairs in found]
-                for setting, found in cells.items()
+                label: [estimate((pair[column] for pair in pairs), digits) or nothing for pairs in ranges]
+                for label, ranges in cells.items()
             }
             rows += [
-                {BLOCK: f"{heading}: {part}", "Method": label, **dict(zip(RANGES.values(), found, strict=True))}
-                for label, found in {"GRPO, paper": theirs, **ours}.items()
+                {BLOCK: f"{heading}: {part}", "Method": label, **dict(zip(RANGES.values(), entries, strict=True))}
+                for label, entries in {"GRPO, paper": theirs, **ours}.items()
             ]
     notes = [
         "Percent of the class's tokens whose ratio π/π_old lies in the range (ε = 0.2), and their mean gradient "
@@ -162,13 +202,15 @@ def ratios(comparison: Comparison) -> Table | None:
         "0 in a group that is dropped.",
         f"{PUBLISHED['ratios']['source']}.",
     ]
-    return Table("ratios", "Tokens by ratio range, and mean gradient magnitude (the paper's Table 1)", rows, notes)
+    title = "Tokens by ratio range, and mean gradient magnitude (the paper's Table 1)"
+    return Table("ratios", title, rows, notes) if rows else None
 
 
-def _over_steps(log: pd.DataFrame, key: str) -> tuple[float, float | None]:
-    """Mean share, and the mean magnitude of tokens in the range; None if the run had no tokens there."""
-    if not {f"{key}/share", f"{key}/grad"} <= {*log}:
+def _share_and_magnitude(log: pd.DataFrame, key: str) -> tuple[float, float | None]:
+    """Mean share, and the mean magnitude of tokens in the range; None if no step had tokens there."""
+    shares = log.get(f"{key}/share")
+    if shares is None:
         return math.nan, None
-    shares, grads = log[f"{key}/share"], log[f"{key}/grad"].dropna()
-    weights = shares.reindex(grads.index).fillna(0.0)
-    return float(shares.mean()), float((weights * grads).sum() / weights.sum()) if weights.sum() else None
+    magnitudes = log.get(f"{key}/grad", shares * math.nan).dropna()  # a step without tokens there has none
+    weights = shares.reindex(magnitudes.index).fillna(0.0)
+    return float(shares.mean()), float((weights * magnitudes).sum() / weights.sum()) if weights.sum() else None

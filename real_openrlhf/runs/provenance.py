@@ -8,7 +8,6 @@ import hashlib
 import importlib.metadata
 import os
 import platform
-import re
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -142,14 +141,3 @@ def earlier(record: Mapping, now: Mapping) -> dict[str, list[dict]]:
         if unlike:
             found[name] = unlike
     return found
-
-
-def irreproducible(record: Mapping) -> str | None:
-    """Why nobody can get back the code that made this run, or None."""
-    for part in (record, *record.get("earlier_code", ())):
-        version = str(part.get("code_version"))
-        if version.endswith(DIRTY):
-            return f"ran code that no commit has ({version})"
-        if not re.fullmatch("[0-9a-f]{40,64}", str(part.get("tree") or part.get("package_sha256"))):
-            return f"does not name the tree that it ran ({part.get('no_tree', 'an earlier version made it')})"
-    return None

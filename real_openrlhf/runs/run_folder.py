@@ -78,7 +78,7 @@ def unfinished(folder: Path, stem: str) -> dict[Path, dict]:
     """The unfinished runs of this recipe, method and seed with their records, the newest first."""
     found = []
     for path in folder.glob(f"{glob.escape(stem)}-*/run.json"):
-        record = read(path.parent)
+        record = state(path.parent)
         if record["status"] != "finished" and stem_of(record) == stem:
             found.append((str(record.get("started")), path.parent, record))
     return {path: record for _, path, record in sorted(found, key=lambda one: one[:2], reverse=True)}
@@ -93,7 +93,7 @@ def run_stem(recipe: str, algo: str, seed: int | str) -> str:
 
 
 def read(path: Path) -> dict:
-    """run.json. If no process was left to record the run's ending, the ending is filled in."""
+    """run.json as it was written last."""
     try:
         record = parsed((path / "run.json").read_bytes())
     except FileNotFoundError:
@@ -108,7 +108,7 @@ def read(path: Path) -> dict:
             f"{path / 'run.json'} lacks {', '.join(lacking)}, or their types are wrong: an earlier version wrote "
             "it, or it was edited. Name another run."
         )
-    return as_it_is(path, record)
+    return record
 
 
 def write(path: Path, record: dict) -> None:
@@ -116,8 +116,9 @@ def write(path: Path, record: dict) -> None:
     write_json(path / "run.json", record)
 
 
-def as_it_is(path: Path, record: dict) -> dict:
-    """The record. If its status is running but no process is left, the run's files give status and ending."""
+def state(path: Path, record: dict | None = None) -> dict:
+    """The record, with status and ending from the run's files if it says running and no process is left."""
+    record = read(path) if record is None else record
     if record.get("status") != "running" or is_trained(path):
         return record
     log, finished = path / "metrics.jsonl", (path / FINISHED).exists()
@@ -138,7 +139,7 @@ def as_it_is(path: Path, record: dict) -> dict:
 def record_ending(path: Path) -> str | None:
     """Write the ending of a run that no command watched into run.json, and return a line about it; else None."""
     with contextlib.suppress(UserError, OSError):  # another command is faster, or the folder is for reading only
-        record = read(path)
+        record = state(path)
         if record.pop("unseen", False):
             with only_one(path):
                 write(path, record)

@@ -22,9 +22,8 @@ from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.plan import compose
 from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.report import benchmarks, page, table_forms, tables
-from real_openrlhf.report.differences import sentence
 from real_openrlhf.report.read_runs import UnreadableRun, read_run, read_runs
-from real_openrlhf.report.settings import compare
+from real_openrlhf.report.settings import tasks
 from real_openrlhf.rewards.command import _rows as rows_to_grade
 from real_openrlhf.runs import run_folder
 from real_openrlhf.training.checks import data_check, model_check
@@ -112,8 +111,8 @@ def data_is_read_or_refused(content: bytes) -> None:
         with contextlib.suppress(UserError):
             list(rows_to_grade(file))
         findings = Findings()
-        plan = compose(RECIPES["cpu"], ALGORITHMS["real"], {"--data.prompt_dataset": (str(file),)})
-        findings.add(data_check.check(plan, "--data.prompt_dataset", elsewhere=False))
+        flags = compose(RECIPES["cpu"], ALGORITHMS["real"], {"--data.prompt_dataset": (str(file),)})
+        findings.add(data_check.check(flags, "--data.prompt_dataset"))
         assert all("\n" not in on_one_line(said) for said in findings.problems)
         assert file.read_bytes() == content
 
@@ -124,12 +123,12 @@ def a_run_is_read_or_refused(record: bytes, lines: bytes, results: bytes) -> Non
         for name, content in (("run.json", record), ("metrics.jsonl", lines), ("eval/results.json", results)):
             (here / name).write_bytes(content)
         with contextlib.suppress(UserError):
-            run_folder.read(here)
+            run_folder.state(here)
         run_folder.last_step(here / "metrics.jsonl")
         with contextlib.suppress(UnreadableRun):
             run = read_run(here)
             assert all(not OBEYED.search(text) for text in (run.name, run.algo, run.status))
-            compare([run])
+            tasks([run])
         said = io.StringIO()
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
             progress = Progress(here, None, here / "train.log")
@@ -141,7 +140,7 @@ def a_run_is_read_or_refused(record: bytes, lines: bytes, results: bytes) -> Non
 PNG = "data:image/png;base64,"
 TAGS = set(
     "html head meta link title style body h1 h2 h3 p code nav a div strong ul li figure figcaption img table thead "
-    "tbody tr th td span details summary".split()
+    "tbody tr th td span".split()
 )
 
 
@@ -177,12 +176,15 @@ def a_page_shows_words_and_runs_none(
             (run / "metrics.jsonl").write_bytes(b"".join(text_of(line) + b"\n" for line in lines))
             (run / "eval/results.json").write_bytes(text_of({"settings": flags, "benchmarks": results}))
         runs, skipped = read_runs([here])
-        comparisons = compare(runs)
-        made = [tables.results(one) for one in comparisons]
-        sections = [page.section(one, [table], sentence(one)) for one, table in zip(comparisons, made, strict=True)]
-        made.append(benchmarks.benchmarks(comparisons))
+        known = tasks(runs)
+        made = [tables.results(task) for task in known]
+        sections = [
+            {"task": task, "sentence": tables.sentence(task), "tables": [table], "figures": []}
+            for task, table in zip(known, made, strict=True)
+        ]
+        made.append(benchmarks.benchmarks(known))
         hostile = [*skipped, (Path(name.replace("\0", "") or "x"), algo)]
-        html = page.render(comparisons, sections, made[-1], hostile)
+        html = page.render(sections, made[-1], hostile)
         shown = Page()
         shown.feed(html)
         shown.close()
@@ -206,8 +208,8 @@ def a_models_files_are_read_or_refused(weights: bytes, config: bytes, tokenizer:
             (here / name).write_bytes(content)
         with contextlib.suppress(UserError):
             found = model_check.read_config(str(here))
-            plan = compose(RECIPES["cpu"], ALGORITHMS["real"], {"--actor.model_name_or_path": (str(here),)})
-            list(model_check.folder_problems(plan, found, elsewhere=False))
+            flags = compose(RECIPES["cpu"], ALGORITHMS["real"], {"--actor.model_name_or_path": (str(here),)})
+            list(model_check.problems(flags, found, on_cpu=True))
 
 
 def a_reward_file_is_judged(content: bytes) -> None:

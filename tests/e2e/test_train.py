@@ -7,7 +7,7 @@ from small_runs import LEARNING, NO_EVALUATION, REAL, SMALL
 from small_world import REPOSITORY
 
 from real_openrlhf.base.files import ROLLOUTS
-from real_openrlhf.report import answers as kept
+from real_openrlhf.report import show
 
 FIRST_STEPS = (*LEARNING, "--seed", "1", *NO_EVALUATION)
 
@@ -53,16 +53,18 @@ def test_a_run_leaves_its_folder(real):
 
 
 def test_a_run_that_was_killed_keeps_two_groups_of_each_step_with_their_weights(real):
-    groups = [group for group in kept.read(real.folder) if group.phase == "train"]
-    assert Counter(group.step for group in groups) == dict.fromkeys(range(1, 11), 2)
+    groups = [group for group in show.read(real.folder) if group["phase"] == "train"]
+    assert Counter(group["step"] for group in groups) == dict.fromkeys(range(1, 11), 2)
     bounds = dict(enumerate(real.values("real/weight_abs_max"), start=1))
     for group in groups:
-        assert len(group.rollouts) == group.of == 8
-        for rollout in group.rollouts:
-            assert abs(rollout.weight) <= bounds[group.step] * (1 + 1e-9)
-            assert (rollout.weight > 0) == (rollout.verdict == "right" and group.right < group.of)
-            assert ("\\boxed{" + group.gold in rollout.answer) >= (rollout.verdict == "right")
-    assert sum(bool(one.numbers["score"]) for group in groups for one in group.rollouts) > 8  # of later updates
+        assert len(group["rollouts"]) == 8
+        mixed = any(rollout["label"] == "negative" for rollout in group["rollouts"])
+        for rollout in group["rollouts"]:
+            weight, correct = rollout["weight"] or 0.0, rollout["label"] == "positive"
+            assert abs(weight) <= bounds[group["step"]] * (1 + 1e-9)
+            assert (weight > 0) == (correct and mixed)
+            assert ("\\boxed{" + group["gold"] in rollout["answer"]) >= correct
+    assert sum(bool(rollout["score"]) for group in groups for rollout in group["rollouts"]) > 8  # of later updates
 
 
 def test_trpa_trains_with_a_reference(train):

@@ -8,7 +8,7 @@ from every import every
 from small_runs import NO_EVALUATION, SHORT, SMALL, as_killed
 from small_world import REPOSITORY
 
-from real_openrlhf.report import answers as kept
+from real_openrlhf.report import show
 
 LISTWISE = f"{REPOSITORY}/examples/objectives/listwise.py:listwise"
 
@@ -29,9 +29,9 @@ def test_grpo_on_two_zero3_ranks_with_a_reference_and_a_kl_loss(grpo):
 
 
 def test_grpo_keeps_answers_without_weights(grpo):
-    groups = [group for group in kept.read(grpo.folder) if group.phase == "train"]
-    assert [group.step for group in groups] == [1, 1, 2, 2, 3, 3]
-    assert all(one.numbers["weight"] is None and one.answer for group in groups for one in group.rollouts)
+    groups = [group for group in show.read(grpo.folder) if group["phase"] == "train"]
+    assert [group["step"] for group in groups] == [1, 1, 2, 2, 3, 3]
+    assert all(rollout["weight"] is None and rollout["answer"] for group in groups for rollout in group["rollouts"])
 
 
 def test_only_this_machine_can_reach_a_run_on_two_ranks(grpo):
@@ -103,7 +103,7 @@ def test_asynchronously_no_prompt_is_lost_and_none_is_drawn_twice(train_on_two, 
     assert resumed.values("rollout/prompts_crc") == before
     assert resumed.numbers()[:2] == numbers[:2]
     assert [line["step"] for line in resumed.lines("eval")] == [2, 4]
-    lines = [(group.phase, group.step) for group in kept.read(run.folder)]
+    lines = [(group["phase"], group["step"]) for group in show.read(run.folder)]
     assert sorted(lines) == sorted([("eval", 2), ("eval", 4)] * 4 + [("train", step) for step in (1, 2, 3, 4)] * 2)
 
 

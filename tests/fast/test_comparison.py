@@ -1,5 +1,4 @@
 import argparse
-import hashlib
 import json
 import os
 import platform
@@ -15,16 +14,12 @@ import pytest
 from invented_runs import write_lines, write_run
 
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.base.parsing import rejoined
 from real_openrlhf.cli import main
-from real_openrlhf.comparison import command, dry_run, recorded
+from real_openrlhf.comparison import command, dry_run
 from real_openrlhf.comparison import run_list as attempts
-from real_openrlhf.comparison.publish import publish, refuse_now
 from real_openrlhf.comparison.run_list import entries
 from real_openrlhf.data.benchmarks import BENCHMARKS
 from real_openrlhf.recipes.plan import recorded_flags
-from real_openrlhf.report import maps
-from real_openrlhf.report.read_runs import ABOUT, RUNS, campaign_lines, campaign_records
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.training import run_inputs
 from real_openrlhf.training.checks import memory_estimate
@@ -50,47 +45,6 @@ def test_a_file_among_the_methods_is_an_objective_of_the_users_own():
         assert entries([f"{spelt} --algo.real.tau 0.1"], 1)[0].name == mine.name
 
 
-def test_runs_beside_are_those_of_this_machine_and_starting_weights(tmp_path, capsys):
-    here, there = ({"cpu": name, "instructions": "avx2", "gpus": ""} for name in "AB")
-    for seed in (1, 2, 3):
-        write_run(tmp_path / "mine" / "runs", "real", seed, machine=here, starting_weights="5e")
-        write_run(tmp_path / "of-others-1", "grpo", seed, machine=here, starting_weights="5e")
-        write_run(tmp_path / "of-others-2", "gspo", seed, machine=there, starting_weights="5e")
-        write_run(tmp_path / "of-others-3", "dapo", seed, machine=here, starting_weights="6f")
-        write_run(
-            tmp_path / "of-others-4",
-            "trpa",
-            seed,
-            machine=here,
-            starting_weights="5e",
-            flags={"--train.max_steps": 9},
-        )
-        write_run(tmp_path / "of-others-5", "real", seed, machine=here, starting_weights="5e")  # the same seeds again
-    args = argparse.Namespace(beside=[f"{tmp_path}/of-others-*"], publish=tmp_path / "shared", compact=False)
-    command._report(command.RunList([], (), tmp_path / "mine", None), args, [])
-    assert "beside: 6 of the 15 recorded runs" in capsys.readouterr().out
-    drawn = (tmp_path / "mine" / "report" / "figures" / "forest.csv").read_text().splitlines()
-    assert [line.split(",")[::3] for line in drawn[1:]] == [["GRPO", "3"]]
-    said = (tmp_path / "mine" / "report" / "tables" / "results.md").read_text()
-    assert "3 runs repeat a seed of their setting on the same machine" in said
-    assert {*campaign_records(tmp_path / "shared")[0]} == {f"cpu-real-s{seed}" for seed in (1, 2, 3)}
-
-
-def test_beside_names_folders_with_runs_from_anywhere(tmp_path, monkeypatch, capsys):
-    """The records of a campaign of ours are the checkout's, wherever the command is typed."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "empty").mkdir()
-    for folder, said in (("nowhere*", "no such folder"), ("empty", "empty folder")):
-        assert main(["compare", "--campaign", "arena", "--beside", folder, "--dry-run"]) == 2
-        assert f"--beside {folder}: {said}" in capsys.readouterr().err
-    write_run(tmp_path / "mine" / "runs", "real")
-    assert main(["compare", "--campaign", "arena", "--seeds", "1", "--beside", "mine", "--dry-run"]) == 0
-    assert "0 of the 1 runs recorded in mine are of a machine like this one" in " ".join(
-        capsys.readouterr().out.split()
-    )
-    assert [*recorded.folders(["examples/results/next/ratio-*"])] and not recorded.folders([""])
-
-
 def test_a_grid_is_every_method_at_every_choice_seed_by_seed():
     grid = [["actor.adam.lr", "1e-4", "1e-3"], ["--train.batch_size", "16", "64"]]
     made = entries(["real", "grpo"], 2, 11, grid)
@@ -99,13 +53,6 @@ def test_a_grid_is_every_method_at_every_choice_seed_by_seed():
         *("real-lr-1e-4-batch_size-16-s11", "grpo-lr-1e-4-batch_size-16-s11", "real-lr-1e-4-batch_size-64-s11"),
     ]
     assert made[0].flags == ("--actor.adam.lr", "1e-4", "--train.batch_size", "16")
-
-
-def test_a_map_is_drawn_as_soon_as_both_flags_vary():
-    across = ("--actor.adam.lr", "--train.batch_size")
-    records = [{"flags": dict(zip(across, values, strict=True))} for values in ((1e-4, 16), (1e-4, 64), (3e-4, 16))]
-    assert command.varied(records, across)
-    assert not command.varied(records[:2], across) and not command.varied([{}], across)
 
 
 ROOT = Path(__file__).parents[2]
@@ -146,7 +93,7 @@ def test_what_is_typed_wins_over_a_campaigns_file(tmp_path):
     runs = of("--campaign", str(own), "--seeds", "1", "--algos", "dapo", "--eval.steps", "7", "--out", "here")
     assert [entry.name for entry in runs.entries] == ["dapo-tau-0.1-s1", "dapo-tau-0.5-s1"]
     assert runs.common[-3:] == ("--eval.steps=5", "--eval.steps", "7") and runs.out == Path("here")
-    assert runs.request(runs.entries[0]).plan().text("--eval.steps") == "7"
+    assert runs.request(runs.entries[0]).flags.text("--eval.steps") == "7"
 
 
 def test_a_wrong_flag_of_one_method_is_told_before_the_first_run_starts(tmp_path, capsys):
@@ -229,19 +176,19 @@ def cpu_task(tmp_path, monkeypatch):
 
 def test_a_dry_run_makes_no_model_and_tells_what_the_comparison_sets_by_itself(cpu_task, capsys):
     before = sorted(cpu_task.rglob("*"))
-    words = ["--skill", "0.3", "--algos", "real", "grpo", "--seeds", "20", "--compact", "--eval-flags=--k 2"]
+    words = ["--skill", "0.3", "--algos", "real", "grpo", "--seeds", "20", "--eval-flags=--k 2"]
     assert main(["compare", "--dry-run", *words]) == 0
     printed = capsys.readouterr().out
-    said = rejoined(printed)
+    said = printed
     assert "note: a model of skill 0.3 is pre-trained before the first run" in said
     assert "note: gradients are not clipped (--actor.max_norm 100)" in said
-    assert "--eval-flags is not read" in said and "--compact is not read" in said and "  and 16 more: --all" in said
+    assert "--eval-flags is not read" in said and "  and 16 more: --all" in said
     assert said.splitlines()[-1].startswith("nothing is wrong, ")
     assert len(printed.splitlines()) <= 60 and max(map(len, printed.splitlines())) <= 80
     assert sorted(cpu_task.rglob("*")) == before
     usual = default("reverse").skill
     assert main(["compare", "--dry-run", "--skill", f"{usual}"]) == 0
-    assert f"note: --skill {usual} is what the recipe's model has anyway" in rejoined(capsys.readouterr().out)
+    assert f"note: --skill {usual} is what the recipe's model has anyway" in (capsys.readouterr().out)
 
 
 def test_what_trains_the_same_is_trained_once(cpu_task, capsys):
@@ -259,7 +206,7 @@ def test_what_trains_the_same_is_trained_once(cpu_task, capsys):
     assert names() == [f"{name}-s{seed}" for seed in (1, 2) for name in once]
     words.remove("grpo --actor.adam.lr fast")
     entry = next(entry for entry in of(*words[1:]).entries if entry.name == "grpo-tau-1.0-s2")
-    plan = of(*words[1:]).request(entry).plan()
+    plan = of(*words[1:]).request(entry).flags
     record(Path("out/runs", entry.name), flags=recorded_flags(plan), algo="grpo", seed=2)
     kept = ["real-tau-0.1-s1", "real-tau-1.0-s1", "grpo-tau-1.0-s1"]
     assert names() == [*kept, *(name.replace("s1", "s2") for name in kept)]
@@ -267,7 +214,7 @@ def test_what_trains_the_same_is_trained_once(cpu_task, capsys):
     assert f"{entry.name} was made with other data" in capsys.readouterr().err
     (Path("out/runs", entry.name, "run.json")).unlink()
     assert main([*words, "--dry-run"]) == 0
-    said = rejoined(capsys.readouterr().out)
+    said = capsys.readouterr().out
     assert "note: 12 runs are left out, as others train the same: real-max_norm-100-tau-0.1 as" in said
     assert said.count("is not read") == 1
 
@@ -291,7 +238,7 @@ def test_a_disk_too_small_for_what_all_runs_keep_is_told(tmp_path, monkeypatch, 
 def test_tiny_models_are_compared_without_clipping_unless_asked(cpu_task):
     def norms(*words: str) -> list[str]:
         runs = of(*words, "--seeds", "1")
-        return [runs.request(entry).plan().text("--actor.max_norm") for entry in runs.entries]
+        return [runs.request(entry).flags.text("--actor.max_norm") for entry in runs.entries]
 
     assert norms("--algos", "real", "grpo --actor.max_norm 2") == ["100", "2"]
     assert norms("--algos", "real", "--actor.max_norm", "1") == ["1"]
@@ -464,7 +411,7 @@ def record(folder, **changes):
 def test_a_run_made_with_other_flags_is_refused_and_named(tmp_path):
     words = ["--recipe", "cpu", "--algo", "real", "--seed", "1", "--runs-dir", str(tmp_path), "--run-name", "real-s1"]
     request = request_of(words)
-    record(tmp_path / "real-s1", flags=recorded_flags(request.plan(tmp_path / "real-s1")), data=None)
+    record(tmp_path / "real-s1", flags=recorded_flags(request.flags_in(tmp_path / "real-s1")), data=None)
     command.refuse_other_inputs(tmp_path / "real-s1", request)
     for flag, before, after in (("--actor.adam.lr", "0.0001", "0.0005"), ("--train.max_steps", "40", "8")):
         other = request_of([*words, "--resume", flag, after])
@@ -486,8 +433,8 @@ def test_a_finished_run_of_other_files_of_those_names_is_refused(tmp_path, capsy
     request = of(*words).request(entry)
     folder = write_run(runs, "real", steps=40, name=entry.name)
     record = json.loads((folder / "run.json").read_text())
-    record["flags"] = recorded_flags(request.plan(folder))
-    record |= {key: provenance.hashes(paths) for key, paths in run_inputs.own_files(request.plan()).items()}
+    record["flags"] = recorded_flags(request.flags_in(folder))
+    record |= {key: provenance.hashes(paths) for key, paths in run_inputs.own_files(request.flags).items()}
     (folder / "run.json").write_text(json.dumps(record))
     assert main(["compare", *words, "--dry-run"]) == 0
     for file, after, said in (
@@ -501,115 +448,3 @@ def test_a_finished_run_of_other_files_of_those_names_is_refused(tmp_path, capsy
         assert f"was made with {said}" in capsys.readouterr().err
         file.write_text(before)
     assert main(["compare", *words, "--dry-run"]) == 0
-
-
-def test_a_published_campaign_says_all_that_the_runs_said_and_nothing_of_the_machine(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    runs = []
-    for seed, rate in ((1, 0.1 + 0.2), (2, 1)):
-        run = record(tmp_path / "comparison" / "runs" / f"real-s{seed}", name=f"real-s{seed}", seed=seed)
-        about = json.loads((run / "run.json").read_text()) | {"data": {str(tmp_path / "data" / "mine.jsonl"): "abc"}}
-        about["flags"] |= {"--actor.adam.lr": rate, "--algo.kl.estimator": "1.0", "--empty": "", "--none": None}
-        (run / "run.json").write_text(json.dumps(about))
-        eval_line = {"phase": "eval", "step": 0, "eval_x_pass1": 1e-300}
-        runs.append(write_lines(run, [eval_line, {"phase": "train", "step": 1, "time": 1.5, "loss": rate / 3}]))
-    (runs[0] / "model").mkdir()
-    publish(runs, tmp_path / "shared")
-    assert sorted(path.name for path in (tmp_path / "shared").iterdir()) == [
-        *("campaign.json", "metrics.parquet", "runs.csv"),
-    ]
-    assert str(tmp_path) not in "".join((tmp_path / "shared" / name).read_text() for name in (ABOUT, RUNS))
-    found, sources = campaign_records(tmp_path / "shared")
-    for run in runs:
-        about = json.loads((run / "run.json").read_text())
-        about["flags"]["--train.run_dir"] = f"runs/{run.name}"
-        assert json.dumps(found[run.name], sort_keys=True) == json.dumps(
-            about | {"data": {"data/mine.jsonl": "abc"}}, sort_keys=True
-        )
-        assert sources[f"{run.name}/run.json"] == hashlib.sha256((run / "run.json").read_bytes()).hexdigest()
-        lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-        assert logged_in(tmp_path / "shared", run.name) == lines
-    assert "loss" in campaign_lines(tmp_path / "shared")
-
-
-def logged_in(folder, name: str) -> list[dict]:
-    """A run's lines in a campaign, as its metrics.jsonl had them."""
-    return [
-        {key: value for key, value in line.items() if key != "run" and value == value}
-        for line in campaign_lines(folder).to_dict("records")
-        if line["run"] == name
-    ]
-
-
-def test_published_runs_are_added_to_and_never_overwritten(tmp_path):
-    line = {"phase": "train", "step": 1, "x": 0.5}
-    one, two = (write_lines(record(tmp_path / "runs" / name), [line]) for name in ("real-s1", "real-s2"))
-    publish([one], tmp_path / "shared")
-    publish([one, two], tmp_path / "shared")
-    before = {path.name: path.read_bytes() for path in (tmp_path / "shared").iterdir()}
-    write_lines(one, [line | {"x": 0.25}])
-    for runs in ([one, two], [two]):
-        with pytest.raises(UserError, match="real-s1/metrics.jsonl: published runs are never overwritten|other runs"):
-            publish(runs, tmp_path / "shared")
-    for place in (tmp_path / "runs", tmp_path / "elsewhere"):
-        with pytest.raises(UserError, match="other runs"):
-            refuse_now(tmp_path / "shared", place)  # before anything is trained
-    assert before == {path.name: path.read_bytes() for path in (tmp_path / "shared").iterdir()}
-
-
-def test_a_run_that_ended_while_nobody_watched_is_published_as_ended(tmp_path):
-    run = write_lines(record(tmp_path / "runs" / "real-s1"), [{"phase": "train", "step": 4, "reward": 0.5}])
-    (run / run_folder.FINISHED).touch()
-    about = {"status": "running", "host": platform.node(), "started": "2026-11-25T00:00:00+00:00"}
-    (run / "run.json").write_text(json.dumps(json.loads((run / "run.json").read_text()) | about))
-    command._report(
-        of("--recipe", "cpu", "--out", str(tmp_path)),
-        argparse.Namespace(beside=[], publish=tmp_path / "shared", compact=False),
-        (),
-    )
-    found, _ = campaign_records(tmp_path / "shared")
-    assert found["real-s1"]["status"] == json.loads((run / "run.json").read_text())["status"] == "finished"
-
-
-def test_a_run_published_as_failed_is_not_tried_again(cpu_task, monkeypatch, capsys):
-    """Tried again it would be another run, which the published one could not be replaced by."""
-    words = ["--algos", "real", "grpo", "--seeds", "1", "--out", "out", "--publish", "shared"]
-    runs, trainer = of(*words), Failing(1)
-    (first, _), path = runs.entries, runs.path(runs.entries[0])
-    about = {"flags": recorded_flags(runs.request(first).plan(path)), "data": None, "status": "failed"}
-    publish([write_lines(record(path, **about), [{"phase": "train", "step": 1}])], cpu_task / "shared")
-    monkeypatch.setattr(command, "Trainer", trainer)
-    monkeypatch.setattr(command.publish, "refuse_now", lambda *_: None)  # of this checkout, which may have changes
-    assert main(["compare", *words]) == 1
-    assert trainer.tried == ["grpo-s1"]
-    assert "note: real-s1: published as failed, so not tried again" in rejoined(capsys.readouterr().out)
-
-
-def test_an_interrupted_run_is_published_when_it_has_ended(tmp_path, capsys):
-    """Its record changes when it goes on, and a published one never does."""
-    stopped, _ = runs = [
-        write_lines(record(tmp_path / "runs" / name), [{"phase": "train", "step": 4, "reward": 0.5}])
-        for name in ("real-s1", "real-s2")
-    ]
-    ended = (stopped / "run.json").read_text()
-    about = {"status": "failed", "reason": "interrupted by SIGTERM", "started": "2026-11-25T00:00:00+00:00"}
-    (stopped / "run.json").write_text(json.dumps(json.loads(ended) | about))
-    asked = argparse.Namespace(beside=[], publish=tmp_path / "shared", compact=False)
-    command._report(of("--recipe", "cpu", "--out", str(tmp_path)), asked, ())
-    assert [*campaign_records(tmp_path / "shared")[0]] == ["real-s2"]
-    assert "not published yet, because they were interrupted: real-s1\n" in capsys.readouterr().out
-    (stopped / "run.json").write_text(ended)
-    command._report(of("--recipe", "cpu", "--out", str(tmp_path)), asked, ())
-    assert [*campaign_records(tmp_path / "shared")[0]] == [run.name for run in runs]
-
-
-def test_a_compact_campaign_has_what_results_and_maps_read(tmp_path):
-    read = ["rollout/pass_rate", "rollout/solve_none", "real/weight_pos", "real/weight_neg", "ppo_kl"]
-    read += ["real/score_abs_max", "actor_grad_norm", "update/ratio_max"]
-    read += [key for key, _ in maps.COLUMNS.values()]
-    line = dict.fromkeys([*read, "ratio/pos/low/share", "timing/generation", "update/rollouts_crc"], 0.123456789)
-    logged = [{"phase": "train", "step": 1, "time": 1.5, **line}]
-    run = write_lines(record(tmp_path / "runs" / "real-s1"), logged)
-    publish([run], tmp_path / "shared", compact=True)
-    (kept,) = logged_in(tmp_path / "shared", run.name)
-    assert kept == {"phase": "train", "step": 1, **dict.fromkeys(read, 0.123456789)}

@@ -18,8 +18,8 @@ from real_openrlhf.data.problems import load_tokenizer
 from real_openrlhf.evaluation.engines import engine_count, sample_seed
 from real_openrlhf.evaluation.grading import pass_at, per_problem, powers_of_two, summarise, table
 from real_openrlhf.evaluation.store import Sample, SampleStore
-from real_openrlhf.evaluation.tasks import Task, answer_length, read_tasks
-from real_openrlhf.report.benchmarks import Evaluated, paired_gaps
+from real_openrlhf.evaluation.tasks import Task, answer_length, read_records, tokenized
+from real_openrlhf.report.paired import Evaluated, PairedGap, paired_gaps
 from real_openrlhf.report.statistics import bootstrap
 from real_openrlhf.report.table_forms import to_markdown
 
@@ -36,7 +36,7 @@ def test_a_file_is_asked_as_it_stands(tmp_path):
     rows = [{"prompt": [{"role": "user", "content": "ab"}], "label": "1", "id": "x"}, {"prompt": "ab", "label": "2"}]
     file = write_jsonl(tmp_path / "mine.jsonl", rows)
     a, b = letters().convert_tokens_to_ids(["a", "b"])
-    assert read_tasks(str(file), None, letters()) == {
+    assert tokenized(read_records(str(file), None), letters()) == {
         "mine": [
             Task("mine", "x", "<bos><user>ab<bot>", (1, 2, a, b, 3), "1"),
             Task("mine", "mine-1", "<bos>ab", (1, a, b), "2"),
@@ -46,7 +46,7 @@ def test_a_file_is_asked_as_it_stands(tmp_path):
 
 def test_all_is_the_six_in_the_order_of_the_paper(benchmarks, tmp_path):
     mine = write_jsonl(tmp_path / "mine.jsonl", [{"prompt": "ab", "label": "1"}])
-    groups = read_tasks(f"{mine},all", benchmarks, letters())
+    groups = tokenized(read_records(f"{mine},all", benchmarks), letters())
     assert list(groups) == ["aime24", "aime25", "math500", "amc23", "minerva", "olympiadbench", "mine"]
     assert [len(group) for group in groups.values()] == [30, 30, 500, 83, 272, 675, 1]
     first = groups["aime24"][0]
@@ -415,12 +415,17 @@ def test_the_interval_is_of_pairs(tmp_path):
     assert (one.high - one.low) / 2 == pytest.approx(1.96 * gain.std() / np.sqrt(1000), rel=0.05)
 
 
-def test_the_command_prints_and_keeps_the_table(tmp_path, capsys):
+def test_the_command_prints_the_table(tmp_path, capsys):
     a, b = folder(tmp_path, "a", {"x": [0.0, 0.5]}), folder(tmp_path, "b", {"x": [0.5, 1.0]})
-    assert main(["eval", "--compare", str(a), str(b), "--out", str(tmp_path / "out")]) == 0
-    assert "| x | 2 | 0.250 | 0.750 | **+0.500** | +0.500 to +0.500 | 2, 0 |" in capsys.readouterr().out
-    assert json.loads((tmp_path / "out" / "comparison.json").read_text())["rows"][0]["difference"] == 0.5
-    assert "k = 4, T = " in (tmp_path / "out" / "comparison.md").read_text()
+    assert main(["eval", "--compare", str(a), str(b)]) == 0
+    printed = capsys.readouterr().out
+    assert "| x | 2 | 0.250 | 0.750 | **+0.500** | +0.500 to +0.500 | 2, 0 |" in printed and "k = 4, T = " in printed
+
+
+@pytest.mark.parametrize(("low", "clear"), [(5.6e-18, False), (0.0004, False), (0.0006, True)])
+def test_an_interval_that_is_printed_as_zero_leaves_nothing_out(low, clear):
+    assert PairedGap("x", 9, 0.5, 0.6, low, 0.076, 4, 2).clear == clear
+    assert PairedGap("x", 9, 0.5, 0.4, -0.076, -low, 2, 4).clear == clear
 
 
 @pytest.mark.parametrize(

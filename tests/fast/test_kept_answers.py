@@ -1,15 +1,11 @@
-"""What a run leaves for readers: rollouts.jsonl, its page and terminal, and `model/README.md`."""
+"""What a run leaves for readers: rollouts.jsonl, and `real-openrlhf show`."""
 
 import json
 import math
-import shutil
 from types import SimpleNamespace
 
 import pytest
 import torch
-import untrusted_text as untrusted
-import yaml
-from invented_runs import write_evaluation, write_run
 from small_runs import run_args
 from tiny_models import Numbers
 
@@ -18,12 +14,7 @@ from real_openrlhf.base.files import ROLLOUTS
 from real_openrlhf.cli import main
 from real_openrlhf.hooks.controller import run_log as run_log_module
 from real_openrlhf.hooks.controller.kept_groups import LETTERS, GroupKeeper, choose, judge_answers
-from real_openrlhf.report import answers as kept
-from real_openrlhf.report import page
-from real_openrlhf.report.model_card import write_card
-from real_openrlhf.report.read_runs import read_runs
-from real_openrlhf.report.settings import compare
-from real_openrlhf.report.table_forms import Table
+from real_openrlhf.report import show
 
 HOSTILE = "<script>alert(1)</script>\x1b[2J\x07\r\u202e\ud800' onload='x\nline 2 \x9b31m</td>"
 
@@ -137,10 +128,11 @@ def test_every_evaluation_keeps_the_same_questions(tmp_path):
         assert len(generator.generate_eval_samples(temperature=1.0)) == 18
         log.log_eval(step, {"eval_x_pass1": 0.5})
     log.log_eval(11, {"eval_x_pass1": 0.5})  # its node has another disk
-    groups = kept.read(tmp_path)
-    asked = {step: [group.prompt for group in groups if group.step == step] for step in kept.steps(groups, "eval")}
-    assert [*asked] == [0, 5, 10] and len({*map(tuple, asked.values())}) == 1
-    assert len({*asked[0]}) == 4 and all((group.right, group.of) == (1, 2) for group in groups)
+    groups = show.read(tmp_path)
+    asked = {number: [group["prompt"] for group in groups if group["step"] == number] for number in (0, 5, 10)}
+    assert len(groups) == 12 and len({*map(tuple, asked.values())}) == 1 and len({*asked[0]}) == 4
+    counts = [json.loads(line) for line in (tmp_path / ROLLOUTS).read_text().splitlines()]
+    assert all((row["right"], row["of"]) == (1, 2) for row in counts)
 
 
 def test_none_are_kept_if_not_asked(tmp_path):
@@ -182,7 +174,7 @@ def evaluation(log, number: int, *texts: str) -> None:
 
 
 def written(folder) -> list[tuple[str, int]]:
-    return [(group.phase, group.step) for group in kept.read(folder)]
+    return [(group["phase"], group["step"]) for group in show.read(folder)]
 
 
 @pytest.mark.parametrize("evaluates", [False, True])
@@ -202,7 +194,7 @@ def test_after_a_resume_no_step_is_twice_or_lost(tmp_path, evaluates):
     step(log, 3, "a", "b")
     assert written(tmp_path)[-2:] == [("train", 3), ("train", 3)]
     run_log(tmp_path).resume({"global_step": 0}, evaluates=True)
-    assert written(tmp_path) == [] == kept.read(tmp_path)
+    assert written(tmp_path) == []
 
 
 def test_the_file_has_a_largest_size_and_says_so_once(tmp_path, monkeypatch):
@@ -219,12 +211,12 @@ def test_the_file_has_a_largest_size_and_says_so_once(tmp_path, monkeypatch):
 
 @pytest.fixture
 def run(tmp_path):
-    """Steps 1 to 3 and 7, evaluations at 0, 3, 4 and 7, in which all texts are hostile."""
+    """Steps 1 to 3 and 7, evaluations at 0, 3 and 7, in which all texts are hostile."""
     log = run_log(tmp_path / "run")
-    for number in (0, 1, 2, 3, 4, 7):
-        if number in (1, 2, 3, 7):
+    for number in (0, 1, 2, 3, 7):
+        if number:
             step(log, number, f"answer {number} {HOSTILE}", "b" * 5000)
-        if number in (0, 3, 4, 7):
+        if number in (0, 3, 7):
             evaluation(log, number, f"held out {number} {HOSTILE}")
     return tmp_path / "run"
 
@@ -237,93 +229,42 @@ def shown(capsys, *words) -> str:
 def test_show_prints_a_step(run, capsys):
     text = shown(capsys, run, "--step", 2)
     assert not OBEYED.search(text + (run / ROLLOUTS).read_text()) and "\r" not in text
-    assert "answer 2" in text and "answer 3" not in text and "Step 2: 2 of 3 right" in text
-    assert "  right    reward 1  score +0.1000  weight +0.5000  ++++++++++++\n" in text
-    assert "  wrong    reward 0  score -0.1000  weight -0.2500  ------\n" in text
-    assert "b" * 700 not in text
-    assert text.endswith("Kept: groups of steps 1 to 3, 7; held-out answers (--eval) of steps 0, 3, 4, 7.\n")
-    assert "answer 7" in shown(capsys, run)
+    assert "answer 2" in text and "answer 3" not in text and "b" * 700 not in text
+    assert "  correct    reward 1  score +0.1000  weight +0.5000\n" in text
+    assert "  incorrect  reward 0  score -0.1000  weight -0.2500\n" in text
+    assert text.endswith("kept steps: 0, 1, 2, 3, 7\n")
+    last = shown(capsys, run)
+    assert last.index("answer 7") < last.index("step 7, held-out question") < last.index("held out 7 ")
 
 
-def test_show_prints_held_out_answers_of_start_middle_and_end(run, capsys):
-    text = shown(capsys, run, "--eval")
-    assert not OBEYED.search(text)
-    assert [f"held out {n} " in text for n in (0, 3, 4, 7)] == [True, True, False, True]
-    assert "held out 4 " in shown(capsys, run, "--eval", "--step", 4)
+def test_show_begins_with_the_group_of_largest_spread(tmp_path, capsys):
+    rows = []
+    for name, low, high in (("small", 0.9, 1.0), ("large", -0.5, 0.5), ("none", None, None)):
+        answers = [{"answer": name, "label": "positive", "reward": 1, "weight": weight} for weight in (low, high)]
+        rows.append({"phase": "train", "step": 1, "prompt": name, "gold": "1", "rollouts": answers})
+    (tmp_path / ROLLOUTS).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    questions = [line.split()[1] for line in shown(capsys, tmp_path).splitlines() if line.startswith("question")]
+    assert questions == ["large", "small", "none"]
 
 
 def test_show_says_what_there_is(run, tmp_path, refused):
-    assert "no groups of that step. Kept: groups of steps 1 to 3, 7;" in refused("show", run, "--step", 4)
-    assert "of steps 0, 3, 4, 7." in refused("show", run, "--step", 1, "--eval")
+    assert "has no step 4. It has 0, 1, 2, 3, 7." in refused("show", run, "--step", 4)
     (tmp_path / ROLLOUTS).write_text('{"phase": "tra')
-    assert f"{tmp_path} has no answers: {ROLLOUTS} is missing, empty or damaged" in refused("show", tmp_path)
-    assert f"{tmp_path}/none has no answers: there is no such folder" in refused("show", tmp_path / "none")
+    assert "has no responses: it is missing, empty or damaged" in refused("show", tmp_path)
+    assert "has no responses: there is no such folder" in refused("show", tmp_path / "none")
 
 
 WITHOUT_STEP = b'{"phase": "train", "prompt": "", "gold": "", "rollouts": '
 LINE = WITHOUT_STEP.replace(b"{", b'{"step": 1, ', 1)
 BAD = (b"", b"[1]", b"null", b"{}", b"[" * 9**6, b"\xff\xfe", b'{"phase": "tr')
-BAD += (LINE + b"[]}", LINE + b"[7]}", WITHOUT_STEP + b'[{"answer": 1, "label": 1}], "step": 1e999}')
-BAD += tuple(LINE + b'[{"answer": "", "label": "", "weight": %s}]}' % value for value in (b"NaN", b"[]", b"9" * 400))
+BAD += (LINE + b"[7]}", WITHOUT_STEP + b'[{"answer": 1, "label": 1}], "step": 1e999}')
 
 
 def test_what_is_no_line_of_the_file_is_passed_over(run):
-    good = kept.read(run)
+    good = show.read(run)
     (run / ROLLOUTS).write_bytes(b"\n".join(BAD) + b"\n" + (run / ROLLOUTS).read_bytes())
-    assert kept.read(run) == good
-
-
-def test_the_page_shows_held_out_answers_side_by_side_and_weights(run):
-    """Of the first run of a setting; GRPO's runs kept none."""
-    for algo, seed in (("real", 1), ("real", 2), ("grpo", 1)):
-        folder = write_run(run.parent / "runs", algo, seed)
-        if algo == "real":
-            shutil.copyfile(run / ROLLOUTS, folder / ROLLOUTS)
-    comparisons = compare(read_runs([run.parent / "runs"])[0])
-    section = page.section(comparisons[0], [], "")
-    assert [name for name, _ in section["answers"]] == ["REAL, run cpu-real-s1"]
-    text = page.render(comparisons, [section], Table("benchmarks", "", [{"Method": "<b>"}]), [])
-    parser = untrusted.Page()
-    parser.feed(text)
-    assert parser.wrong == [] and not OBEYED.search(text) and "<script" not in text and "<b>" not in text
-    assert text.count("<details") == 1 and len(text) < 40_000
-    for here in ("<th>Step 0</th><th>Step 3</th><th>Step 7</th>", "+0.5000", "Step 1: 2 of 3", "Step 7: 2 of 3"):
-        assert here in text
-    assert "Step 2: " not in text
-
-
-# `model/README.md` of a run: what a model hub shows, and nothing of the machine.
-
-
-BASE = {"--actor.model_name_or_path": "Qwen/Qwen2.5-1.5B", "--data.prompt_dataset": "/secret/place/sums.jsonl"}
-
-
-def test_a_card_has_what_the_weights_are_and_where_they_come_from(tmp_path):
-    rows = tmp_path / "sums_eval.jsonl"
-    rows.write_text('{"prompt": "1+1=", "label": "2"}\n' * 100)
-    mine = {
-        "--algo.real.objective": "/secret/place/mine.py:hinge",
-        "--eval.dataset": str(rows),
-        "--algo.real.tau": 0.5,
-    }
-    folder = write_run(tmp_path, seed=7, flags=BASE | mine)
-    write_evaluation(folder, aime24=(0.25, 0.0625))
-    assert write_card(folder) is None  # no weights, no card
-    (folder / "model").mkdir()
-    text = write_card(folder).read_text()
-    _, head, body = text.split("---\n", 2)
-    assert yaml.safe_load(head)["base_model"] == "Qwen/Qwen2.5-1.5B"
-    for said in ("| data | sums.jsonl |", "| objective | mine.py:hinge |", "| tau | 0.5 |", "| seed | 7 |"):
-        assert said in body
-    assert f"tree `{'5e' * 20}`" in body and "| steps | 20 |" in body and "arXiv:2602.05630" in body
-    assert "| aime24 | 0.250 ± 0.062 |" in body and "100 problems" in body and "± 0.04" in body
-    assert "secret" not in text and str(tmp_path) not in text
-
-
-def test_a_model_of_a_folder_is_named_without_its_place(tmp_path):
-    changed = {"tree": None, "no_tree": "tracked files had been changed"}
-    folder = write_run(tmp_path, **changed, flags={"--actor.model_name_or_path": "/home/me/tiny-1234/model"})
-    (folder / "model").mkdir()
-    text = write_card(folder).read_text()
-    assert "| base model | tiny-1234, a local folder |" in text and "/home" not in text and "base_model" not in text
-    assert ", tracked files had been changed |" in text and "None" not in text
+    assert show.read(run) == good
+    odd = b",".join(b'{"answer": "", "label": "", "weight": %s}' % value for value in (b"NaN", b"[]", b"9" * 400))
+    (run / ROLLOUTS).write_bytes(LINE + b"[" + odd + b"]}")
+    ((*weights,),) = ([rollout["weight"] for rollout in group["rollouts"]] for group in show.read(run))
+    assert weights == [None, None, None]

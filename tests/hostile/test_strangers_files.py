@@ -10,7 +10,7 @@ import pytest
 from invented_runs import write_run
 
 from real_openrlhf.base import ownership, whole_folders
-from real_openrlhf.report import model_card, page
+from real_openrlhf.report import page
 from real_openrlhf.training.launch.process import drop_stale_locks
 from real_openrlhf.training.tasks import kept_folder
 from real_openrlhf.training.tasks.tiny_model import cache_folder
@@ -63,10 +63,8 @@ REFUSED = {
         ["out/report/index.html", "out/runs/real-s1/a"],
         [f"{COMPARE} --out out"],
     ),
-    "`compare --publish DIR`": (["pub/runs.csv"], [f"{COMPARE} --publish pub"]),
     "`report --out DIR`": (["site/index.html"], ["report run --out site"]),
     "`eval --out DIR`": (["e/table.md"], ["eval --model model --benchmarks problems.jsonl --out e"]),
-    "`eval --compare A B --out DIR`": (["e/comparison.md"], ["eval --compare run run --out e"]),
     "`data --out FILE`, `data gym --out DIR`": (
         ["mine.jsonl", "gym/train.jsonl"],
         ["data math.jsonl --out mine.jsonl", "data gym chain_sum --out gym --train 2 --test 2"],
@@ -137,16 +135,6 @@ def test_a_draft_takes_no_strangers_place(tmp_path, name):
     assert (place / "file").read_text() == place.name and draft.exists()
 
 
-def test_a_card_that_somebody_wrote_stays(tmp_path):
-    """Row: `README.md` of final weights."""
-    write_run(tmp_path, name="run")
-    (tmp_path / "run" / "model").mkdir()
-    assert model_card.write_card(tmp_path / "run") and model_card.write_card(tmp_path / "run")
-    (tmp_path / "run" / "model" / "README.md").write_text("my card")
-    assert model_card.write_card(tmp_path / "run") is None
-    assert (tmp_path / "run" / "model" / "README.md").read_text() == "my card"
-
-
 def test_folders_in_the_cache_and_locks_that_are_not_ours_stay(tmp_path, monkeypatch):
     """Rows: `REAL_CACHE`, and `TORCH_EXTENSIONS_DIR`."""
     monkeypatch.setenv("REAL_CACHE", str(tmp_path / "cache"))
@@ -198,22 +186,6 @@ def test_data_that_a_kill_interrupted_are_known_as_ours(here, monkeypatch, files
     with (here / "made.jsonl").open("a") as file:
         file.write("my own row\n")
     assert main("data more.jsonl --out made.jsonl".split()) == 2
-
-
-def test_a_campaign_that_a_kill_interrupted_is_known_as_ours_and_not_read(tmp_path, monkeypatch):
-    from real_openrlhf.comparison import publish
-    from real_openrlhf.report.read_runs import campaign_records
-
-    def killed(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(publish, "write_text", killed)
-    for _ in range(2):
-        with pytest.raises(KeyboardInterrupt):
-            publish.write(tmp_path, {"one": {"name": "one"}}, {"one": [{"phase": "train", "step": 1}]}, {})
-        assert os.listdir(tmp_path)
-    with pytest.raises(ValueError, match="is not of format"):
-        campaign_records(tmp_path)
 
 
 def test_an_evaluation_that_was_killed_before_its_manifest_goes_on(tmp_path):

@@ -1,27 +1,28 @@
 """The pages say what the committed runs and the code say."""
 
+import hashlib
 import json
 import math
-import os
 import re
 import statistics
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
-from invented_runs import map_run, write_lines, write_run
-
-from real_openrlhf.cli import main
-from real_openrlhf.report.read_runs import campaign_records
-from real_openrlhf.runs.provenance import irreproducible
+from invented_runs import map_run, map_runs, write_lines, write_run
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "examples" / "results"
 
 
 sys.path.insert(0, str(RESULTS))
-import check  # noqa: E402 (its files import each other by name)
+import campaigns  # noqa: E402 (its files import each other by name)
+import check  # noqa: E402
+import gradient_magnitude  # noqa: E402
+import maps  # noqa: E402
+import publish  # noqa: E402
 import refresh  # noqa: E402
 import sentences  # noqa: E402
 
@@ -145,38 +146,11 @@ def test_a_table_that_is_not_of_the_runs_is_named(tmp_path, monkeypatch):
     assert [*refresh.problems()] == [f"{page} is not what {RESULTS} says"]
 
 
-def block_of_next(*words: str, **environment: str) -> str:
-    run = ["/bin/bash", "examples/results/next/run.sh", *words, "--dry-run"]
-    done = subprocess.run(
-        run, capture_output=True, text=True, cwd=ROOT, env={**os.environ, "SMOKE": "1", **environment}
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr
-    return done.stdout
-
-
-def test_a_block_of_the_next_experiments_is_a_command_that_trains():
-    """With one arm; the others are tried below."""
-    assert "nothing is wrong" in block_of_next("ratio", "--algos", "real") and not (ROOT / "comparison/next").exists()
-
-
-@pytest.mark.parametrize("block", ["ratio", "old"])  # the others have the same arms
-def test_every_cell_of_the_next_experiments_is_accepted_and_its_objectives_load(block, tmp_path, monkeypatch, capsys):
-    """Dry runs in this process, with the words that the script gives to compare_cpu.sh."""
-    shell = tmp_path / "bash"
-    shell.write_text("#!/bin/sh\nshift\nprintf '%s\\n' compare \"$@\" ''\n")
-    shell.chmod(0o755)
-    commands = block_of_next(block, PATH=f"{tmp_path}:{os.environ['PATH']}").strip().split("\n\n")
-    monkeypatch.chdir(ROOT)
-    for words in commands:
-        assert main(words.splitlines()) == 0, capsys.readouterr()
-    assert len(commands) == {"ratio": 1, "old": 2}[block]
-
-
 def test_committed_runs_say_what_they_are_and_nothing_of_the_machine():
     folders = sorted(path.parent for path in RESULTS.rglob("campaign.json"))
     assert len(folders) >= 8
     for folder in folders:
-        records, sources = campaign_records(folder)
+        records, sources = campaigns.records(folder)
         assert len(sources) == 2 * len(records) and all(re.fullmatch("[0-9a-f]{64}", sha) for sha in sources.values())
         for name, record in records.items():
             told = folder.name == "map" or name.startswith("weights-small/")  # pages show which runs broke, and why
@@ -189,13 +163,96 @@ def test_new_campaigns_can_be_made_again():
     """Those of the first release are what they are; archive/README.md says what is known of them."""
     early = {"map", "stale", "tune", "tune-hard", "tune-hard-rates", "tune-rates", "tune-sums", "tune-sums-rates"}
     early |= {"mixed", "knobs", "hard", "more", "deal"}
-    campaigns: dict[str, list[dict]] = {}
+    known: dict[str, list[dict]] = {}
     for folder in (path.parent for path in RESULTS.rglob("campaign.json")):
-        for name, record in campaign_records(folder)[0].items():
-            campaigns.setdefault(name.rpartition("/")[0] or folder.name, []).append(record)
-    for name, records in campaigns.items():
+        for name, record in campaigns.records(folder)[0].items():
+            known.setdefault(name.rpartition("/")[0] or folder.name, []).append(record)
+    for name, records in known.items():
         if name not in early or any("tree" in record for record in records):
-            assert not any(map(irreproducible, records)), name
+            assert not any(map(publish.irreproducible, records)), name
+
+
+def test_a_published_campaign_says_all_that_the_runs_said_and_nothing_of_the_machine(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rates = {1: 0.1 + 0.2, 2: 1}
+    for seed, rate in rates.items():
+        flags = {"--actor.adam.lr": rate, "--algo.kl.estimator": "1.0", "--empty": "", "--none": None}
+        here = {"data": {str(tmp_path / "data" / "mine.jsonl"): "abc"}}
+        run = write_run(tmp_path / "runs", "real", seed, flags=flags, **here)
+        lines = [{"phase": "eval", "step": 0, "eval_x_pass1": 1e-300}, {"phase": "train", "step": 1, "loss": rate / 3}]
+        write_lines(run, lines)
+    interrupted = write_run(tmp_path / "runs", "grpo", 1, status="failed", reason="interrupted by SIGTERM")
+    assert publish.main("runs", "shared") == 0
+    assert str(tmp_path) not in "".join(
+        (tmp_path / "shared" / name).read_text() for name in ("campaign.json", "runs.csv")
+    )
+    found, sources = campaigns.records(tmp_path / "shared")
+    assert len(found) == 2 and interrupted.name not in found
+    logged = campaigns.lines(tmp_path / "shared")
+    for run in sorted((tmp_path / "runs").glob("cpu-real-*")):
+        about = json.loads((run / "run.json").read_text()) | {"data": {"data/mine.jsonl": "abc"}}
+        assert json.dumps(found[run.name], sort_keys=True) == json.dumps(about, sort_keys=True)
+        assert sources[f"{run.name}/run.json"] == hashlib.sha256((run / "run.json").read_bytes()).hexdigest()
+        own = logged[logged["run"] == run.name].drop(columns="run").to_dict("records")
+        lines = [{key: value for key, value in line.items() if value == value} for line in own]
+        assert lines == [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    before = {path.name: path.read_bytes() for path in (tmp_path / "shared").iterdir()}
+    write_lines(run, [{"phase": "train", "step": 1, "loss": 9.0}])
+    with pytest.raises(SystemExit, match="other runs"):
+        publish.main("runs", "shared")
+    assert before == {path.name: path.read_bytes() for path in (tmp_path / "shared").iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("record", "why"),
+    [
+        ({"code_version": "1b2c3d4-dirty"}, "ran code that no commit has"),
+        ({"code_version": "8ace1e6", "tree": None}, "does not name the tree that it ran"),
+        ({"earlier_code": [{"code_version": "1b2c3d4-dirty"}]}, "ran code that no commit has"),
+    ],
+)
+def test_a_run_of_code_that_nobody_has_is_not_published(tmp_path, record, why):
+    write_run(tmp_path / "runs", **record)
+    with pytest.raises(SystemExit, match=why):
+        publish.main(str(tmp_path / "runs"), str(tmp_path / "shared"))
+    assert not (tmp_path / "shared").exists()
+
+
+def test_a_stopped_run_keeps_its_last_value_until_the_planned_end(tmp_path):
+    """By `--train.hopeless end`, a flag that is gone; z and Table 1 are over the steps that were made."""
+    for seed, curve in ((1, {0: 0.1, 10: 0.4, 20: 0.6, 30: 0.8}), (2, {0: 0.1, 10: 0.4, 12: 0.0})):
+        flags = {"--train.max_steps": 30, "--train.hopeless": "end", "--eval.steps": 10}
+        folder = write_run(tmp_path / "runs", "grpo", seed, flags=flags, reason="ended early")
+        train = [{"phase": "train", "step": n, "reward": 0.5, "real/loss": 1.0} for n in range(1, max(curve) + 1)]
+        write_lines(folder, [*train, *({"phase": "eval", "step": n, "eval_x_pass1": end} for n, end in curve.items())])
+    publish.main(str(tmp_path / "runs"), str(tmp_path / "shared"))
+    whole, stopped = campaigns.runs([tmp_path / "shared"])
+    assert whole.logged["eval"]["eval_x_pass1"].tolist() == [0.1, 0.4, 0.6, 0.8]
+    assert stopped.logged["eval"]["eval_x_pass1"].to_dict() == {0: 0.1, 10: 0.4, 20: 0.0, 30: 0.0}
+    assert stopped.logged["train"]["reward"].count() == 30 and stopped.logged["train"]["real/loss"].count() == 12
+
+
+def test_a_map_says_the_numbers_and_the_collapses_in_words(tmp_path):
+    flags = ("--actor.adam.lr", "--train.batch_size")
+    found = maps.cells(campaigns.runs([map_runs(tmp_path / "runs")]), flags)
+    figure = maps.heat_maps(found, flags)
+    texts = [{text.get_text() for text in axes.texts} for axes in figure.axes]
+    assert texts == [{"0.85", "0.20\n✕ 1 of 2", "0.00\n✕ 1 of 1"}, {"0.70", "0.30"}]
+    table = maps.table(found, flags)
+    rows = {(block, *row[:2]): [*map(str, row[2:])] for block, rows in table.blocks().items() for row in rows}
+    assert rows["REAL", "0.001", "64"][:2] == ["0.200 ± 0.100", "0.400 ± 0.000"]
+    assert rows["REAL", "0.001", "64"][-2:] == ["1 of 2", "2"]
+    assert rows["GRPO", "0.0001", "256"][-2:] == ["0 of 1", "1, 1 failed or unfinished"]
+
+
+def test_figure_one_is_the_papers_formula():
+    """tau 0.5 and C = 4 for REAL; clipping 0.2 and advantage 1 for GRPO."""
+    for label, sign in ((1, 1), (0, -1)):
+        curves = gradient_magnitude.figure_one(label)
+        assert curves.real == pytest.approx(2 / (1 + 4 * np.exp(sign * curves.scores / 0.5)))
+        ratio = np.exp(curves.scores)
+        clipped = ratio > 1.2 if label == 1 else ratio < 0.8
+        assert curves.grpo == pytest.approx(np.where(clipped, 0, ratio))
 
 
 def best_rates(*words: str) -> subprocess.CompletedProcess:

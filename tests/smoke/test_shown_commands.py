@@ -154,7 +154,7 @@ def result(folder, request) -> Callable[[str], subprocess.CompletedProcess]:
 
 
 LEFT = {  # what must be there when a command has ended
-    "bash examples/scripts/train_real_cpu.sh": ("runs/NAME/model/README.md", "runs/NAME/curves.png"),
+    "bash examples/scripts/train_real_cpu.sh": ("runs/NAME/model/model.safetensors", "runs/NAME/curves.png"),
     "real-openrlhf eval --out RUN_DIR/eval": ("runs/NAME/eval/table.md", "runs/NAME/eval/samples.jsonl"),
     "bash examples/scripts/compare_cpu.sh": ("comparison/report/index.html", "comparison/runs/gspo-s1/metrics.jsonl"),
     "real-openrlhf grade --input in.jsonl --output out.jsonl": ("out.jsonl",),

@@ -15,8 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from real_openrlhf.report.curves import COLLAPSED, collapsed
-from real_openrlhf.report.read_runs import PASS1, Run, read_runs
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the scripts beside the campaigns
+import campaigns
+from maps import COLLAPSED, collapsed
+
+from real_openrlhf.report.read_runs import PASS1, Run
 from real_openrlhf.report.table_forms import NONE, Table, to_markdown
 
 THRESHOLDS = 200  # that are tried, of the values that were logged
@@ -157,5 +160,5 @@ def table(runs: Sequence[Run], _: Path) -> Table:
 
 
 if __name__ == "__main__":
-    found, skipped = read_runs([Path(word) for word in sys.argv[1:]] or [Path(__file__).parent])
-    print(to_markdown(table(found, Path())) if found else f"no run: {skipped}", end="")
+    found = campaigns.runs([Path(word) for word in sys.argv[1:]] or [Path(__file__).parent], to_the_end=False)
+    print(to_markdown(table(found, Path())), end="")

@@ -1,4 +1,6 @@
 #!/usr/bin/env bash
+# This is how the records were made, by the code that each of them names (`tree`). Today's code lacks some of these flags:
+# check that tree out to run one again. New runs are published by ../publish.py.
 # The next experiments, one block at a time, in the order of PREDICTIONS.md beside this script. Commit first.
 #   bash examples/results/next/run.sh BLOCK [any flag of compare_cpu.sh]     # all: every block, most information an hour first
 # Runs go to comparison/next/BLOCK-MACHINE, seed by seed, all arms of a seed on one machine. After an interrupt the same

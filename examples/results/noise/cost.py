@@ -8,9 +8,10 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from real_openrlhf.report.curves import VALIDATION, over_training, series, validation_sets
-from real_openrlhf.report.drawing import METHODS
+from methods import METHODS
+
 from real_openrlhf.report.read_runs import Run
+from real_openrlhf.report.settings import over_training, validation
 from real_openrlhf.report.statistics import estimate
 from real_openrlhf.report.table_forms import BLOCK, Table
 
@@ -24,12 +25,12 @@ BySeed = dict[int, float]
 
 
 def table(runs: Sequence[Run], _: Path) -> Table:
-    sets = validation_sets(runs)
+    sets = sorted(set.intersection(*(run.sets for run in runs)))
     ends: dict[tuple[str, str], BySeed] = {}
     means: dict[tuple[str, str], BySeed] = {}
     for run in runs:
         noise = re.search(r"noisy_(.*)\.jsonl", run.name)
-        curve = series(run, VALIDATION, sets)
+        curve = validation(run, sets)
         if run.counted and noise and curve is not None and run.seed is not None:
             ends.setdefault((noise[1], run.algo), {})[run.seed] = curve.iloc[-1]
             means.setdefault((noise[1], run.algo), {})[run.seed] = over_training(curve)

@@ -16,9 +16,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from real_openrlhf.recipes.plan import flags_of
 from real_openrlhf.report.read_runs import Run, read_runs
-from real_openrlhf.report.settings import compare
+from real_openrlhf.report.settings import tasks
 from real_openrlhf.report.statistics import estimate
 from real_openrlhf.report.table_forms import Table
 
@@ -33,7 +32,7 @@ def main(folder: Path, campaign: Path) -> None:
     from real_openrlhf.training.tasks import smollm2
 
     runs, _ = read_runs([folder])
-    base = Path(flags_of(runs[0].meta)["--actor.model_name_or_path"])
+    base = Path(runs[0].flags["--actor.model_name_or_path"])
     questions = [json.loads(line) for line in (base.parent / "eval.jsonl").read_text().splitlines()]
     models = dict(zip(UNTRAINED, (smollm2.prepare(), base), strict=True))
     models |= {run.name: folder / run.name / "model" for run in runs}
@@ -96,11 +95,11 @@ def answers(model: Any, few: Sequence[tuple[list[int], list[int]]]) -> Iterator[
 def table(runs: Sequence[Run], campaign: Path) -> Table:
     with (campaign / FOUND).open(newline="") as file:
         found = {row["model"]: row for row in csv.DictReader(file)}
-    (comparison,) = compare(runs)
+    (task,) = tasks(runs)
     rows = [
         {"Model": name, **{one: f"{float(found[name][one]):.3f}" for one in NUMBERS}, "Runs": ""} for name in UNTRAINED
     ]
-    for setting in comparison.settings:
+    for setting in task.settings:
         own = [found[run.name] for run in setting.counted if run.name in found]
         if not own:
             continue

@@ -49,7 +49,7 @@ class Progress:
         if not self.seen and time.monotonic() - self.began > QUIET:
             self.seen = True
             print(
-                "still starting: about 20 s in all on two free cores, minutes on busy ones or with a large model",
+                "still starting: about 40 s in all on two free cores, minutes on busy ones or with a large model",
                 flush=True,
             )
         for line in self.new_lines(self.notes):
@@ -155,11 +155,9 @@ def end_unwatched(path: Path) -> str | None:
 
 def final_summary(path: Path) -> str:
     from real_openrlhf.report.figures import training_curves  # matplotlib takes a second
-    from real_openrlhf.report.model_card import write_card
 
     picture = path / "curves.png"
     training_curves(path, picture)
-    write_card(path)
     return f"{summary(path)}\n\npicture of the training curves: {picture}"
 
 

@@ -1,0 +1,80 @@
+"""`real-openrlhf show`: the responses of a step that a run kept (rollouts.jsonl), with their weights."""
+
+import argparse
+import textwrap
+from pathlib import Path
+from typing import Any
+
+from real_openrlhf.base.errors import UserError, plain
+from real_openrlhf.base.files import ROLLOUTS, parsed, read_bytes
+from real_openrlhf.base.parsing import path_of, whole
+
+LETTERS = 600  # at most, of each text that is shown
+VERDICTS = {"positive": "correct", "negative": "incorrect"}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", type=path_of, metavar="RUN_DIR", help="the folder of a run")
+    parser.add_argument("--step", type=whole, metavar="N", help="responses of this step (default: the last one kept)")
+
+
+def run(args: argparse.Namespace) -> int:
+    groups = read(args.run)
+    if not groups:
+        why = "it is missing, empty or damaged" if args.run.is_dir() else "there is no such folder"
+        raise UserError(
+            f"{args.run / ROLLOUTS} has no responses: {why}. Name a run's folder, like runs/NAME. A run writes the "
+            "file with --train.keep_groups 1 or more (default: 2), from its first step on."
+        )
+    steps = sorted({group["step"] for group in groups})
+    step = steps[-1] if args.step is None else args.step
+    if step not in steps:
+        raise UserError(f"{args.run / ROLLOUTS} has no step {step}. It has {', '.join(map(str, steps))}.")
+    for group in sorted((group for group in groups if group["step"] == step), key=spread, reverse=True):
+        kind = "held-out question" if group["phase"] == "eval" else "group"
+        texts = hanging("question  ", group["prompt"]), hanging("expected  ", group["gold"])
+        print(f"step {step}, {kind}", *texts, sep="\n")
+        for response in group["rollouts"]:
+            numbers = [f"{name} {value:+.4f}" for name in ("score", "weight") if (value := response[name]) is not None]
+            reward = "none" if response["reward"] is None else f"{response['reward']:.4g}"
+            print(f"  {VERDICTS.get(response['label'], 'ungraded'):9}", f"reward {reward}", *numbers, sep="  ")
+            print(hanging("           ", response["answer"]))
+        print()
+    print(f"kept steps: {', '.join(map(str, steps))}")
+    return 0
+
+
+def read(folder: Path) -> list[dict[str, Any]]:
+    """The groups in the order of writing, each with its rollouts; lines that are cut off or of others are skipped."""
+    text = read_bytes(folder / ROLLOUTS) if (folder / ROLLOUTS).exists() else b""
+    groups = []
+    for line in text.splitlines():
+        try:
+            row = parsed(line)
+            rollouts = [
+                {key: str(response[key]) for key in ("answer", "label")}
+                | {key: number(response.get(key)) for key in ("reward", "score", "weight")}
+                for response in row["rollouts"]
+            ]
+            texts = {key: str(row[key]) for key in ("phase", "prompt", "gold")}
+            groups.append({**texts, "step": int(row["step"]), "rollouts": rollouts})
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+            continue
+    return groups
+
+
+def number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and abs(value) < 1e100 else None
+
+
+def spread(group: dict[str, Any]) -> float:
+    """Between the largest and the smallest weight; below every group of training for a held-out question."""
+    weights = [response["weight"] or 0.0 for response in group["rollouts"]]
+    return -1.0 if group["phase"] == "eval" or not weights else max(weights) - min(weights)
+
+
+def hanging(head: str, text: str) -> str:
+    """The beginning and the end of a text behind a head, without control characters: it may come from others."""
+    text = text if len(text) <= LETTERS else f"{text[: LETTERS // 2]} ... {text[-LETTERS // 2 :]}"
+    text = plain("\n".join(text.splitlines())) or "(nothing)"
+    return head + textwrap.indent(text, " " * len(head), lambda line: True)[len(head) :]
