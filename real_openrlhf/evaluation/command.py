@@ -29,12 +29,11 @@ from real_openrlhf.report.paired import compare_two
 from real_openrlhf.report.table_forms import to_markdown
 from real_openrlhf.runs.provenance import code, versions
 from same_answer.conventions import CONVENTIONS
+from same_answer.extract import after_thinking
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--model", type=name_of, help="a folder with a Hugging Face model, its name on the hub, or a GGUF file"
-    )
+    parser.add_argument("--model", type=name_of, help="a folder with a Hugging Face model, or its name on the hub")
     parser.add_argument(
         "--benchmarks",
         default="all",
@@ -69,8 +68,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     grading.add_argument(
         "--grader",
         default="robust",
-        help="robust: our verifier; disco: the rules of the paper's baselines; math_verify: that library's; gym: for "
-        "rows of `data gym`; FILE.py: a reward file (%(default)s)",
+        help="robust: our verifier; disco: the rules of the paper's baselines; math_verify: that library's; "
+        "FILE.py: a reward file (%(default)s)",
     )
     grading.add_argument(
         "--think",
@@ -146,7 +145,9 @@ def run(args: argparse.Namespace) -> int:
         samples = {(sample.id, sample.sample): sample for sample in store}
     problems = grade(tasks, args.k, samples, grader)
     think = args.think if args.grader in VERIFIERS else None
-    thinks = think != "required" or any("</think>" in sample.response for sample in samples.values())
+    thinks = think != "required" or any(
+        after_thinking(sample.response, "required") is not None for sample in samples.values()
+    )
     settings = {"k": args.k, **sampling, "limit": args.limit, "grader": args.grader, "think": think}
     settings |= {"allow": " ".join(args.allow)} if args.allow else {}
     benchmarks, average = summarise(problems, args.seed)
