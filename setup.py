@@ -18,13 +18,17 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.10",  # the loss; training: setup_env.sh takes 3.11 or 3.12
     # patches/ sits beside the package in a checkout and inside it in a wheel: real_openrlhf/patching.py looks in both
-    packages=[*find_packages(include=["real_openrlhf", "real_openrlhf.*"]), "real_openrlhf.patches"],
+    packages=[
+        *find_packages(include=["real_openrlhf", "real_openrlhf.*", "same_answer", "same_answer.*"]),
+        "real_openrlhf.patches",
+    ],
     package_dir={"real_openrlhf.patches": "patches"},
     package_data={
         "real_openrlhf": [
             *("py.typed", "report/page.css", "report/*.j2", "report/published.json", "training/tasks/made/*"),
             "comparison/campaigns/*",
         ],
+        "same_answer": ["README.md", "py.typed"],
         "real_openrlhf.patches": ["README.md", "openrlhf-*/*"],
     },
     # the loss, and --help of every subcommand; what a subcommand needs beside that is an extra of its name

@@ -53,7 +53,7 @@ from real_openrlhf.runs import run_folder
 from real_openrlhf.training import config_file, run_inputs
 from real_openrlhf.training.checks import flag_checks
 from real_openrlhf.training.launch.progress import duration, end_unwatched
-from real_openrlhf.training.run_inputs import OPTIONS, Request
+from real_openrlhf.training.run_inputs import Request
 from real_openrlhf.training.tasks import tiny_model
 from real_openrlhf.training.tasks.tasks import TINY, default
 
@@ -98,17 +98,13 @@ class WithCampaign(PassThrough):
 
     def parse_known_args(self, args: Iterable[str] | None = None, namespace: Any = None) -> tuple[Any, list[str]]:
         typed = [*(args or ())]
-        # OpenRLHF's flags have a dot or an underscore
-        self.refuse_unknown((word for word in typed if not re.search(r"[._ ]|^--no-", word)), OPTIONS)
         only = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
         only.add_argument("--campaign")
         named, _ = only.parse_known_args(typed)
         try:
-            written = (
-                config_file.read(campaign_file(named.campaign), "--campaign", KEYS)
-                if named.campaign is not None
-                else []
-            )
+            words = config_file.read(campaign_file(named.campaign)) if named.campaign is not None else []
+            written = [word.replace("--grid.", "--grid\0") for word in words if not word.startswith("--about=")]
+            written = [part for word in written for part in word.split("\0")]
         except UserError as error:
             self.error(str(error))
         return super().parse_known_args([*written, *typed], namespace)
@@ -215,7 +211,7 @@ def run(args: argparse.Namespace) -> int:
     done = len(runs.entries) - len(todo)
     for note in [*notes, *dry_run.cost_of(runs, todo)[1]]:
         print(f"note: {note}")
-    steps = runs.request(runs.entries[0]).plan().text("--train.max_steps")
+    steps = runs.request(runs.entries[0]).flags.text("--train.max_steps")
     print(f"{len(runs.entries)} runs of {steps} steps, {done} already finished: {runs.folder}")
     if todo and (wrong := dry_run.problems(runs, todo)[0]):
         raise UserError(*wrong)
@@ -311,11 +307,11 @@ def _skilled(args: argparse.Namespace) -> tiny_model.TinyTask:
 
 def refuse_other_inputs(path: Path, request: Request) -> None:
     """A finished run counts for this comparison only if it ran with its flags and with its files."""
-    record, plan = run_folder.read(path), request.plan(path)
-    if other := changed_flags(record, plan):
+    record, flags = run_folder.read(path), request.flags_in(path)
+    if other := changed_flags(record, flags):
         differences = "; ".join(f"{flag} {old}, not {new}" for flag, (old, new) in other.items())
         raise UserError(f"{path} was made with {differences}. Choose another --out.")
-    for changed in run_inputs.changed_files(record, plan).values():
+    for changed in run_inputs.changed_files(record, flags).values():
         raise UserError(f"{path} was made with {changed}. Put the file back as it was, or choose another --out.")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.base.parsing import short_path, wrapped
+from real_openrlhf.base.parsing import short_path
 from real_openrlhf.base.secrets import hide
 from real_openrlhf.base.whole_folders import size_of
 from real_openrlhf.comparison.run_list import FINISHED, Entry, RunList, state
@@ -29,9 +29,7 @@ def problems(runs: RunList, entries: Sequence[Entry], dry_run: bool = False) -> 
     for entry in reversed(alike.values()):
         try:
             request = runs.request(entry, *["--dry-run"] * dry_run)
-            place = Place.of(request.recipe, request.args.working_dir)
-            if place.job_address:
-                raise UserError("compare trains from this machine: unset RAY_ADDRESS, or set it to HEAD:6379")
+            place = Place.of(request.recipe)
             found = run_checks.found(request, place)
             lists = [*found.problems, *_evaluation_problems(request, place, runs.evaluation)], found.notes
         except UserError as error:
@@ -50,15 +48,15 @@ def _evaluation_problems(request: Request, place: Place, words: Sequence[str] | 
     """Why the model that this run makes could not be evaluated, as far as can be told before it is made."""
     if words is None:
         return
-    plan = request.plan()
-    if plan.args.ds.lora.rank:
+    flags = request.flags
+    if flags.args.ds.lora.rank:
         yield (
             "--benchmarks: a run with --ds.lora.rank saves an adapter, which `eval` cannot load. Give --benchmarks "
             "none, and evaluate the merged model (docs/use/runs.md)"
         )
     args = eval_args(words)
     try:
-        refuse_length(args.max_new_tokens, Path(plan.text(run_inputs.MODEL)).expanduser())
+        refuse_length(args.max_new_tokens, Path(flags.text(run_inputs.MODEL)).expanduser())
         engine_count(args.data_parallel, place.gpus_here, args.tensor_parallel)
     except UserError as error:
         yield from (f"--eval-flags {problem}" for problem in error.problems)
@@ -71,16 +69,16 @@ def show(runs: RunList, own_notes: Sequence[str] = (), everything: bool = False)
     print(f"{len(states)} runs, {len(states) - len(todo)} finished: {short_path(str(runs.folder))}")
     for entry, one in [*states.items()][: None if everything else SHOWN]:
         flags = " ".join(["--algo", entry.algo, *entry.flags])
-        print(wrapped(flags + f"  {one.about}".rstrip(), f"  {entry.name:{width}}  {one.kind:{wide}}  "))
+        print(f"  {entry.name:{width}}  {one.kind:{wide}}  {flags}  {one.about}".rstrip())
     if len(states) > SHOWN and not everything:
         print(f"  and {len(states) - SHOWN} more: --all")
-    print(wrapped(" ".join(hide(runs.common)), "flags of all runs: "))
-    print(wrapped(" ".join(runs.evaluation) if runs.evaluation is not None else "none", "evaluation of each: ") + "\n")
+    print(f"flags of all runs: {' '.join(hide(runs.common))}")
+    print(f"evaluation of each: {' '.join(runs.evaluation) if runs.evaluation is not None else 'none'}\n")
     wrong, notes = problems(runs, todo, dry_run=True)
     cost, room = cost_of(runs, todo)
     notes = [*own_notes, *room, *notes]
-    print("\n".join(map(wrapped, cost)))
-    print("\n".join(wrapped(note, "note: ") for note in notes))
+    print("\n".join(cost))
+    print("\n".join(f"note: {note}" for note in notes))
     if todo:
         print(f"the first to start: {todo[0].name}")
     if wrong:
@@ -95,13 +93,13 @@ def cost_of(runs: RunList, todo: Sequence[Entry]) -> tuple[list[str], list[str]]
     disk, kept, most, downloads = 0.0, 0.0, 0.0, {}
     for entry in todo:
         with contextlib.suppress(UserError, ValueError, KeyError, OSError):  # `problems` reports these
-            plan = runs.request(entry).plan()
-            model = plan.text(run_inputs.MODEL)
+            flags = runs.request(entry).flags
+            model = flags.text(run_inputs.MODEL)
             config = memory_estimate.KNOWN_CONFIGS.get(model) or run_inputs.config_of(Path(model))
             if (shape := memory_estimate.shape_of(config)) is None:
                 return [f"no estimate: the shape of {model} is not known here"], []
             if not runs.trained(entry):
-                peak, end = (sum(memory_estimate.disk(shape, plan, ended).values()) for ended in (False, True))
+                peak = end = memory_estimate.disk(shape, flags)
                 disk += peak
                 kept += max(end - size_of([runs.path(entry)]), 0)  # an interrupted run has some of it
                 most = max(most, peak - end)

@@ -8,7 +8,6 @@ from dataclasses import replace
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.comparison.run_list import Entry, RunList
 from real_openrlhf.recipes.plan import PLACES
-from real_openrlhf.training.checks import flag_checks
 
 
 def without_repeats(runs: RunList) -> tuple[RunList, list[str]]:
@@ -38,8 +37,7 @@ def _trained(runs: RunList, entry: Entry) -> Hashable:
     """What a setting trains: its method, and its arguments without paths and without flags that nothing reads."""
     with contextlib.suppress(UserError):  # the checks report a wrong flag
         request = runs.request(entry)
-        plan = request.plan()
-        unread = {*PLACES, *flag_checks.unread_flags(plan)}
-        read = replace(plan, flags={flag: setting for flag, setting in plan.flags.items() if flag not in unread})
+        flags = request.flags
+        read = replace(flags, settings={flag: it for flag, it in flags.settings.items() if flag not in PLACES})
         return entry.algo, request.recipe.name, repr(read.args)
     return entry.name

@@ -15,8 +15,8 @@ from real_openrlhf.data import cleaning, gym
 from real_openrlhf.data.benchmarks import BENCHMARKS, read_benchmark
 from real_openrlhf.data.problems import LEFT, PLACE, Problem, load_tokenizer, read_problems, token_ids
 from real_openrlhf.data.sources import HubDataset, Rows, is_hub_id, read_hub, read_local
-from real_openrlhf.verifier.extract import is_raw
-from real_openrlhf.verifier.verdict import verify
+from same_answer import verify
+from same_answer.extract import is_raw
 
 NONE = "none"
 MAX_PROMPT_TOKENS = 1024

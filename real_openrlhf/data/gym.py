@@ -25,7 +25,7 @@ from real_openrlhf.base.parsing import positive, whole
 from real_openrlhf.data.problems import Problem
 from real_openrlhf.rewards import gym_tasks
 from real_openrlhf.rewards.graders import Asked, judge
-from real_openrlhf.verifier.process import NoVerdict
+from same_answer.process import NoVerdict
 
 PROMPT = "{}\n\nGive the final answer in \\boxed{{}}."
 JUNK = ("xyzzy plugh", "?", "[]", "{}")

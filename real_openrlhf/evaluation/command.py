@@ -20,14 +20,15 @@ from real_openrlhf.evaluation.tasks import (
     digest,
     find_model,
     fingerprint,
-    read_tasks,
+    read_records,
     refuse_length,
     refuse_unfit,
+    tokenized,
 )
 from real_openrlhf.report.paired import compare_two
 from real_openrlhf.report.table_forms import to_markdown
 from real_openrlhf.runs.provenance import code, versions
-from real_openrlhf.verifier.conventions import CONVENTIONS
+from same_answer.conventions import CONVENTIONS
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -117,8 +118,9 @@ def run(args: argparse.Namespace) -> int:
     model = find_model(args.model)
     refuse_length(args.max_new_tokens, model)
     refuse_unfit(model)
+    records = read_records(args.benchmarks, args.data_dir)  # before transformers is imported
     grader = find_grader(args.grader, args.think, tuple(args.allow))
-    groups = read_tasks(args.benchmarks, args.data_dir, load_tokenizer(str(model)))
+    groups = tokenized(records, load_tokenizer(str(model)))
     prompts = {name: digest(group) for name, group in groups.items()}
     tasks = [task for group in groups.values() for task in group[: args.limit]]
     every = [task for group in groups.values() for task in group]

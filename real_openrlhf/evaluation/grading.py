@@ -2,7 +2,6 @@
 
 import argparse
 import math
-import shlex
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import cast, get_args
@@ -22,7 +21,7 @@ from real_openrlhf.report.table_forms import Table
 from real_openrlhf.rewards.graders import Asked, Grader, judge_many
 from real_openrlhf.rewards.gym_tasks import require as require_gym
 from real_openrlhf.training.checks.reward_check import reward_file_problem
-from real_openrlhf.verifier.extract import Think
+from same_answer.extract import Think
 
 VERIFIERS = get_args(Grader)
 
@@ -90,10 +89,7 @@ def _rewarded(task: Task, sample: Sample, reward: Callable, file: str) -> tuple[
     try:
         score = checked(reward([task.prompt + sample.response], [task.prompt], [task.label]))["scores"]
     except (Exception, SystemExit) as error:
-        raise UserError(
-            f"--grader {file} failed on {task.identity}: {raised(error, Path(file).resolve())}. "
-            f"`real-openrlhf reward {shlex.quote(file)}` tries it"
-        ) from error
+        raise UserError(f"--grader {file} failed on {task.identity}: {raised(error, Path(file).resolve())}") from error
     if not (math.isnan(score) or score in (0.0, 1.0)):
         raise UserError(f"the reward file gave {score}, and pass@1 needs 0 or 1. Return these, or nan for no verdict")
     return score, "reward"

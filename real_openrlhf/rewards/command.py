@@ -17,9 +17,9 @@ from real_openrlhf.base.manifests import MANIFEST, refuse_foreign_rows, write_ro
 from real_openrlhf.base.parsing import path_of
 from real_openrlhf.rewards import gym_tasks
 from real_openrlhf.rewards.graders import Asked, Grader, judge_many
-from real_openrlhf.verifier.conventions import CONVENTIONS
-from real_openrlhf.verifier.extract import Think, boxed_answer, raw_gold
-from real_openrlhf.verifier.verdict import Verdict
+from same_answer.conventions import CONVENTIONS
+from same_answer.extract import Think, boxed_answer, raw_gold
+from same_answer.verdict import Verdict
 
 KEYS = Asked(*Asked._fields)  # the fields of a row, if no flag names others
 SHOWN, LONGEST_FORM = 20, 60  # forms that are printed, and the characters of each
@@ -93,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
     asked = [Asked(row[keys.response], row[keys.label], _text(row.get(keys.prompt))) for row in rows]
     if graders != ["gym"]:
         _tell_raw_golds(asked, keys)
-    log = logging.getLogger("real_openrlhf.verifier")
+    log = logging.getLogger("same_answer")
     level = log.level
     log.setLevel(logging.ERROR)  # the rows and one line below say it
     try:

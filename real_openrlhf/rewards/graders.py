@@ -12,11 +12,11 @@ from typing import Literal, NamedTuple, cast
 
 from real_openrlhf.base import reward_variables
 from real_openrlhf.rewards import gym_tasks
-from real_openrlhf.verifier import extract, verdict
-from real_openrlhf.verifier.extract import Think, golds_of
-from real_openrlhf.verifier.pool import ALGEBRA
-from real_openrlhf.verifier.process import NoVerdict
-from real_openrlhf.verifier.verdict import FAILED, Verdict
+from same_answer import extract, verdict
+from same_answer.extract import Think, golds_of
+from same_answer.pool import ALGEBRA
+from same_answer.process import NoVerdict
+from same_answer.verdict import FAILED, Verdict
 
 Grader = Literal["robust", "disco", "math_verify", "gym"]
 

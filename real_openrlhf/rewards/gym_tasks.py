@@ -19,7 +19,7 @@ from typing import Any
 from real_openrlhf.base.errors import UserError, first_line
 from real_openrlhf.base.files import parsed
 from real_openrlhf.base.parsing import did_you_mean
-from real_openrlhf.verifier import process
+from same_answer import process
 
 RELEASE = "0.1.25"
 # Packages that reasoning_gym imports at its top. They have no wheels, so set-up leaves them out.

@@ -11,9 +11,8 @@ import untrusted_text as untrusted
 from hypothesis import HealthCheck, Phase, given, settings
 
 from real_openrlhf import cli
-from real_openrlhf.base.errors import UserError, exit_code, plain
+from real_openrlhf.base.errors import exit_code, plain
 from real_openrlhf.cli import main
-from real_openrlhf.training.checks.run_rows import rows_of
 
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
@@ -88,13 +87,6 @@ ROWS = [
 def write(path, rows):
     path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows))
     return path
-
-
-def test_a_value_of_lists_in_lists_ends_no_process(tmp_path):
-    file, deep = tmp_path / "deep.jsonl", 40_000
-    file.write_text(f'{{"prompt": "1+1=", "label": {"[" * deep}{"]" * deep}}}\n')
-    with pytest.raises(UserError, match="line 1 is nested too deeply"):
-        list(rows_of(file, set()))
 
 
 def test_grades_every_row_in_order_and_keeps_its_columns(tmp_path, capsys):

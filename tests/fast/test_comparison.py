@@ -14,7 +14,6 @@ import pytest
 from invented_runs import write_lines, write_run
 
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.base.parsing import rejoined
 from real_openrlhf.cli import main
 from real_openrlhf.comparison import command, dry_run
 from real_openrlhf.comparison import run_list as attempts
@@ -94,7 +93,7 @@ def test_what_is_typed_wins_over_a_campaigns_file(tmp_path):
     runs = of("--campaign", str(own), "--seeds", "1", "--algos", "dapo", "--eval.steps", "7", "--out", "here")
     assert [entry.name for entry in runs.entries] == ["dapo-tau-0.1-s1", "dapo-tau-0.5-s1"]
     assert runs.common[-3:] == ("--eval.steps=5", "--eval.steps", "7") and runs.out == Path("here")
-    assert runs.request(runs.entries[0]).plan().text("--eval.steps") == "7"
+    assert runs.request(runs.entries[0]).flags.text("--eval.steps") == "7"
 
 
 def test_a_wrong_flag_of_one_method_is_told_before_the_first_run_starts(tmp_path, capsys):
@@ -180,7 +179,7 @@ def test_a_dry_run_makes_no_model_and_tells_what_the_comparison_sets_by_itself(c
     words = ["--skill", "0.3", "--algos", "real", "grpo", "--seeds", "20", "--eval-flags=--k 2"]
     assert main(["compare", "--dry-run", *words]) == 0
     printed = capsys.readouterr().out
-    said = rejoined(printed)
+    said = printed
     assert "note: a model of skill 0.3 is pre-trained before the first run" in said
     assert "note: gradients are not clipped (--actor.max_norm 100)" in said
     assert "--eval-flags is not read" in said and "  and 16 more: --all" in said
@@ -189,7 +188,7 @@ def test_a_dry_run_makes_no_model_and_tells_what_the_comparison_sets_by_itself(c
     assert sorted(cpu_task.rglob("*")) == before
     usual = default("reverse").skill
     assert main(["compare", "--dry-run", "--skill", f"{usual}"]) == 0
-    assert f"note: --skill {usual} is what the recipe's model has anyway" in rejoined(capsys.readouterr().out)
+    assert f"note: --skill {usual} is what the recipe's model has anyway" in (capsys.readouterr().out)
 
 
 def test_what_trains_the_same_is_trained_once(cpu_task, capsys):
@@ -207,7 +206,7 @@ def test_what_trains_the_same_is_trained_once(cpu_task, capsys):
     assert names() == [f"{name}-s{seed}" for seed in (1, 2) for name in once]
     words.remove("grpo --actor.adam.lr fast")
     entry = next(entry for entry in of(*words[1:]).entries if entry.name == "grpo-tau-1.0-s2")
-    plan = of(*words[1:]).request(entry).plan()
+    plan = of(*words[1:]).request(entry).flags
     record(Path("out/runs", entry.name), flags=recorded_flags(plan), algo="grpo", seed=2)
     kept = ["real-tau-0.1-s1", "real-tau-1.0-s1", "grpo-tau-1.0-s1"]
     assert names() == [*kept, *(name.replace("s1", "s2") for name in kept)]
@@ -215,7 +214,7 @@ def test_what_trains_the_same_is_trained_once(cpu_task, capsys):
     assert f"{entry.name} was made with other data" in capsys.readouterr().err
     (Path("out/runs", entry.name, "run.json")).unlink()
     assert main([*words, "--dry-run"]) == 0
-    said = rejoined(capsys.readouterr().out)
+    said = capsys.readouterr().out
     assert "note: 12 runs are left out, as others train the same: real-max_norm-100-tau-0.1 as" in said
     assert said.count("is not read") == 1
 
@@ -239,7 +238,7 @@ def test_a_disk_too_small_for_what_all_runs_keep_is_told(tmp_path, monkeypatch, 
 def test_tiny_models_are_compared_without_clipping_unless_asked(cpu_task):
     def norms(*words: str) -> list[str]:
         runs = of(*words, "--seeds", "1")
-        return [runs.request(entry).plan().text("--actor.max_norm") for entry in runs.entries]
+        return [runs.request(entry).flags.text("--actor.max_norm") for entry in runs.entries]
 
     assert norms("--algos", "real", "grpo --actor.max_norm 2") == ["100", "2"]
     assert norms("--algos", "real", "--actor.max_norm", "1") == ["1"]
@@ -412,7 +411,7 @@ def record(folder, **changes):
 def test_a_run_made_with_other_flags_is_refused_and_named(tmp_path):
     words = ["--recipe", "cpu", "--algo", "real", "--seed", "1", "--runs-dir", str(tmp_path), "--run-name", "real-s1"]
     request = request_of(words)
-    record(tmp_path / "real-s1", flags=recorded_flags(request.plan(tmp_path / "real-s1")), data=None)
+    record(tmp_path / "real-s1", flags=recorded_flags(request.flags_in(tmp_path / "real-s1")), data=None)
     command.refuse_other_inputs(tmp_path / "real-s1", request)
     for flag, before, after in (("--actor.adam.lr", "0.0001", "0.0005"), ("--train.max_steps", "40", "8")):
         other = request_of([*words, "--resume", flag, after])
@@ -434,8 +433,8 @@ def test_a_finished_run_of_other_files_of_those_names_is_refused(tmp_path, capsy
     request = of(*words).request(entry)
     folder = write_run(runs, "real", steps=40, name=entry.name)
     record = json.loads((folder / "run.json").read_text())
-    record["flags"] = recorded_flags(request.plan(folder))
-    record |= {key: provenance.hashes(paths) for key, paths in run_inputs.own_files(request.plan()).items()}
+    record["flags"] = recorded_flags(request.flags_in(folder))
+    record |= {key: provenance.hashes(paths) for key, paths in run_inputs.own_files(request.flags).items()}
     (folder / "run.json").write_text(json.dumps(record))
     assert main(["compare", *words, "--dry-run"]) == 0
     for file, after, said in (

@@ -12,8 +12,8 @@ from real_openrlhf.cli import main
 from real_openrlhf.data import gym
 from real_openrlhf.rewards import gym_tasks as tasks
 from real_openrlhf.rewards.graders import Asked, judge
-from real_openrlhf.verifier import verdict
-from real_openrlhf.verifier.process import NoVerdict
+from same_answer import verdict
+from same_answer.process import NoVerdict
 
 ONE_DIGIT = ["--set", "min_terms=2", "max_terms=2", "min_digits=1", "max_digits=1"]
 SUMS = {"name": "chain_sum", "set": {"max_terms": 2}}

@@ -270,4 +270,4 @@ def test_a_file_that_is_no_model_is_refused_and_leaves_nothing(tmp_path, refused
     assert list((tmp_path / "cache").iterdir()) == []
     named = command.request_of(["--model", str(tmp_path / "mine.gguf")])
     assert smollm2.gguf_folder(tmp_path / "mine.gguf") in named.missing()
-    assert named.plan().text("--actor.model_name_or_path") == str(smollm2.gguf_folder(tmp_path / "mine.gguf"))
+    assert named.flags.text("--actor.model_name_or_path") == str(smollm2.gguf_folder(tmp_path / "mine.gguf"))

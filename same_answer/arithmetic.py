@@ -2,21 +2,21 @@
 
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import Any
 
-from real_openrlhf.verifier.reading.tree import Answer, Call, Expr, Number, Symbol, letters_of, names_of, quantity
+from same_answer.reading.tree import Answer, Call, Expr, Number, Symbol, letters_of, names_of, quantity
 
 MAX_BITS = 40_000  # 2^{1009} and 100! are answers; a tower of powers is not
 # Significant digits that a decimal needs to be accepted for a value that has no finite decimal.
 ROUNDED_DIGITS = 6
 _PRIME = 2**127 - 1
+_REAL_ONLY = frozenset("^ root ln log lg arcsin arccos arcsec arccsc arccosh arctanh arccoth arcsech".split())
 _LARGEST = 10**6  # exponents and arguments beyond this have no digits to compare: a tower of powers, a sine of it
 _SIZE_OF_A_COMPLEX_NUMBER = Call("abs", (Symbol("z"),))  # treated as unknown, because z may be complex
-_GROWING = frozenset("exp sinh cosh sin cos tan cot sec csc factorial binomial".split())
+_GROWING = frozenset("exp sinh cosh coth sech csch sin cos tan cot sec csc sinc factorial binomial".split())
 _WITH_CORNERS = frozenset("abs floor ceil mod max min".split())
-_MPMATH_NAMES = {"ln": "log", "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arsinh": "asinh"}
 
 
 class NoFraction(Exception):
@@ -29,6 +29,10 @@ class TooLarge(NoFraction):
 
 class NoValue(NoFraction):
     """The expression divides by zero, so only the same text is equal to it."""
+
+
+class NotReal(NoValue):
+    """A root or a logarithm of a real number is not real here: this point lies outside the domain."""
 
 
 class NotRational(NoFraction):
@@ -230,13 +234,13 @@ def is_finite_decimal(value: Fraction) -> bool:
 # By many digits, in a worker.
 
 
-def numeric(expr: Expr, point: dict[str, Fraction], digits: int) -> Any:
-    """The finite value at a point with this many digits; raises NoValue where there is none."""
+def numeric(expr: Expr, point: dict[str, Fraction], digits: int, real: bool = False) -> Any:
+    """The finite value at a point with this many digits; raises NoValue where there is none, NotReal if asked to."""
     import mpmath
 
     with mpmath.workdps(digits):
         try:
-            value = _Numeric(point, mpmath.mp).of(expr)
+            value = _Numeric(point, mpmath.mp, real).of(expr)
         except (ZeroDivisionError, ValueError, TypeError, OverflowError, NotImplementedError) as error:
             raise NoValue from error
         if not mpmath.isfinite(value):
@@ -245,8 +249,8 @@ def numeric(expr: Expr, point: dict[str, Fraction], digits: int) -> Any:
 
 
 class _Numeric:
-    def __init__(self, point: dict[str, Fraction], mp: Any):
-        self.point, self.mp = point, mp
+    def __init__(self, point: dict[str, Fraction], mp: Any, real: bool):
+        self.point, self.mp, self.real = point, mp, real
 
     def of(self, expr: Expr) -> Any:
         mp = self.mp
@@ -263,7 +267,10 @@ class _Numeric:
             raise NoValue
         if expr.name.endswith("()"):
             return self.unknown(expr.name, values)
-        return self.apply(expr.name, values)
+        value = self.apply(expr.name, values)
+        if self.real and expr.name in _REAL_ONLY and mp.im(value) != 0 and not any(map(mp.im, values)):
+            raise NotReal
+        return value
 
     def unknown(self, name: str, values: list) -> Any:
         """The value of an unknown function: of an arbitrary curve, which depends on the name of the function."""
@@ -304,7 +311,7 @@ class _Numeric:
         }  # fmt: skip
         if name in functions:
             return functions[name]()
-        return getattr(mp, _MPMATH_NAMES.get(name, name))(*values)
+        return getattr(mp, "log" if name == "ln" else name.replace("arc", "a"))(*values)
 
     def power(self, base: Any, exponent: Any) -> Any:
         """base^exponent; an odd root of a negative number is real, as in school."""
@@ -323,28 +330,32 @@ class _Numeric:
         return mp.power(base, exponent)
 
 
-def _agree(one: Expr, other: Expr, point: dict[str, Fraction]) -> bool:
+def _agree(one: Expr, other: Expr, point: dict[str, Fraction], real: bool = False) -> bool:
     """Whether the difference shrinks when it is computed with more digits, as only that of equal values does."""
     difference = Call("+", (one, Call("-", (other,))))
-    rough, fine = (abs(numeric(difference, point, digits)) for digits in (60, 150))
-    return bool(fine <= rough * 1e-60 if rough else fine < 1e-100)
+    rough, fine = (abs(numeric(difference, point, digits, real)) for digits in (60, 150))
+    return bool(fine <= rough * 1e-60 if rough else fine < 1e-100 * (1 + abs(numeric(one, point, 30))))
 
 
 def same_function(one: Expr, other: Expr) -> bool:
-    """Whether both agree at random points: positive ones, because of roots; of both signs for abs, floor and such."""
-    names = sorted(letters_of(one) | letters_of(other))
+    """Whether both agree at random points of their domain; if none is found, at points where they are complex."""
+    agreed = _agree_at_points(one, other, real=True)
+    return _agree_at_points(one, other, real=False) is True if agreed is None else agreed
+
+
+def _agree_at_points(one: Expr, other: Expr, real: bool) -> bool | None:
+    """At positive points first, because of roots; of both signs for abs, floor and such. None if no point counts."""
     corners = bool(_WITH_CORNERS & (names_of(one, Call) | names_of(other, Call)))
-    generator, agreed, needed = random.Random(7), 0, 12 if corners else 3
-    for attempt in range(40):
-        sign = generator.choice((1, -1)) if corners or attempt >= 20 else 1
-        size = 30 ** (attempt % 4) if corners else 1  # a floor of n/100 is 0 near 1
-        point = {name: sign * size * Fraction(generator.randrange(300, 2600), 997) for name in names}
+    agreed, needed = 0, 12 if corners else 3
+    for point, near in _points(letters_of(one) | letters_of(other), corners):
         try:
-            if not _agree(one, other, point):
+            if not _agree(one, other, point, real):
                 return False
         except TooLarge:
-            if not corners:
+            if near and not corners:
                 raise
+            continue
+        except NotReal:
             continue
         except NoValue:
             if _has_value(one, point) != _has_value(other, point):
@@ -353,7 +364,17 @@ def same_function(one: Expr, other: Expr) -> bool:
         agreed += 1
         if agreed == needed:
             return True
-    return False
+    return not corners if agreed else None
+
+
+def _points(names: set[str], corners: bool) -> Iterator[tuple[dict[str, Fraction], bool]]:
+    """Random points, and whether each is near 1. A floor of n/100 is 0 there, and a root of (x-5)^2 is 5-x."""
+    generator = random.Random(7)
+    for attempt in range(60):
+        sign = generator.choice((1, -1)) if corners or attempt >= 40 else 1
+        size = 30 ** (attempt % 4) if corners else (1, 12)[attempt % 2]
+        numbers = {name: Fraction(generator.randrange(300, 2600), 997) for name in sorted(names)}
+        yield {name: sign * size * number for name, number in numbers.items()}, size == 1
 
 
 def _has_value(expr: Expr, point: dict[str, Fraction]) -> bool:
@@ -364,28 +385,35 @@ def _has_value(expr: Expr, point: dict[str, Fraction]) -> bool:
     return True
 
 
-def proportional(one: Expr, other: Expr) -> Fraction | int | None:
+def proportional(one: Expr, other: Expr) -> int | None:
     """The sign of the constant factor between two expressions; None if their ratio is no real constant."""
-    names = sorted(letters_of(one) | letters_of(other))
-    generator = random.Random(5)
-    ratios = []
-    for _ in range(20):
-        point = {name: Fraction(generator.randrange(300, 2600), 997) for name in names}
-        try:
-            above, below = numeric(one, point, 60), numeric(other, point, 60)
-        except NoValue:
-            continue
-        if abs(below) > 1e-40:
-            ratios.append(above / below)
-        elif abs(above) > 1e-40:
-            return None
-        if len(ratios) == 4:
-            break
+    ratios = _ratios(one, other, real=True) or _ratios(one, other, real=False)
     if len(ratios) < 4 or any(abs(ratio - ratios[0]) > abs(ratios[0]) * 1e-40 for ratio in ratios):
         return None
     if abs(ratios[0].imag) > 0:
         return None
     return 1 if ratios[0].real > 0 else -1 if ratios[0].real < 0 else None
+
+
+def _ratios(one: Expr, other: Expr, real: bool) -> list:
+    """Four of them; fewer where the second one alone is 0, or where too few points count."""
+    ratios: list = []
+    for point, near in _points(letters_of(one) | letters_of(other), corners=False):
+        try:
+            above, below = (numeric(side, point, 60, real) for side in (one, other))
+        except NoValue:
+            continue
+        except TooLarge:
+            if near:
+                raise
+            continue
+        if abs(below) > 1e-40:
+            ratios.append(above / below)
+        elif abs(above) > 1e-40:
+            return []
+        if len(ratios) == 4:
+            break
+    return ratios
 
 
 def same_value(one: Expr, other: Expr, enough: int = ROUNDED_DIGITS, digits: bool = False) -> bool:

@@ -4,7 +4,8 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
-from real_openrlhf.verifier.reading.tex import Tokens, closing
+from same_answer.reading.tex import Tokens, closing
+from same_answer.reading.words import CURRENCIES
 
 Dimensions = tuple[tuple[str, int], ...]
 
@@ -34,7 +35,7 @@ bar: 100000000 g m^-1 s^-2 | atm atmosphere: 101325000 g m^-1 s^-2 | rad radian:
 dollar USD usd buck: 100 cent | cent: 1 cent | euro EUR: 1 eur | sterling GBP: 1 gbp | yen JPY: 1 jpy
 rupee INR: 1 inr | yuan RMB: 1 yuan | % percent pct percentage: 1 % | mph: 1397/3125 m s^-1
 rpm: 1/60 rev s^-1 | rev revolution: 1 rev | Bq becquerel: 1 Bq | dB decibel: 1 dB | sr: 1 sr | byte: 8 bit
-bit: 1 bit | mag magnitude: 1 mag
+bit: 1 bit | mag magnitude: 1 mag | won: 1 krw | ruble rouble: 1 rub | Rs: 1 inr
 """
 _PREFIXES = {"n": -9, "u": -6, "m": -3, "c": -2, "d": -1, "k": 3, "M": 6, "G": 9, "T": 12, "p": -12, "f": -15, "h": 2,
              "nano": -9, "micro": -6, "milli": -3, "centi": -2, "deci": -1, "kilo": 3, "mega": 6, "giga": 9,
@@ -64,7 +65,8 @@ BARE = frozenset(
 
 def _table() -> dict[str, tuple[Fraction, dict[str, int]]]:
     found: dict[str, tuple[Fraction, dict[str, int]]] = {}
-    for line in re.split(r"[|\n]", _TABLE.strip()):
+    currencies = [f"{code}: 1 {code.lower()}" for code in CURRENCIES]
+    for line in (*re.split(r"[|\n]", _TABLE.strip()), *currencies):
         words, _, meaning = line.partition(":")
         factor, *parts = meaning.split()
         dimensions: dict[str, int] = {}

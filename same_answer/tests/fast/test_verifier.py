@@ -19,17 +19,15 @@ import spelled_pairs
 import verifier_properties as properties
 from hypothesis import HealthCheck, given, settings
 
-from real_openrlhf import verifier
-from real_openrlhf.verifier import arithmetic
-from real_openrlhf.verifier import verdict as verdict_module
-from real_openrlhf.verifier.extract import after_thinking, boxed_answer, golds_of
-from real_openrlhf.verifier.reading.grammar import expression
-from real_openrlhf.verifier.reading.tex import clean, tokens
-from real_openrlhf.verifier.reading.tree import NoExpression
-from real_openrlhf.verifier.verdict import verify
+from same_answer import arithmetic, verify
+from same_answer import verdict as verdict_module
+from same_answer.extract import after_thinking, boxed_answer, golds_of
+from same_answer.reading.grammar import expression
+from same_answer.reading.tex import clean, tokens
+from same_answer.reading.tree import NoExpression
 
-ROOT = Path(__file__).resolve().parents[3]
-ROOM, PAIRS = ROOT / "real_openrlhf/verifier", ROOT / "tests/verifier"
+PACKAGE = Path(__file__).resolve().parents[2]
+PAIRS, PAGE = PACKAGE / "tests", PACKAGE / "README.md"
 
 
 def boxed(answer: str) -> str:
@@ -69,7 +67,9 @@ def test_the_answer_is_in_the_last_box(response, answer):
     "response, required, optional",
     [
         ("<think>a</think>b</think>c", "c", "c"), ("b", None, "b"), ("<think>a", None, None),
-        ("<think>a</think>b<think>c", None, None),
+        ("<think>a</think>b<think>c", None, None), ("<thinking>a</thinking>b", "b", "b"), ("[THINK]a", None, None),
+        ("<reasoning>a</reasoning>b", "b", "b"),
+        ("<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>final<|message|>b", "b", "b"),
     ],
 )  # fmt: skip
 def test_what_follows_the_thinking(response, required, optional):
@@ -165,7 +165,7 @@ def test_a_tower_of_powers_is_wrong_and_leaves_its_worker_alive(gold):
 
 
 ALONE = r"""
-from real_openrlhf.verifier.verdict import verify
+from same_answer import verify
 assert verify(r"\boxed{\frac{2}{4}}", "0.5") == (1.0, "exact")
 assert verify(r"\boxed{\gcd(2,4)}", "2", prompt="Find $\gcd(2,4)$") == (0.0, "unevaluated")
 print("works")
@@ -177,13 +177,12 @@ OTHER_PYTHONS = map(str, sorted(Path.home().glob(".pyenv/versions/3.1[0-3].*/bin
 
 @pytest.mark.parametrize("python", [sys.executable, *OTHER_PYTHONS])
 def test_the_folder_alone_works_without_any_other_package_on_other_pythons(python, tmp_path):
-    """The package asks for Python 3.11; other trainers may have another one. Many digits need mpmath there."""
-    shutil.copytree(ROOM, tmp_path / "real_openrlhf/verifier")
+    """Other trainers may have another Python. Many digits need mpmath there."""
+    shutil.copytree(PACKAGE, tmp_path / "same_answer", ignore=shutil.ignore_patterns("tests", "benchmarks"))
     done = subprocess.run([python, "-S", "-c", ALONE], cwd=tmp_path, capture_output=True, text=True)
     assert done.stdout == "works\n", done.stderr
 
 
-PAGE = ROOT / "docs/evidence/verifier.md"
 BLOCKS = dict(re.findall(r"^```python\n# (\w+)\.py\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE))
 
 
@@ -221,6 +220,9 @@ def test_the_environment_of_the_page_for_prime_rl(monkeypatch):
 
 # Conventions for those who know the question
 
+DISGUISES = ("F", "x = F", "(F)+0", "0+F", r"1\cdot(F)", "(F)^1", "-(-(F))", r"\frac{2(F)}{2}", "(F)+7-7", "7+F-7",
+             r"\sqrt{(F)^2}", "F = F")  # fmt: skip
+
 
 @pytest.mark.parametrize(
     "prompt, gold, answer, reason",
@@ -249,6 +251,25 @@ def test_the_environment_of_the_page_for_prime_rl(monkeypatch):
         (r"Is it $\textbf{(A)}\ 17$ or $\textbf{(B)}\ 19$?", r"\text{(B)}\ 19", "B", ""),
         ("On which interval, $[1, 2)$ or $(1,2)$?", "[1,2)", r"1 \le x < 2", ""),
         (r"Simplify $2x + x$ for $y = x + 2$.", "2+x", "x+2", ""),
+        # a formula of the question in a disguise: with a part that changes nothing, or as another formula
+        *((r"Expand $(x+1)^4$.", "x^4+4x^3+6x^2+4x+1", disguise.replace("F", "(x+1)^4"), "copied")
+          for disguise in DISGUISES),
+        *((r"Add $\frac{1}{2}+\frac{1}{4}$.", "0.75", disguise.replace("F", r"\frac{1}{2}+\frac{1}{4}"), "copied")
+          for disguise in DISGUISES if "sqrt" not in disguise),
+        (r"Compute $\sin 60^\circ$.", r"\frac{\sqrt3}{2}", r"1\cdot\sin 60^\circ", "copied"),
+        (r"Compute $\sin 60^\circ$.", r"\frac{\sqrt3}{2}", r"\cos 30^\circ", "copied"),
+        (r"Write $\sqrt{72}$ in simplest form.", r"6\sqrt2", "72^{1/2}", "copied"),
+        (r"Write $\sqrt{72}$ in simplest form.", r"6\sqrt2", r"\sqrt{8\cdot 9}", "copied"),
+        (r"Write $\sqrt{72}$ in simplest form.", r"6\sqrt2", r"\sqrt{2}\cdot 6", ""),
+        (r"Write $\sqrt{72}$ in simplest form.", r"6\sqrt2", r"6\cdot 2^{1/2}", ""),
+        (r"Factor $x^2-9$.", "(x-3)(x+3)", "x^2-3^2", "copied"),
+        (r"Factor $x^2-9$.", "(x-3)(x+3)", "(3-x)(-x-3)", ""),
+        (r"Factor $x^2-9$.", "(x-3)(x+3)", "x^2-9 = (x+3)(x-3)", ""),
+        (r"Factor $x^2-9$.", "(x-3)(x+3)", "x^2-9 = (x^2-9)+0", "copied"),
+        (r"Expand $(x+2)(x+5)$.", "x^2+7x+10", "x(x+5)+2(x+5)", "copied"),
+        (r"Expand $(x+2)(x+5)$.", "x^2+7x+10", "10+7x+x^2", ""),
+        (r"Simplify $\frac{x^2-1}{x-1}$.", "x+1", r"\frac{1-x^2}{1-x}", "copied"),
+        (r"Rationalize $\frac{1}{\sqrt{3}}$.", r"\frac{\sqrt{3}}{3}", r"\frac13\sqrt3", ""),
     ],
 )  # fmt: skip
 def test_an_answer_that_copies_the_question_or_leaves_its_operation_is_wrong(prompt, gold, answer, reason):
@@ -297,10 +318,8 @@ def test_no_pattern_backtracks_for_ever():
         raise TimeoutError
 
     before = signal.signal(signal.SIGALRM, too_long)
-    modules = (
-        importlib.import_module(found.name)
-        for found in pkgutil.walk_packages(verifier.__path__, f"{verifier.__name__}.")
-    )
+    found = pkgutil.walk_packages([PACKAGE], "same_answer.")
+    modules = [importlib.import_module(module.name) for module in found if not re.search("tests|bench", module.name)]
     patterns = {item for module in modules for item in vars(module).values() if isinstance(item, re.Pattern)}
     slow = []
     try:
@@ -321,7 +340,7 @@ def test_no_pattern_backtracks_for_ever():
 
 @pytest.mark.parametrize("file", ["mended", "written", "tricky"])
 def test_labelled_pairs(file):
-    """docs/evidence/verifier.md says who wrote them, and which kinds are `given_up`: their verdict is wrong."""
+    """README.md says who wrote them, and which kinds are `given_up`: their verdict is wrong."""
     pairs = [json.loads(line) for line in (PAIRS / f"{file}_pairs.jsonl").read_text(encoding="utf-8").splitlines()]
     right = [(pair, (graded(pair).score == 1.0) == pair["equal"]) for pair in pairs]
     assert [pair for pair, is_right in right if is_right == pair.get("given_up", False)] == []

@@ -62,12 +62,19 @@ def json_texts(label: str) -> list[str] | None:
     return items if isinstance(items, list) and items and all(isinstance(item, str) for item in items) else None
 
 
+# How models mark their thinking. A prompt may end with the opening mark.
+THINKING = {
+    "<think>": "</think>", "<thinking>": "</thinking>", "<reasoning>": "</reasoning>", "[THINK]": "[/THINK]",
+    "<|channel|>analysis<|message|>": "<|channel|>final<|message|>",
+}  # fmt: skip
+
+
 def after_thinking(response: str, think: Think) -> str | None:
-    """The text after the last `</think>`; None where the thinking was never finished."""
-    _, closed, rest = response.rpartition("</think>")
-    if closed:
-        return None if "<think>" in rest else rest
-    return None if think == "required" or "<think>" in response else response
+    """The text after the last `</think>` or mark like it; None where the thinking was never finished."""
+    end = max(at + len(mark) if (at := response.rfind(mark)) >= 0 else 0 for mark in THINKING.values())
+    rest = response[end:]
+    unfinished = (think == "required" and not end) or any(mark in rest for mark in THINKING)
+    return None if unfinished else rest
 
 
 def boxed_answer(text: str) -> str | None:

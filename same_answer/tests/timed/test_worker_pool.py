@@ -12,16 +12,15 @@ import hostile_inputs
 import psutil
 import pytest
 
-from real_openrlhf.verifier import verdict
-from real_openrlhf.verifier.pool import ALGEBRA, Limits, WorkerPool
-from real_openrlhf.verifier.verdict import verify
+from same_answer import verdict, verify
+from same_answer.pool import ALGEBRA, Limits, WorkerPool
 
 HARD = "\\sqrt{50}"  # equal to 5\\sqrt{2} by algebra only
 
 
 def workers(of: psutil.Process | None = None) -> list[psutil.Process]:
     children = (of or psutil.Process()).children()
-    return [child for child in children if "real_openrlhf.verifier.worker" in child.cmdline()]
+    return [child for child in children if "same_answer.worker" in child.cmdline()]
 
 
 @pytest.fixture
@@ -115,7 +114,7 @@ def test_workers_that_cannot_start_are_no_verdict(monkeypatch):
 
 def test_workers_die_with_the_process_that_asked():
     script = (
-        "from real_openrlhf.verifier.verdict import verify\n"
+        "from same_answer import verify\n"
         "import sys\n"
         "assert verify(r'\\boxed{5\\sqrt{2}}', r'\\sqrt{50}').score == 1.0\n"
         "print(flush=True)\n"
@@ -131,7 +130,7 @@ def test_workers_die_with_the_process_that_asked():
 
 def test_hostile_answers_get_their_verdict_in_time(monkeypatch, caplog):
     """Two at a time. None is taken for right, and nearly all get a verdict."""
-    caplog.set_level(logging.CRITICAL, "real_openrlhf.verifier")
+    caplog.set_level(logging.CRITICAL, "same_answer")
     monkeypatch.setattr(verdict, "_workers", {ALGEBRA: WorkerPool(2, Limits(deadline=2.0, memory=1024))})
     assert verify(boxed("\\sqrt{8}"), "2\\sqrt{2}").reason == "algebra"  # the workers are up
 

@@ -7,6 +7,8 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 
+from same_answer.reading.words import CURRENCIES, in_english
+
 
 class Token(NamedTuple):
     """`kind` is number, letters, word (upright), command or sign; `spaced` says that a space stood before it."""
@@ -34,7 +36,7 @@ GREEK = (
     "alpha beta gamma delta epsilon zeta eta theta kappa lambda mu nu xi rho sigma tau phi chi psi omega Gamma "
     "Delta Theta Lambda Xi Pi Sigma Phi Psi Omega vartheta Upsilon upsilon iota pi"
 ).split()
-_CURRENCIES = {"$": "dollars", "€": "euros", "£": "sterling", "¥": "yen", "₹": "rupees"}
+_CURRENCIES = {"$": "dollars", "€": "euros", "£": "sterling", "¥": "yen", "₹": "rupees", "₩": "won", "₽": "rubles"}
 _RAISED, _LOWERED = "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "₀₁₂₃₄₅₆₇₈₉"
 _PLAIN = str.maketrans(_RAISED + _LOWERED, "0123456789+-n0123456789")
 _COMMANDS = {
@@ -46,7 +48,7 @@ _COMMANDS = {
     "varphi": r"\phi", "varepsilon": r"\epsilon", "land": r"\text{and}", "wedge": r"\text{and}", "lor": r"\text{or}",
     "vee": r"\text{or}", "dots": r"\ldots", "cdots": r"\ldots", "colon": ":", "pmod": r"\mod", "pod": r"\mod",
     "sim": "", "prime": "'", "bmod": r"\mod",
-    "backslash": r"\setminus", "smallsetminus": r"\setminus", "infin": r"\infty", "arcsinh": r"\arsinh", "ell": "l",
+    "backslash": r"\setminus", "smallsetminus": r"\setminus", "infin": r"\infty", "ell": "l",
     "mathopen": "", "mathclose": "", "imath": "i", "jmath": "j", "textdegree": r"^{\circ}", "implies": r"\Rightarrow",
     "iff": r"\Rightarrow", "Leftrightarrow": r"\Rightarrow", "longrightarrow": r"\to", "rightarrow": r"\to",
     # layout only
@@ -60,19 +62,27 @@ _UPRIGHT = ("mathrm", "textrm", "textbf", "textit", "textnormal", "textsf", "tex
             "text", "rm", "mathop", "textup")  # fmt: skip
 _FONTS = ("mathbf", "boldsymbol", "bm", "mathit", "mathsf", "mathtt", "pmb", "color", "textcolor", "colorbox",
           "underline", "boxed", "fbox", "displaylines")  # fmt: skip
-FUNCTIONS = (
-    "arcsin", "arccos", "arctan", "arccot", "sinh", "cosh", "tanh", "sin", "cos", "tan", "cot", "sec", "csc", "ln",
-    "log", "lg", "exp", "gcd", "lcm", "max", "min", "det", "arsinh", "deg",
-)  # fmt: skip
+INVERTIBLE = ("sinh", "cosh", "tanh", "coth", "sech", "csch", "sin", "cos", "tan", "cot", "sec", "csc")
+FUNCTIONS = (*(f"arc{name}" for name in INVERTIBLE), *INVERTIBLE, "ln", "log", "lg", "exp", "gcd", "lcm", "max", "min",
+             "det", "deg", "sinc")  # fmt: skip
+_ALIASES = {
+    "tg": "tan", "ctg": "cot", "cotg": "cot", "cotan": "cot", "cosec": "csc", "cosech": "csch", "arctg": "arctan",
+    "arcctg": "arccot",
+} | {f"{prefix}{name}": f"arc{name}" for prefix in ("ar", "a") for name in INVERTIBLE if name[-1] == "h"}  # fmt: skip
 _NAMED = (*FUNCTIONS, "pi", "infty", "sqrt", "cup", "cap")
-_JOINED = re.compile("|".join(sorted((*FUNCTIONS, *GREEK, "lceil", "lfloor"), key=len, reverse=True)))
+_JOINED = re.compile(f"({'|'.join(sorted((*FUNCTIONS, *GREEK, 'lceil', 'lfloor'), key=len, reverse=True))})[a-zA-Z]")
 _LAYOUT = re.compile(
     r"\\begin\s*\{(?:aligned|align\*?|gathered|split|equation\*?|center)\}|\\end\s*\{(?:aligned|align\*?|gathered|split|equation\*?|center)\}"
     r"|\\(?:phantom|hspace|vspace|hphantom)\*?\s*\{[^{}]*\}|\\(?:text)?color(?:box)?\s*\{[^{}]*\}|\\tag\*?\s*\{[^{}]*\}|\\renewcommand\s*\{[^{}]*\}\s*\{[^{}]*\}|^\s*\*\*|\*\*\s*\.?\s*$"
     r"|(?<=\\\\)\s*\[-?[\d.]+\s*(?:pt|em|ex|mm|cm|in)\]"
 )
 _SPACE = re.compile(r"(?<!\\)\\[,;:> \n\t]|~|\$|(?<!\\)\\[()\[\]]|\\(?:mathstrut|strut|relax)(?![a-zA-Z])")
-_MONEY = re.compile(r"\\?([$€£¥₹])\s*(\d[\d.,]*(?<=\d)(?:\s*\\text\{\s*(?:thousand|[mb]illion)\s*\})?)")
+_CODE = f"{'|'.join(('USD', 'EUR', 'GBP', 'JPY', 'INR', 'Rs', *CURRENCIES))}"
+_MONEY = re.compile(
+    rf"(?:(?<![a-zA-Z\\])(?:US|CA?|AU?|HK|NZ|S)(?=\\\$))?\\?(?:([$€£¥₹₩₽])|(?<![a-zA-Z])({_CODE})\.?(?![a-zA-Z]))[\s~]*"
+    r"(\d[\d.,]*(?<=\d)(?:\s*\\text\{\s*(?:thousand|[mb]illion)\s*\})?)"
+)
+_CODED = re.compile(rf"\\(?:text|mathrm)\s*\{{\s*({_CODE})\.?\s*\}}(?=[\s~]*\\?[\d$])")
 _GROUPED = re.compile(r"(?<=\d)(?:\{,\}|,\s*\\!|\\,)\s*(?=\d{3}(?!\d))")
 _SCIENTIFIC = re.compile(
     r"(?<![\w.\\}])(\d+(?:\.\d*)?|\.\d+)\s*(?:\\text\{)?[eE]([+-]?)\}?\{?([+-]?\d+)\}?(?!\w|\.\d)"
@@ -94,7 +104,12 @@ _EXCEPT = re.compile(
     r"\\text\s*\{\s*(?:all )?real(?:s| numbers?) (?:except|but|other than)(?: for)?\s*\}(?:\s*[a-z]\s*=)?",
     re.IGNORECASE,
 )
-_ABOUT = re.compile(r"\\text\s*\{\s*(\(?)\s*(?:or )?(?:approximately|approx\.?|about|roughly)\s*\}")
+_ABOUT = re.compile(
+    r"\\text\s*\{\s*(\(?)\s*(?:or )?(?:approximately|approx\.?|about|roughly)\s*\}"
+    r"|^\s*()(?:[aA]pproximately|[aA]pprox\.?|[aA]bout|[rR]oughly)(?=[\s~]*\\?[\d$])"
+)
+_EXCITED = re.compile(r"(?<=\s)([a-z]{3,}\}?)!+(?=\s*\}?\s*$)")  # 187 raspberries!
+_MINUTES = re.compile(r"(?<=\d)\s*min(?:\.|(?![a-zA-Z({_\\]))")
 _NOT = re.compile(r"(?<=[a-zA-Z\s])!=|\\not\s*=")  # 5!=120 is a factorial
 _COMMAND = re.compile(r"\\([a-zA-Z]+)\*?[ \t]*")
 _TOKEN = re.compile(
@@ -107,7 +122,7 @@ _WORD_SIGNS = "'-"
 
 def clean(answer: str) -> str:
     """The text in one spelling of signs and commands, without layout. Callers refuse long texts first."""
-    text = _from_unicode(answer)
+    text = in_english(_from_unicode(answer))
     if r"\begin" not in text:
         text = re.sub(r"\\\\(?=[a-zA-Z])", r"\\", text)  # backslashes that a program doubled
     for pattern, replacement in _REWRITINGS:
@@ -125,13 +140,15 @@ def _scientific(found: re.Match) -> str:
 
 def _money(found: re.Match) -> str:
     """An amount with its currency as a unit; a dollar sign without a backslash stays: it begins a formula."""
-    return found[0] if found[0].startswith("$") else f"{found[2]}\\text{{ {_CURRENCIES[found[1]]}}}"
+    return found[0] if found[0].startswith("$") else f"{found[3]}\\text{{ {found[2] or _CURRENCIES[found[1]]}}}"
 
 
 def _known_command(found: re.Match) -> str:
-    """A command in one spelling; `\\pik`, which TeX never has, is `\\pi k`."""
-    if found[1] not in (*FUNCTIONS, *_COMMANDS, *GREEK) and (joined := _JOINED.match(found[1])):
-        return f"\\{joined[0]} {found[0][1 + joined.end() :]}"
+    """A command in one spelling; `\\pik`, which TeX never has, is `\\pi k`. `\\lnot` and `\\sinus` are no products."""
+    if found[1] in _ALIASES:
+        return f"\\{_ALIASES[found[1]]} "
+    if found[1] not in (*FUNCTIONS, *_COMMANDS, *GREEK) and (joined := _JOINED.fullmatch(found[1])):
+        return f"\\{joined[1]} {found[0][1 + joined.end(1) :]}"
     return _COMMANDS[found[1]] + " " if found[1] in _COMMANDS else found[0]
 
 
@@ -192,6 +209,7 @@ def _scanned(text: str, upright: bool) -> list[Token]:
             while position < len(text) - 1 and text[position] in _WORD_SIGNS and text[position + 1].isalpha():
                 rest = re.compile("[a-zA-Z]+").match(text, position + 1)
                 letters, position = letters + text[position] + rest[0], rest.end()  # type: ignore[index,union-attr]
+            letters = _ALIASES.get(letters, letters)
             known = letters in FUNCTIONS and letters not in ("min", "max", "deg", "sec")
             out.append(Token("command", "\\" + letters, spaced) if known else Token("word", letters, spaced))
         elif letters:
@@ -318,7 +336,8 @@ _REWRITINGS: list[tuple[re.Pattern, str | Callable[[re.Match], str]]] = [
     (re.compile(pattern) if isinstance(pattern, str) else pattern, replacement)
     for pattern, replacement in (
         (r"\{\s*\\rm\s+([^{}]*)\}", r"\\mathrm{\1}"), (r"\\bigcup", r"\\cup"), (_SLANTED, r"\\frac{\1}{\2}"),
-        (_DOTS, r".\1\\overline{\2\3\4}"), (_EXCEPT, r"\\mathbb{R} \\setminus "), (_ABOUT, r"\1\\approx "),
+        (_DOTS, r".\1\\overline{\2\3\4}"), (_EXCEPT, r"\\mathbb{R} \\setminus "), (_ABOUT, r"\1\2\\approx "),
+        (_EXCITED, r"\1"), (_MINUTES, r"\\text{ min}"), (_CODED, r"\1 "),
         (_LAYOUT, " "), (_COMMAND, _known_command), (_RAISED_O, r"^{\\circ}"), (_ORDINAL, ""),
         (_COMBINATIONS, r"\\binom{\1}{\2}"), (_CHOOSE, r"\\binom{\1}{\2}"), (_GROUPED, ""),
         (r"(?<!\\)\\!(?=[a-zA-Z])", " "), (_MONEY, _money), (r"(?<!\\)\\!\s*", ""), (r"\\\$|(?<!\\)\\(?=\d)", ""),

@@ -1,8 +1,8 @@
 """The verifier beside math-verify's and OpenRLHF's own graders on pairs of a gold and an answer, as Markdown tables.
 
-python benchmarks/verifier_agreement.py [--errors] [--pairs FILE]
+python same_answer/benchmarks/agreement.py [--errors] [--pairs FILE]
 
-The pairs are tests/verifier/written_pairs.jsonl and tricky_pairs.jsonl, or your own: rows with gold, answer, equal.
+The pairs are same_answer/tests/written_pairs.jsonl and tricky_pairs.jsonl, or your own: rows with gold, answer, equal.
 """
 
 import argparse
@@ -15,9 +15,9 @@ from math_verify import parse
 from math_verify import verify as math_verify
 
 from real_openrlhf.rewards.other_graders import disco
-from real_openrlhf.verifier.verdict import verify
+from same_answer import verify
 
-DATA = Path(__file__).resolve().parents[1] / "tests" / "verifier"
+DATA = Path(__file__).resolve().parents[1] / "tests"
 
 
 def ours(gold: str, response: str) -> bool | None:
@@ -37,7 +37,7 @@ def openrlhf(gold: str, response: str) -> bool:
 
 
 GRADERS: dict[str, Callable[[str, str], bool | None]] = {
-    "real_openrlhf": ours,
+    "same_answer": ours,
     "math-verify 0.9.0, its defaults": math_verify_whole,
     "OpenRLHF 0.11.2 (as DeepScaleR, DisCO)": openrlhf,
 }

@@ -7,8 +7,8 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 
-from real_openrlhf.verifier.arithmetic import NoFraction, NotRational, exact
-from real_openrlhf.verifier.reading.cutting import (
+from same_answer.arithmetic import NoFraction, NotRational, exact
+from same_answer.reading.cutting import (
     RELATIONS,
     find,
     is_measure,
@@ -22,8 +22,8 @@ from real_openrlhf.verifier.reading.cutting import (
     texts_of,
     trimmed,
 )
-from real_openrlhf.verifier.reading.grammar import expression
-from real_openrlhf.verifier.reading.quantities import (
+from same_answer.reading.grammar import expression
+from same_answer.reading.quantities import (
     expr_of,
     is_numeric,
     name_of,
@@ -32,8 +32,8 @@ from real_openrlhf.verifier.reading.quantities import (
     read_time,
     read_words,
 )
-from real_openrlhf.verifier.reading.tex import Token, Tokens, clean, closing, tokens, untokenize
-from real_openrlhf.verifier.reading.tree import (
+from same_answer.reading.tex import Token, Tokens, clean, closing, tokens, untokenize
+from same_answer.reading.tree import (
     HIGH,
     LOW,
     NOTHING,
@@ -53,7 +53,7 @@ from real_openrlhf.verifier.reading.tree import (
     letters_of,
     quantity,
 )
-from real_openrlhf.verifier.reading.units import unit
+from same_answer.reading.units import unit
 
 _SAME = "attained achieved reached obtained for where if when at as whenever provided given with".split()
 _CONDITION = (*_SAME, "unless")  # `unless` means the opposite of the others
@@ -390,10 +390,7 @@ def as_group(items: list[Answer], alternatives: bool = False, braced: bool = Fal
     if len(flat) == 1:
         return flat[0]
     first = flat[0]
-    names = [untokenize(item.name) for item in flat]
-    if all(len(name) == 1 for name in names) and len(set(names)) == len(names):
-        flat = [item for _, item in sorted(zip(names, flat, strict=True), key=lambda pair: pair[0])]
-    if first.name and not isinstance(first.value, Row) and not any(names[1:]):
+    if first.name and not isinstance(first.value, Row) and not any(item.name for item in flat[1:]):
         flat[0] = replace(first, name=())  # a = 4, -8, -10
     return Answer(Group(tuple(flat), alternatives, braced))
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from itertools import pairwise
 
-from real_openrlhf.verifier.reading.tex import Token, Tokens, closing, depth_change, texts_of, untokenize
+from same_answer.reading.tex import Token, Tokens, closing, depth_change, texts_of, untokenize
 
 RELATIONS = ("=", r"\le", r"\ge", "<", ">", r"\ne", r"\in", r"\equiv", r"\approx", r"\to", r"\Rightarrow", r"\propto",
              r"\subset", r"\subseteq", r"\notin", r"\cong", r"\sim", r"\perp", r"\parallel")  # fmt: skip

@@ -10,15 +10,15 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
-from real_openrlhf.verifier import compare, conventions, extract
-from real_openrlhf.verifier.arithmetic import NeedsDigits, is_number
-from real_openrlhf.verifier.extract import Think, golds_of
-from real_openrlhf.verifier.pool import ALGEBRA, Limits, WorkerPool
-from real_openrlhf.verifier.process import NoVerdict
-from real_openrlhf.verifier.reading.tex import FUNCTIONS, clean
-from real_openrlhf.verifier.reading.whole import read
+from same_answer import compare, conventions, extract
+from same_answer.arithmetic import NeedsDigits, is_number
+from same_answer.extract import Think, golds_of
+from same_answer.pool import ALGEBRA, Limits, WorkerPool
+from same_answer.process import NoVerdict
+from same_answer.reading.tex import FUNCTIONS, clean, tokens, untokenize
+from same_answer.reading.whole import read
 
-logger = logging.getLogger("real_openrlhf.verifier")
+logger = logging.getLogger("same_answer")
 
 RIGHT = ("exact", "algebra")
 WRONG = ("no_answer", "unfinished_thinking", "too_long", "too_deep", "too_large", "different", "unread",
@@ -29,6 +29,7 @@ FAILED = ("no_gold", "gold_unparsed", "timeout", "out_of_memory", "worker_died",
 _MAX_LENGTH = 1_000
 _MAX_NESTING = 24
 _WORD = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{3,}(?![a-zA-Z])")
+_NAME = re.compile(r"(?:[A-Z][a-z']+)(?:[ -](?:[A-Z][a-z']+|of|the|and|de|in|on)){2,5}")  # The Lord of the Rings
 _TEXT = re.compile(r"\\text\{[^{}]*\}")
 _BRACKET = re.compile(r"\\.|[{}()\[\]]", re.DOTALL)
 
@@ -91,11 +92,19 @@ def _verdict(response: str, label: object, think: Think, prompt: str, allowed: t
         return Verdict(0.0, "too_deep")
     verdict = _compared(tuple(dict.fromkeys(map(_normal_gold, golds))), clean(answer))
     if verdict.score == 1.0:
-        broken = [conventions.broken(gold, answer, prompt, allowed) for gold in golds]
+        broken = [conventions.broken(gold, answer, prompt, allowed, _equal) for gold in golds]
         return Verdict(0.0, max(broken)) if all(broken) else verdict
     if verdict.reason == "different" and any(compare.unread(gold, answer) for gold in golds):
         return Verdict(0.0, "unread")
     return verdict
+
+
+def _equal(one: str, other: str) -> bool:
+    """Whether two texts have one value, as far as that can be told."""
+    try:
+        return _compared((one,), other).score == 1.0
+    except NoVerdict:
+        return False
 
 
 def _compared(golds: tuple[str, ...], answer: str) -> Verdict:
@@ -104,6 +113,8 @@ def _compared(golds: tuple[str, ...], answer: str) -> Verdict:
         if answer == gold:
             return Verdict(1.0, "exact")
         if _prose(gold):
+            if _unfonted(answer) == _unfonted(gold):
+                return Verdict(1.0, "exact")
             unreadable = True
             continue
         try:
@@ -141,9 +152,13 @@ def too_deep(answer: str) -> bool:
 
 
 def _prose(gold: str) -> bool:
-    """Whether a gold is prose with formulas in it; only the same text can be recognised as equal."""
+    """Whether a gold is prose with formulas in it; only the same text can be recognised as equal. A name is none."""
     words = [word for word in _WORD.findall(_TEXT.sub(" ", gold)) if word not in FUNCTIONS]
-    return len(words) >= 3 and not gold[:1].isdigit()
+    return len(words) >= 3 and not gold[:1].isdigit() and not _NAME.fullmatch(gold)
+
+
+def _unfonted(text: str) -> str:
+    return untokenize(tokens(text)).replace(" ", "")
 
 
 @lru_cache(maxsize=4096)

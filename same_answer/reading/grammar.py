@@ -5,8 +5,17 @@ from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
 
-from real_openrlhf.verifier.reading.tex import FUNCTIONS, GREEK, Token, Tokens, closing, texts_of, untokenize
-from real_openrlhf.verifier.reading.tree import CONSTANTS, Call, Expr, NoExpression, Number, Symbol
+from same_answer.reading.tex import (
+    FUNCTIONS,
+    GREEK,
+    INVERTIBLE,
+    Token,
+    Tokens,
+    closing,
+    texts_of,
+    untokenize,
+)
+from same_answer.reading.tree import CONSTANTS, Call, Expr, NoExpression, Number, Symbol
 
 _UNFINISHED = (r"\sum", r"\int", r"\iint", r"\oint", r"\prod", r"\lim", r"\limsup", r"\liminf", r"\bigcup", r"\bigcap")
 _DECORATED = (r"\overline", r"\vec", r"\hat", r"\bar", r"\dot", r"\tilde", r"\widehat", r"\ddot", r"\overrightarrow")
@@ -220,7 +229,7 @@ class _Reader:
         token = self.take()
         if len(token.text) > _MAX_DIGITS:
             raise NoExpression("a number longer than any answer")
-        value = Fraction(token.text)
+        value = _printed(token.text)
         written = token.text if "." in token.text else ""
         if not written and self.peek() == r"\frac" and self.kind(-2) != "number":
             mixed = self.mixed(r"\frac")
@@ -322,7 +331,7 @@ class _Reader:
         if exponent is None:
             return value
         if exponent == Call("-", (Number(Fraction(1)),)):
-            return Call("arc" + name, args) if name in ("sin", "cos", "tan", "cot") else Call(f"{name}^-1()", args)
+            return Call("arc" + name, args) if name in INVERTIBLE else Call(f"{name}^-1()", args)
         return Call("^", (value, exponent))
 
     def bare_argument(self) -> Expr:
@@ -336,6 +345,12 @@ class _Reader:
             self.take()
             value = Call("/", (value, self.power()))
         return value
+
+
+def _printed(number: str) -> Fraction:
+    """The value of a number; of a float's noise, as in 0.14400000000000002, what the program meant."""
+    short = f"{float(number):.12g}" if 17 <= len(number) <= 24 and number == repr(float(number)) else ""
+    return Fraction(short if short and len(short) <= 11 else number)
 
 
 def _symbol(name: str) -> Symbol:

@@ -1,10 +1,10 @@
 """Speed of the verifier on one core, and what hostile answers do to it.
 
-    python benchmarks/verifier_speed.py [--golds FILE.jsonl ...]
+    python same_answer/benchmarks/speed.py [--golds FILE.jsonl ...]
 
 First 1,000 responses of about 13,000 characters: milliseconds per verdict. The golds are drawn from prepared
 benchmark files (their `label` column) or, without any, generated in the mix of kinds that the six benchmarks have.
-Then the hostile inputs of tests/verifier: seconds per verdict, how long the event loop of the asking process stood
+Then the hostile inputs of same_answer/tests: seconds per verdict, how long the event loop of the asking process stood
 still (beside the same loop with nothing to do, which shows the machine's own jitter), and memory.
 """
 
@@ -22,8 +22,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from real_openrlhf.verifier import verdict as verifier
-from real_openrlhf.verifier.extract import golds_of
+from same_answer import verdict as verifier
+from same_answer.extract import golds_of
 
 ROOT = Path(__file__).resolve().parents[1]
 SENTENCES = (
@@ -123,7 +123,7 @@ def speed(golds: list[str], count: int) -> None:
 
 
 async def hostile() -> None:
-    spec = importlib.util.spec_from_file_location("hostile_inputs", ROOT / "tests" / "verifier" / "hostile_inputs.py")
+    spec = importlib.util.spec_from_file_location("hostile_inputs", ROOT / "tests" / "hostile_inputs.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     idle = await _worst_stall(asyncio.sleep(5))
@@ -174,7 +174,7 @@ def main() -> None:
     args = parser.parse_args()
     cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(cores)})  # inherited by the workers
-    logging.getLogger("real_openrlhf.verifier").setLevel(logging.CRITICAL)
+    logging.getLogger("same_answer").setLevel(logging.CRITICAL)
     labels = [json.loads(line)["label"] for path in args.golds for line in path.read_text().splitlines()]
     generator = random.Random(1)
     golds = [golds_of(label)[0] for label in labels] or [generated_gold(generator) for _ in range(args.count)]

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from real_openrlhf.verifier.reading.tex import Tokens, untokenize
-from real_openrlhf.verifier.reading.units import Unit
+from same_answer.reading.tex import Tokens, untokenize
+from same_answer.reading.units import Unit
 
 
 @dataclass(frozen=True)

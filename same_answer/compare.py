@@ -4,12 +4,13 @@ from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
 
-from real_openrlhf.verifier import arithmetic
-from real_openrlhf.verifier.arithmetic import ROUNDED_DIGITS, NeedsDigits, NoValue
-from real_openrlhf.verifier.process import NoVerdict
-from real_openrlhf.verifier.reading.grammar import expression
-from real_openrlhf.verifier.reading.tex import Tokens, clean, tokens, untokenize
-from real_openrlhf.verifier.reading.tree import (
+from same_answer import arithmetic
+from same_answer.arithmetic import ROUNDED_DIGITS, NeedsDigits, NoValue
+from same_answer.forms import form, form_of
+from same_answer.process import NoVerdict
+from same_answer.reading.grammar import expression
+from same_answer.reading.tex import Tokens, clean, tokens, untokenize
+from same_answer.reading.tree import (
     INFINITY,
     Answer,
     Call,
@@ -27,8 +28,8 @@ from real_openrlhf.verifier.reading.tree import (
     names_of,
     quantity,
 )
-from real_openrlhf.verifier.reading.units import Dimensions, Unit
-from real_openrlhf.verifier.reading.whole import read
+from same_answer.reading.units import Dimensions, Unit
+from same_answer.reading.whole import read
 
 _APPROXIMATE_DIGITS = 2  # significant digits that a decimal after `\approx` needs, as in `\sqrt{2} \approx 1.4`
 _OPERATIONS: dict[Dimensions, str] = {(("%", 1),): "percent", (("deg", 1),): "degrees"}
@@ -50,20 +51,6 @@ def same(gold: str, answer: str, digits: bool = False, written: bool = False) ->
         return False
     except arithmetic.TooLarge as error:
         raise NoVerdict("too_large") from error
-
-
-def form(expr: Expr) -> str:
-    """An expression as text, in one order of its terms and factors."""
-    if not isinstance(expr, Call):
-        return str(expr.value if isinstance(expr, Number) else expr.name)
-    args = [form(arg) for arg in expr.args]
-    return f"{expr.name}({','.join(sorted(args) if expr.name in ('+', '*') else args)})"
-
-
-def form_of(answer: Answer) -> str:
-    """An answer of any kind as text."""
-    value = quantity(answer)
-    return str(answer) if value is None else form(value)
 
 
 def unread(gold: str, answer: str) -> bool:
@@ -140,7 +127,7 @@ class _Comparison:
         if isinstance(one, Group | Row) and isinstance(other, Group | Row):
             # A tuple written without its parentheses, or a list written with them.
             loose = [side.brackets == "()" if isinstance(side, Row) else not side.braced for side in (one, other)]
-            return all(loose) and self._in_order(one.items, other.items)
+            return all(loose) and self._in_order(one.items, _by_letter(other.items))
         if isinstance(one, Relation) and isinstance(other, Relation):
             return self._relations(one, other)
         if isinstance(one, Expr) and isinstance(other, Relation) and other.sign == "=":
@@ -187,13 +174,16 @@ class _Comparison:
         return len(gold) == len(answer) and all(map(self.equal, gold, answer))
 
     def _groups(self, gold: tuple[Answer, ...], answer: tuple[Answer, ...]) -> bool:
-        """In any order, each item as often as it occurs; if one side alone has several names, in the gold's order."""
+        """In any order, each item as often as it occurs; if one side alone has several names, in the gold's order.
+
+        An answer's names say their own order: `y = 4, x = 3` is `3, 4`.
+        """
         if len(gold) != len(answer):
             return False
         named = [all(item.name for item in items) for items in (gold, answer)]
         bases = [{untokenize(item.name).partition("_")[0] for item in items} for items in (gold, answer)]
         if named[0] != named[1] and len(bases[named.index(True)]) > 1:
-            return self._in_order(gold, answer)
+            return self._in_order(gold, _by_letter(answer))
         rest = list(answer)
         for wanted in gold:
             # An identical item first: it saves comparisons, and another pair might raise NeedsDigits.
@@ -223,8 +213,7 @@ class _Comparison:
             return None
         if not self.digits:
             raise NeedsDigits
-        factor = arithmetic.proportional(gold, answer)
-        return None if factor is None else int(factor)
+        return arithmetic.proportional(gold, answer)
 
     def _quantities(self, gold: Expr, gold_unit: Unit | None, answer: Expr, unit: Unit | None) -> bool:
         if gold_unit and unit:
@@ -259,6 +248,15 @@ def _agree(gold: Answer, answer: Answer) -> bool:
     labels = [(gold.letter, answer.letter), (gold.bounds, answer.bounds), (gold.base, answer.base)]
     pairs = (*labels, *zip(gold.condition, answer.condition, strict=False))
     return all(one == other or not one or not other for one, other in pairs)
+
+
+def _by_letter(items: tuple[Answer, ...]) -> tuple[Answer, ...]:
+    """Items in the alphabetical order of their names, where each has a letter of its own."""
+    names = [untokenize(item.name) for item in items]
+    named = all(len(name) == 1 for name in names) and len({*names}) == len(names)
+    return (
+        tuple(item for _, item in sorted(zip(names, items, strict=True), key=lambda pair: pair[0])) if named else items
+    )
 
 
 def _is_letter(answer: Answer) -> bool:

@@ -4,10 +4,10 @@ import re
 from fractions import Fraction
 from itertools import pairwise
 
-from real_openrlhf.verifier.reading.cutting import is_words, texts_of, trimmed
-from real_openrlhf.verifier.reading.grammar import expression
-from real_openrlhf.verifier.reading.tex import Tokens, tokens, untokenize
-from real_openrlhf.verifier.reading.tree import (
+from same_answer.reading.cutting import is_words, texts_of, trimmed
+from same_answer.reading.grammar import expression
+from same_answer.reading.tex import Tokens, tokens, untokenize
+from same_answer.reading.tree import (
     HIGH,
     LOW,
     NOTHING,
@@ -24,7 +24,7 @@ from real_openrlhf.verifier.reading.tree import (
     letters_of,
     quantity,
 )
-from real_openrlhf.verifier.reading.units import BARE, SCALES, Unit, known, unit
+from same_answer.reading.units import BARE, SCALES, Unit, known, unit
 
 SYNONYMS = {
     "nosolution": "emptyset", "norealsolution": "emptyset", "emptyset": "emptyset", "empty": "emptyset",
@@ -43,6 +43,7 @@ _CLOSING = (
 )  # fmt: skip
 FILLING = re.compile(f"^(?:{'|'.join(_OPENING)})+|(?:{'|'.join(_CLOSING)})$")
 REALS_SAID = re.compile(r"^(?:all)?realnumbers?$|^allreals?$|^reals$|^(?:the)?setof(?:all)?realnumbers$")
+_DATE = re.compile(r"[12]\d{3}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])")
 NUMERALS = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10,
              "binary": 2, "octal": 8, "hexadecimal": 16, "twelve": 12, "sixteen": 16, "eleven": 11}  # fmt: skip
 
@@ -78,6 +79,9 @@ def read_words(parts: Tokens) -> Answer | None:
 
 
 def read_time(parts: Tokens) -> Answer | None:
+    """A time, or a date as `2024-03-15`, which is no subtraction."""
+    if _DATE.fullmatch(untokenize(parts)) and not any(token.spaced for token in parts[1:]):
+        return Answer(Text(untokenize(parts)))
     found = re.fullmatch(
         r"(\d{1,2}(?::\d\d){1,2}) ?(?:([aApP])\.? ?[mM]?\.?)?", untokenize(parts).replace("\\text", "")
     )

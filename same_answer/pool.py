@@ -17,12 +17,12 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from real_openrlhf.verifier.process import NoVerdict
+from same_answer.process import NoVerdict
 
-logger = logging.getLogger("real_openrlhf.verifier")
+logger = logging.getLogger("same_answer")
 START_SECONDS = 60.0
 PATIENCE = 10  # times the deadline, for a worker that waits
-ALGEBRA = "real_openrlhf.verifier.worker"
+ALGEBRA = "same_answer.worker"
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Worker:
     """One process and its two pipes; used by one thread at a time."""
 
     def __init__(self, program: str, limits: Limits):
-        root = str(Path(__file__).resolve().parents[2])
+        root = str(Path(__file__).resolve().parents[1])
         environment = os.environ | {
             "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")])),
             "CUDA_VISIBLE_DEVICES": "",

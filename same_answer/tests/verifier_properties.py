@@ -11,11 +11,11 @@ from random import Random
 import spelled_pairs
 from hypothesis import strategies as st
 
-from real_openrlhf.verifier import compare, verdict
-from real_openrlhf.verifier.arithmetic import NeedsDigits
-from real_openrlhf.verifier.process import NoVerdict
-from real_openrlhf.verifier.reading.tex import clean
-from real_openrlhf.verifier.verdict import FAILED, RIGHT, WRONG, verify
+from same_answer import compare, verdict
+from same_answer.arithmetic import NeedsDigits
+from same_answer.process import NoVerdict
+from same_answer.reading.tex import clean
+from same_answer.verdict import FAILED, RIGHT, WRONG, verify
 
 SLOWEST = 3.0  # seconds; a worker is killed after 2
 

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from real_openrlhf.verifier import compare, process
+from same_answer import compare, process
 
 # Compared once before the first request, which then finds compiled patterns and warm caches.
 _FIRST_FORMULA = (
