@@ -26,7 +26,6 @@ setup(
     package_data={
         "real_openrlhf": [
             *("py.typed", "report/page.css", "report/*.j2", "report/published.json", "training/tasks/made/*"),
-            "comparison/campaigns/*",
         ],
         "same_answer": ["README.md", "py.typed"],
         "real_openrlhf.patches": ["README.md", "openrlhf-*/*"],
@@ -38,8 +37,6 @@ setup(
         "eval": ["vllm", *VERIFIER],
         "data": ["datasets", "huggingface_hub", "pyarrow", "transformers", *VERIFIER],
         "grade": VERIFIER,
-        # pip compiles a package that reasoning-gym asks for, which setup_env.sh leaves out
-        "gym": ["reasoning-gym==0.1.25", "python-dateutil", *VERIFIER],
         "report": ["jinja2", "matplotlib", "mpmath", "pandas"],
         "dev": ["hypothesis", "mypy", "pre-commit", "pytest", "pytest-xdist", "ruff"],
     },

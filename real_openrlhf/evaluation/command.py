@@ -32,9 +32,7 @@ from same_answer.conventions import CONVENTIONS
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--model", type=name_of, help="a folder with a Hugging Face model, its name on the hub, or a GGUF file"
-    )
+    parser.add_argument("--model", type=name_of, help="a folder with a Hugging Face model, or its name on the hub")
     parser.add_argument(
         "--benchmarks",
         default="all",
@@ -69,8 +67,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     grading.add_argument(
         "--grader",
         default="robust",
-        help="robust: our verifier; disco: the rules of the paper's baselines; math_verify: that library's; gym: for "
-        "rows of `data gym`; FILE.py: a reward file (%(default)s)",
+        help="robust: our verifier; disco: the rules of the paper's baselines; math_verify: that library's; "
+        "FILE.py: a reward file (%(default)s)",
     )
     grading.add_argument(
         "--think",

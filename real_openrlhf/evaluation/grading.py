@@ -19,7 +19,6 @@ from real_openrlhf.report.paired import protocol
 from real_openrlhf.report.statistics import Estimate, bootstrap
 from real_openrlhf.report.table_forms import Table
 from real_openrlhf.rewards.graders import Asked, Grader, judge_many
-from real_openrlhf.rewards.gym_tasks import require as require_gym
 from real_openrlhf.training.checks.reward_check import reward_file_problem
 from same_answer.extract import Think
 
@@ -33,11 +32,9 @@ def refuse(args: argparse.Namespace) -> None:
     """Raise for what is wrong before anything is loaded: numbers, names, files. `compare` asks before it trains."""
     if not (args.temperature >= 0 and 0 < args.top_p <= 1):
         raise UserError("--temperature must be 0 or more, --top-p above 0 and at most 1. Change the one that is not")
-    if args.grader == "gym":
-        require_gym()
-    elif args.grader.endswith(".py") and (wrong := reward_file_problem(Path(args.grader))):
+    if args.grader.endswith(".py") and (wrong := reward_file_problem(Path(args.grader))):
         raise UserError(f"--grader {args.grader} {wrong}")
-    elif args.grader not in VERIFIERS and not args.grader.endswith(".py"):
+    if args.grader not in VERIFIERS and not args.grader.endswith(".py"):
         raise UserError(
             f"unknown grader {args.grader}. There are: {', '.join(VERIFIERS)}, or a Python file with reward_func"
         )
@@ -46,8 +43,6 @@ def refuse(args: argparse.Namespace) -> None:
 
 
 def find_grader(name: str, think: Think, allowed: tuple[str, ...] = ()) -> Grade:
-    if name == "gym":
-        require_gym()
     if name in VERIFIERS:
         grader = cast(Grader, name)
         return lambda pairs: judge_many(

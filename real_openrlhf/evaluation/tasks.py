@@ -15,7 +15,6 @@ from real_openrlhf.data.problems import token_ids
 from real_openrlhf.data.sources import read_local
 from real_openrlhf.machine.nvidia import environment_for_cpu
 from real_openrlhf.training.checks.model_check import heads_problem, read_config
-from real_openrlhf.training.tasks import smollm2
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -82,10 +81,8 @@ def digest(tasks: Iterable[Task]) -> str:
 
 
 def find_model(name: str) -> Path:
-    """The model's folder. A GGUF file or a tiny model's name is prepared, a hub model downloaded."""
-    if smollm2.is_gguf(name):
-        return smollm2.prepare_gguf(Path(name).expanduser())
-    folder = smollm2.prepare() if name == smollm2.NAME else Path(name).expanduser()
+    """The model's folder. A hub model is downloaded."""
+    folder = Path(name).expanduser()
     read_config(str(folder))  # refuses what is no model
     if folder.exists():
         return folder

@@ -75,7 +75,6 @@ class Recipe:
     train_data: str
     eval_data: str
     settings: Mapping[str, Setting]
-    reward: str = "math_reward"  # a file in rewards/
     gpus: int = 8
     gpu_gb: float = 80.0  # memory of each GPU, for a dry run on a machine without it
     on_cpu: bool = False  # runs on a machine without a GPU, where Ray gets logical GPUs

@@ -15,7 +15,6 @@ from real_openrlhf.base.errors import UserError, first_line, plain
 from real_openrlhf.base.files import parsed
 from real_openrlhf.base.manifests import MANIFEST, refuse_foreign_rows, write_rows
 from real_openrlhf.base.parsing import path_of
-from real_openrlhf.rewards import gym_tasks
 from real_openrlhf.rewards.graders import Asked, Grader, judge_many
 from same_answer.conventions import CONVENTIONS
 from same_answer.extract import Think, boxed_answer, raw_gold
@@ -56,8 +55,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--grader",
         choices=get_args(Grader),
         default="robust",
-        help="disco: the rules of the paper's baselines, for comparison; math_verify: that library's rules; gym: "
-        "reasoning-gym's scorers, for rows of `real-openrlhf data gym` (default: robust)",
+        help="disco: the rules of the paper's baselines; math_verify: that library's rules (default: robust)",
     )
     parser.add_argument(
         "--allow",
@@ -86,13 +84,10 @@ def run(args: argparse.Namespace) -> int:
     graders = [args.grader, args.compare] if args.compare else [args.grader]
     if "disco" in graders and importlib.util.find_spec("openrlhf") is None:
         raise UserError("--grader disco is OpenRLHF's own grader, which is not installed. pip install openrlhf")
-    if "gym" in graders:
-        gym_tasks.require()
     keys = Asked(args.response_key, args.label_key, args.prompt_key)
     rows = _rows(args.input, keys)
     asked = [Asked(row[keys.response], row[keys.label], _text(row.get(keys.prompt))) for row in rows]
-    if graders != ["gym"]:
-        _tell_raw_golds(asked, keys)
+    _tell_raw_golds(asked, keys)
     log = logging.getLogger("same_answer")
     level = log.level
     log.setLevel(logging.ERROR)  # the rows and one line below say it

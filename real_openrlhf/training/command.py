@@ -92,7 +92,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--dry-run", action="store_true", help="print and check the run, estimate memory, start nothing"
     )
     parser.add_argument("--all", action="store_true", help="with --dry-run: all flags with their origins")
-    parser.add_argument("--model", help="a folder, a hub id, a GGUF file, or smollm2 (default: the recipe's model)")
+    parser.add_argument("--model", help="a folder or a hub id (default: the recipe's model)")
     parser.add_argument(
         "--data", metavar="SET", help=f"{', '.join(TRAINING_ROWS)}, or your own JSONL file (default: the recipe's)"
     )

@@ -35,9 +35,8 @@ from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.runs.provenance import PACKAGE
 from real_openrlhf.training.checks import flag_checks
-from real_openrlhf.training.tasks import smollm2
-from real_openrlhf.training.tasks.tasks import TASKS, default, prepare
-from real_openrlhf.training.tasks.tiny_model import cache_folder
+from real_openrlhf.training.tasks.reverse_task import TASK
+from real_openrlhf.training.tasks.tiny_model import cache_folder, prepare
 
 MODEL, TRAINING, VALIDATION = "--actor.model_name_or_path", "--data.prompt_dataset", "--eval.dataset"
 RUN_DIR = "--train.run_dir"
@@ -133,7 +132,7 @@ class Request:
             if flag in flags.settings
             for word in flags.settings[flag].words
         }
-        makers = _makers(self.recipe, self.args.data_dir, flags.text(MODEL), self.args.model)
+        makers = _makers(self.recipe, self.args.data_dir, flags.text(MODEL))
         return {path: make for path, make in makers if str(path) in read and not path.exists()}
 
     def made(self) -> "Request":
@@ -150,21 +149,21 @@ class Request:
 
 def training_set(name: str, data_dir: Path) -> Path:
     """The file of a set that has this name; a data set of the hub as it is; any other name is a path."""
-    if name in TASKS:
-        return default(name).folder() / "train.jsonl"
+    if name == TASK.name:
+        return TASK.folder() / "train.jsonl"
     if is_hub_id(name):
         return Path(name)
     return (data_dir / f"{name}.jsonl" if name in TRAINING_ROWS else Path(name).expanduser()).resolve()
 
 
 def validation_set(name: str, data_dir: Path) -> Path:
-    return default(name).folder() / "eval.jsonl" if name in TASKS else (data_dir / f"{name}.jsonl").resolve()
+    return TASK.folder() / "eval.jsonl" if name == TASK.name else (data_dir / f"{name}.jsonl").resolve()
 
 
 def settings(recipe: Recipe, data_dir: Path) -> dict[str, Setting]:
     """The recipe's model, data and reward as flags, by absolute path: Ray's actors run in another directory."""
-    reward = Path(__file__).resolve().parents[1] / "rewards" / f"{recipe.reward}.py"
-    model = str(default(recipe.model).folder() / "model") if recipe.model in TASKS else recipe.model
+    reward = Path(__file__).resolve().parents[1] / "rewards" / "math_reward.py"
+    model = str(TASK.folder() / "model") if recipe.model == TASK.name else recipe.model
     return {
         MODEL: Setting((model,), RECIPE),
         TRAINING: Setting((str(training_set(recipe.train_data, data_dir)),), RECIPE, recipe.train_data),
@@ -173,21 +172,16 @@ def settings(recipe: Recipe, data_dir: Path) -> dict[str, Setting]:
     }
 
 
-def _makers(recipe: Recipe, data_dir: Path, model: str, typed_model: str | None) -> Iterator[tuple[Path, Maker]]:
+def _makers(recipe: Recipe, data_dir: Path, model: str) -> Iterator[tuple[Path, Maker]]:
     """Each file that this package can make, with the call that makes it; `model` has the tokenizer for sets."""
-    for task in map(default, TASKS):
-        for part in ("model", "train.jsonl", "eval.jsonl"):
-            yield task.folder() / part, partial(prepare, task)
+    for part in ("model", "train.jsonl", "eval.jsonl"):
+        yield TASK.folder() / part, partial(prepare, TASK)
     for name in TRAINING_ROWS:
         path = training_set(name, data_dir)
         yield path, partial(_make_set, name, path, model)
-    if recipe.eval_data not in TASKS:
+    if recipe.eval_data != TASK.name:
         path = validation_set(recipe.eval_data, data_dir)
         yield path, partial(_make_set, recipe.eval_data, path, model)
-    yield smollm2.folder(), smollm2.prepare
-    if typed_model and smollm2.is_gguf(typed_model):
-        file = Path(typed_model).expanduser()
-        yield smollm2.gguf_folder(file), partial(smollm2.prepare_gguf, file)
 
 
 def _make_set(name: str, path: Path, tokenizer: str) -> None:
@@ -225,7 +219,7 @@ def config_of(model: Path) -> dict:
 
 def training_rows(names: str) -> int | None:
     """Rows of training sets with commas between them, of files counted, else as published; None if unknown."""
-    published = {training_set(name, Path()): default(name).train_prompts for name in TASKS}
+    published = {training_set(TASK.name, Path()): TASK.train_prompts}
     total = 0
     for path in map(Path, names.split(",")):
         known = published.get(path) or (TRAINING_ROWS.get(path.stem) if path.suffix == ".jsonl" else None)
@@ -273,11 +267,6 @@ def provenance_of(flags: RunFlags, environment: Mapping[str, str]) -> dict:
 def found_anywhere(flags: Mapping[str, tuple[str, ...]], data_dir: Path) -> dict[str, tuple[str, ...]]:
     """The user's models, sets and files by absolute path: Ray's actors run in other directories."""
 
-    def model(name: str) -> str:
-        if smollm2.is_gguf(name):
-            return str(smollm2.gguf_folder(Path(name).expanduser()))
-        return str(smollm2.folder()) if name == smollm2.NAME else name
-
     def file(name: str) -> str:
         return str(Path(name).expanduser().resolve())
 
@@ -287,7 +276,7 @@ def found_anywhere(flags: Mapping[str, tuple[str, ...]], data_dir: Path) -> dict
     def rewards(names: str) -> str:  # files or URLs
         return ",".join(file(name) if name.endswith(".py") else name for name in names.split(","))
 
-    found = {MODEL: model, TRAINING: sets, REWARD: rewards, AGENT: file}
+    found = {TRAINING: sets, REWARD: rewards, AGENT: file}
     found |= {OBJECTIVE: absolute}
     return {flag: tuple(map(found.get(flag, str), words)) for flag, words in flags.items()}
 

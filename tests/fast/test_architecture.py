@@ -32,7 +32,7 @@ ROOMS = {
         {TOP, "base", "data", "recipes", "runs"},
     ),
     "training": ({"tqdm"}, {TOP, "algorithm", "base", "data", "hooks", "machine", "recipes", "report", "runs"}),
-    "comparison": ({"tqdm"}, {"base", "data", "evaluation", "machine", "recipes", "report", "runs", "training"}),
+    "comparison": (set(), {"base", "evaluation", "recipes", "report", "runs", "training"}),
     "rewards": (set(), {"base"}),
     "data": ({"tqdm"}, {TOP, "base", "rewards"}),
     "evaluation": (
@@ -43,8 +43,8 @@ ROOMS = {
 # Run where nothing is installed yet, before a process has chosen its device, or in thousands of processes.
 STANDARD_LIBRARY_ONLY = """
     cli patching base.errors base.files base.ownership base.parsing base.signals machine.doctor recipes.recipes
-    runs.provenance runs.run_folder training.checks.memory_estimate training.tasks.tasks hooks.flags.arguments
-    algorithm.formulas algorithm.schedule evaluation.engines rewards.math_reward rewards.gym_reward
+    runs.provenance runs.run_folder training.checks.memory_estimate training.tasks.reverse_task hooks.flags.arguments
+    algorithm.formulas algorithm.schedule evaluation.engines rewards.math_reward
 """.split()
 # OpenRLHF is for hooks/; this module asks for it inside functions.
 ASKS_OPENRLHF: set[str] = set()
@@ -235,15 +235,13 @@ REFUSING = ("comparison", "data", "evaluation", "hooks", "report", "runs", "trai
 ROOTS = (
     "training.command.parse",
     "training.config_file.WithConfig.parse_known_args",
-    "comparison.command.WithCampaign.parse_known_args",
     "training.run_inputs.Request.of",
     "training.launch.place.Place.of",
     "training.checks.run_checks.found",
-    "training.checks.findings.Findings.refuse",
-    "comparison.command.run_list",
-    "comparison.dry_run.show",
+    "comparison.command.Runs.of",
+    "comparison.command.check",
     "comparison.command.refuse_other_inputs",
-    "comparison.command.refuse_foreign_results",
+    "training.checks.findings.Findings.refuse",
     "hooks.flags.arguments.resolve",
 )
 Function = ast.FunctionDef | ast.AsyncFunctionDef

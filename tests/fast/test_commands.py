@@ -148,7 +148,7 @@ def test_two_graders_side_by_side_show_where_they_differ_the_frequent_forms_firs
 
 
 def test_rows_of_one_grader_without_a_verdict_are_no_differences(tmp_path, capsys):
-    """reasoning-gym is not asked: math-verify judges every row, the verifier leaves a gold that it cannot read."""
+    """math-verify judges every row, the verifier leaves a gold that it cannot read."""
     rows = [{"response": "\\boxed{7}", "label": "\\int_0^1 x\\,dx"}, {"response": "it is $12$", "label": "12"}]
     source, target = write(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl"
     assert main(["grade", "--input", str(source), "--output", str(target), "--compare", "math_verify"]) == 0

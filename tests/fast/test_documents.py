@@ -104,7 +104,17 @@ GONE |= {
     "--ds.share_prompts",
 }
 GONE |= {"--agent", "--algo.real.labels", "--algo.real.mismatch_limit", "--train.hopeless", "--logger.file"}
-GONE |= {"--map", "--publish", "--beside", "--fill", "--working-dir"}
+GONE |= {
+    "--map",
+    "--publish",
+    "--beside",
+    "--fill",
+    "--working-dir",
+    "--campaign",
+    "--status",
+    "--skill",
+    "--decontaminate",
+}
 
 
 @cache

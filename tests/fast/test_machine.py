@@ -30,8 +30,6 @@ from real_openrlhf.training import command
 from real_openrlhf.training.checks import preflight
 from real_openrlhf.training.launch import place
 from real_openrlhf.training.launch.place import Place
-from real_openrlhf.training.tasks import smollm2
-from real_openrlhf.training.tasks.tasks import default
 
 
 @pytest.fixture
@@ -129,11 +127,6 @@ def test_what_computes_at_once_shares_the_cores(tmp_path, monkeypatch, flags, at
 def test_a_model_that_is_not_here_is_real_and_a_tasks_is_tiny(tmp_path):
     assert place.parameters("Qwen/Qwen2.5-1.5B") is None
     assert place.parameters(str(tmp_path / "reverse" / "model")) == 0
-
-
-def test_a_pretrained_model_that_is_yet_to_be_made_has_all_cores():
-    for path in (smollm2.folder() / "model", default("needle_haystack").folder() / "model"):
-        assert place.parameters(str(path)) == smollm2.PARAMETERS > place.SMALL
 
 
 # On GPUs: threads of DeepSpeed's Adam on the CPU, and the allocator's variables

@@ -163,7 +163,6 @@ def test_engines_that_draw_while_the_policy_trains_have_gpus_of_their_own(algo):
         ("qwen7b", {"--actor.num_gpus_per_node": ("4",), "--train.async_enable": ()}, 256),
         ("qwen7b", {"--vllm.tensor_parallel_size": ("2",)}, 256),
         ("qwen7b", {"--vllm.num_engines": ("3",)}, 342),
-        ("smollm2-1gpu", {}, 128),  # 64 rollouts, but its validation draws more
         ("qwen1.5b-1gpu", {"--vllm.max_num_seqs": ("99",)}, 99),
     ],
 )

@@ -450,12 +450,11 @@ def test_a_compiler_lock_goes_with_its_owner(tmp_path):
     assert process.drop_stale_locks(tmp_path) == [held]
 
 
-def test_a_task_is_a_recipe_with_its_own_model_data_and_reward():
-    request = command.request_of(["--recipe", "cpu-sums"])
+def test_the_tiny_task_is_a_recipe_with_its_own_model_data_and_reward():
+    request = command.request_of(["--recipe", "cpu"])
     planned = request.flags
-    assert request.recipe.name == "cpu-sums" and request.stem.startswith("cpu-sums-real-")
     assert planned.text("--reward.remote_url").endswith("real_openrlhf/rewards/math_reward.py")
-    assert "/sums-" in planned.text("--actor.model_name_or_path") and "/sums-" in planned.text("--eval.dataset")
+    assert "/reverse-" in planned.text("--actor.model_name_or_path") and "/reverse-" in planned.text("--eval.dataset")
     assert planned.number("--train.num_episodes") == 1  # it knows how many prompts there are before they are made
 
 

@@ -20,7 +20,7 @@ import pytest
 from real_openrlhf import rewards
 from real_openrlhf.cli import main
 from real_openrlhf.evaluation.tasks import file_records
-from real_openrlhf.training.tasks.tasks import default
+from real_openrlhf.training.tasks.reverse_task import TASK
 
 ROWS = 64
 GOOD = {"prompt": "12=", "label": "21"}
@@ -119,8 +119,6 @@ DATA = [
     Case("a list of five", _file("rows.json", json.dumps([GOOD] * 5)), "5 rows of training data", "--data rows.json"),
     Case("a list with a number", _file("rows.json", json.dumps([GOOD] * ROWS + [7])),
          "row 65 is a int, expected an object", "--data rows.json"),
-    Case("labels of another reward", _nothing, "gym_reward.py cannot grade by 3 of the first 3 labels",
-         f"--reward.remote_url '{Path(rewards.__file__).parent / 'gym_reward.py'}'"),
     Case("labels as GSM8K has them", _file("rows.jsonl", (_row(label="9*2 = 18\n#### 18") + "\n") * ROWS),
          "#### 18' looks raw: write the answer alone, as `real-openrlhf data FILE --out OUT.jsonl` does",
          MATH_REWARD),
@@ -261,7 +259,7 @@ def test_what_is_not_spoiled_is_accepted_and_weak_rows_are_told(world, capsys):
 def test_where_the_recipes_validation_lacks_ones_own_columns_the_way_out_is_named(world, capsys, there):
     (world / "rows.jsonl").write_text('{"question": "12=", "answer": "21"}\n' * ROWS)
     mine = "--data.input_key question --data.label_key answer --dry-run"
-    validation = default("reverse").folder() / "eval.jsonl"
+    validation = TASK.folder() / "eval.jsonl"
     if there:
         validation.parent.mkdir(parents=True)
         validation.write_text(json.dumps(GOOD) + "\n")

@@ -8,7 +8,6 @@ from real_openrlhf.base.errors import UserError, last_line
 from real_openrlhf.base.files import parsed
 from real_openrlhf.recipes.plan import RunFlags
 from real_openrlhf.training.checks.findings import Note
-from real_openrlhf.training.tasks import kept_folder
 
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 CPU_HEAD_WIDTHS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)  # vLLM's CPUAttentionBackend has this list
@@ -21,8 +20,6 @@ class Unreachable(UserError):
 def read_config(model: str) -> dict:
     """The model's config.json: of a folder, or from the hub."""
     path = Path(model).expanduser()
-    if path.is_dir():
-        kept_folder.refuse_changed_model(path)
     if path.exists() or not HUB_ID.fullmatch(model):
         try:
             return dict(parsed((path / "config.json").read_bytes()))

@@ -16,7 +16,6 @@ from real_openrlhf.machine import nvidia, probe
 from real_openrlhf.recipes.plan import Recipe, RunFlags
 from real_openrlhf.training import run_inputs
 from real_openrlhf.training.checks import memory_estimate, model_check, preflight
-from real_openrlhf.training.tasks import smollm2
 from real_openrlhf.training.tasks.tiny_model import cache_folder
 
 TRAINER = ("-m", "openrlhf.cli.train_ppo_ray")
@@ -40,7 +39,7 @@ CPU_ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "VLLM_NO_USAGE_STATS": "1",
     # libgomp's threads spin for milliseconds at a barrier, on the core that the late thread needs. Beside two other
-    # trainings a step of cpu-smollm2 takes 25 to 50 s with this, 169 to 187 s without, with equal numbers.
+    # trainings a step of SmolLM2 takes 25 to 50 s with this, 169 to 187 s without, with equal numbers.
     "GOMP_SPINCOUNT": "1000",
 }
 # Ray gives each process the entries of its logical GPUs. CUDA ignores the list from the first negative number on.
@@ -185,6 +184,6 @@ def parameters(model: str) -> int | None:
     """Parameters of a model on this disk; 0 for a tiny model that this run will make; None if unknown."""
     folder = Path(model).expanduser()
     if not folder.exists() and not model_check.HUB_ID.fullmatch(model):
-        return smollm2.PARAMETERS if smollm2.NAME in model else 0  # made before training starts
+        return 0  # made before training starts
     shape = memory_estimate.shape_of(run_inputs.config_of(folder))
     return shape.parameters if shape else None

@@ -1,4 +1,9 @@
-r"""The task `sums`: add several two-digit numbers with every step written out, as one thinks aloud.
+r"""The task `sums` and a tiny model for it: FOLDER/model, train.jsonl, eval.jsonl. It takes a minute or two of a core.
+
+    python examples/sums/sums.py sums
+
+Train on it with --model, --data and --eval.dataset of these files, --rollout.max_new_tokens 80 and --data.max_len 128.
+The task is to add several two-digit numbers with every step written out, as one thinks aloud.
 
 `a37b58c24=` asks for 37 + 58 + 24. A response takes number after number: how many units that makes, how many tens with
 what is carried, and the sum so far. Then it boxes the last sum: `a37b58:(15)(9)95c24:(9)(11)119\boxed{119}`. Now and
@@ -7,10 +12,12 @@ one token each, since each number alone says something about a count, and nothin
 them a minute is too short to learn to add. The verifier for mathematics reads the box.
 """
 
+import argparse
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from real_openrlhf.training.tasks.tiny_model import BOX, TinyTask
+from real_openrlhf.training.tasks.tiny_model import BOX, TinyTask, make
 
 NAMES = "abcdefgh"  # of the numbers, so that it is clear which is next
 AGAIN = 0.15  # how often a step is written once more
@@ -69,3 +76,13 @@ def response(numbers: list[int], rng: random.Random, sure: float) -> str:
         step = f"{name}{number}:({units})({tens}){total}"
         said += [step] * (2 if rng.random() < AGAIN else 1)
     return "".join(said) + f"{BOX}{total}}}"
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--steps", type=int, help="of pre-training, in place of all")
+    args = parser.parse_args()
+    task = replace(SumsTask(), sure_steps=args.steps, unsure_steps=0) if args.steps else SumsTask()
+    make(task, args.folder, progress=True)
+    print(f"{args.folder}: model, train.jsonl, eval.jsonl")
