@@ -14,7 +14,6 @@ _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _JOINT = re.compile(r"(?:[\s$]|\\[()\[\],;]|\\text\{\s*(?:and|or)\s*\}|\\q?quad|and|or|[,;])*")
 _NEIGHBOURHOOD = 1_000
 _MAX_PARTS = 50
-_TEXT = re.compile(r"\$?\\(?:text|textbf|mathrm)\{([^{}]*)\}\$?")
 _BARE_WORD = re.compile(r"\s*([^\s$.,;\\{}]+)")
 
 
@@ -41,11 +40,6 @@ def is_raw(gold: str) -> bool:
 def raw_gold(label: object) -> str | None:
     """The first gold in a label that no answer equals. A list of several may be the answer itself."""
     return next((gold for gold in golds_of(label) if is_raw(gold) and not _SEVERAL.search(gold)), None)
-
-
-def bare_gold(raw: str) -> str:
-    """The answer in a raw gold, as a model would give it."""
-    return raw.rpartition("####")[2].strip(" \n[]'")
 
 
 def _is_answer(item: object) -> bool:
@@ -95,12 +89,6 @@ def boxed_answer(text: str) -> str | None:
         if content not in parts:
             parts.insert(0, content)
     return ", ".join(parts) or None
-
-
-def strip_tex(answer: str | None) -> str | None:
-    r"""An answer in words without its TeX: `\text{Yes}` is Yes; an empty text is None."""
-    whole = _TEXT.fullmatch(answer or "")
-    return (whole[1].strip() if whole else answer) or None
 
 
 def _last_box(text: str, end: int) -> int:

@@ -29,6 +29,7 @@ from real_openrlhf.report.paired import compare_two
 from real_openrlhf.report.table_forms import to_markdown
 from real_openrlhf.runs.provenance import code, versions
 from same_answer.conventions import CONVENTIONS
+from same_answer.extract import after_thinking
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -144,7 +145,9 @@ def run(args: argparse.Namespace) -> int:
         samples = {(sample.id, sample.sample): sample for sample in store}
     problems = grade(tasks, args.k, samples, grader)
     think = args.think if args.grader in VERIFIERS else None
-    thinks = think != "required" or any("</think>" in sample.response for sample in samples.values())
+    thinks = think != "required" or any(
+        after_thinking(sample.response, "required") is not None for sample in samples.values()
+    )
     settings = {"k": args.k, **sampling, "limit": args.limit, "grader": args.grader, "think": think}
     settings |= {"allow": " ".join(args.allow)} if args.allow else {}
     benchmarks, average = summarise(problems, args.seed)

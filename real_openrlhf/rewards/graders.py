@@ -121,5 +121,5 @@ def _verdict(query: str, prompt: str, label: str, grader: Grader, think: str, al
         if not (found and prompt):
             return Verdict(math.nan, "prompt_not_found")
     if think == "auto":
-        think = "required" if prompt.rstrip().endswith("<think>") else "optional"
+        think = "required" if prompt.rstrip().endswith((*extract.THINKING,)) else "optional"
     return judge(Asked(response, label, prompt), cast(Think, think), grader, allowed)

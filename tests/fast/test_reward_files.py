@@ -66,40 +66,34 @@ def test_scores_are_labels(load):
     assert all(isinstance(value, float) for value in right["extra_logs"].values())
 
 
-def test_no_verdict_is_nan_and_never_a_reward(load):
-    result = load()([PROMPT + "\\boxed{7}"], [PROMPT], [""])
-    assert result["rewards"] == 0.0 and math.isnan(result["scores"])
-    assert result["extra_logs"]["verifier/ignored_no_gold"] == 1.0
-
-
-def test_the_box_in_the_prompt_is_no_answer(load):
-    reward = load()
-    prompt = PROMPT.replace("\\boxed{}", "\\boxed{7}")
-    assert reward([prompt + "I do not know"], [prompt], ["7"])["scores"] == 0.0
-
-
-def test_a_prompt_that_the_tokenizer_changed_is_found_by_its_end(load):
-    reward = load()
-    long = "word " * 100 + PROMPT
-    cut = long[50:]
-    assert reward([cut + "\\boxed{7}"], [long], ["7"])["scores"] == 1.0
-    lost = reward(["something else \\boxed{7}"], [long], ["7"])
-    assert math.isnan(lost["scores"]) and lost["extra_logs"]["verifier/ignored_prompt_not_found"] == 1.0
+LONG = "word " * 100 + PROMPT
+THINKS = PROMPT + "<think>\n"
 
 
 @pytest.mark.parametrize(
-    "rule, ending, response, score",
+    "rule, prompt, query, label, score, log",
     [
-        ("auto", "<think>\n", "\\boxed{7}", 0.0),
-        ("auto", "<think>\n", "hm</think>\\boxed{7}", 1.0),
-        ("auto", "", "\\boxed{7}", 1.0),
-        ("required", "", "\\boxed{7}", 0.0),
-        ("optional", "<think>\n", "\\boxed{7}", 1.0),
+        ("auto", PROMPT, PROMPT + "\\boxed{7}", "", math.nan, "ignored_no_gold"),
+        # the box in the prompt is no answer, also where the tokenizer changed the prompt
+        ("auto", PROMPT.replace("{}", "{7}"), PROMPT.replace("{}", "{7}") + "I do not know", "7", 0.0, "no_answer"),
+        ("auto", LONG, LONG[50:] + "\\boxed{7}", "7", 1.0, ""),
+        ("auto", LONG, "something else \\boxed{7}", "7", math.nan, "ignored_prompt_not_found"),
+        # thinking must be finished where the prompt begins it
+        ("auto", THINKS, THINKS + "\\boxed{7}", "7", 0.0, "no_answer"),
+        ("auto", THINKS, THINKS + "hm</think>\\boxed{7}", "7", 1.0, ""),
+        ("auto", PROMPT + "[THINK]", PROMPT + "[THINK]\\boxed{7}", "7", 0.0, "no_answer"),
+        ("required", PROMPT, PROMPT + "\\boxed{7}", "7", 0.0, "no_answer"),
+        ("optional", THINKS, THINKS + "\\boxed{7}", "7", 1.0, ""),
     ],
 )
-def test_thinking_must_be_finished_where_the_prompt_begins_it(load, rule, ending, response, score):
-    prompt = PROMPT + ending
-    assert load(REAL_THINK=rule)([prompt + response], [prompt], ["7"])["scores"] == score
+def test_what_a_reward_is_made_of(load, rule, prompt, query, label, score, log):
+    """No verdict is nan, and never a reward."""
+    found = load(REAL_THINK=rule)([query], [prompt], [label])
+    assert found["scores"] == pytest.approx(score, nan_ok=True)
+    assert found["rewards"] == (0.0 if math.isnan(score) else score)
+    assert {name for name, value in found["extra_logs"].items() if value and name != "label/no_answer"} == {
+        f"verifier/{log}" for log in filter(None, [log])
+    }
 
 
 def test_the_disco_grader_by_environment(load):
