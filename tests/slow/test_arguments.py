@@ -204,7 +204,7 @@ REFUSED = [
         }.items()
     ),
     ("--algo.real.label_threshold nan", "--algo.real.label_threshold nan", "--algo.real.label_threshold 0.5"),
-    ("--algo.real.objective reel", "unknown objective 'reel': choose one of real, ", "--algo.real.objective real"),
+    ("--algo.real.objective reel", "unknown objective 'reel'. Choose one of real, ", "--algo.real.objective real"),
     ("--algo.real.set tau=0.3", "tau has a flag of its own. Use --algo.real.tau", "--algo.real.tau 0.3"),
     ("--algo.real.set reduction=mean", "no setting 'reduction'. Use one of these: score",
      "--algo.real.set reduction=mean --algo.real.objective bce"),
@@ -241,7 +241,7 @@ def test_what_makes_no_sense_is_refused_with_the_fix(flags, message, fix):
     for refusal in found:
         assert "\n" not in refusal
         assert re.search(r"--[a-z]|text prompts", refusal)  # what is wrong by name,
-        assert re.search(r"\b(Use|Leave|Give|Change|use|choose|give) ", refusal)  # and what to do
+        assert re.search(r"\b(Use|Leave|Give|Change|Choose|use|choose|give) ", refusal)  # and what to do
     resolve(f"{REAL} {fix}")  # what the message says is then accepted
 
 

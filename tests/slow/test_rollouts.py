@@ -212,7 +212,7 @@ def test_an_engine_that_dies_is_no_fault_of_the_agent():
 @pytest.mark.parametrize(
     "text, told",
     [
-        ("AgentExecutor = 1", "it defines no executor AgentExecutor. Say"),
+        ("AgentExecutor = 1", "it defines no executor AgentExecutor. Derive one"),
         ("import no_such_module", "line 1, ModuleNotFoundError"),
         (None, "cannot be read (No such file or directory)"),
     ],
@@ -492,6 +492,7 @@ def test_an_asynchronous_evaluation_measures_the_step_that_it_names(monkeypatch,
     vars(generator).update(both, generate_kwargs={}, prompts_dataloader=MagicMock(__len__=lambda self: 9))
     generator.samples_generator = SimpleNamespace(generate_samples=lambda: ([weights[0]], None, 1, False))
     generator._run_eval = Remote(lambda: {"weights": weights[0]})
+    vars(generator).update(eval_dataloader=["a question"], _last_eval_step=-1, _eval_just_done=False)
     tracker = SimpleNamespace(
         log_eval=lambda step, numbers: seen.update({step: numbers["weights"]}), close=lambda: None
     )
