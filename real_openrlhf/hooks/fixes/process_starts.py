@@ -3,7 +3,11 @@
 No library at the top: a run loads this before it starts Ray.
 """
 
+import contextlib
 import importlib
+import inspect
+import os
+import random
 import shlex
 import socket
 import sys
@@ -20,9 +24,11 @@ LOOPBACK = ("127.0.0.1", "localhost")
 def wait_longer() -> None:
     """Give a Ray that `ray.init` starts on a busy machine two minutes to appear, as long as its raylet lives.
 
-    Ray asks its GCS for the new node until 30 s have passed, by `get_node`. No variable of Ray's changes that limit,
-    nor the 15 s that a raylet gives its agent, a Python process that imports for 5 s on a free core; then it aborts.
-    So this process ends with RAY_ENDED, and the command that watches it starts it again.
+    Ray asks its GCS for the new node until 30 s have passed, by `get_node`. A raylet waits 15 s for the port files of
+    its agents, Python processes that import for 5 s on a free core; then it aborts. No variable of Ray's changes these
+    limits. Without a dashboard nobody asks for the agent of metrics, so the raylet finds its files at once, and is
+    told the port of the other agent. If it ends all the same, this process ends with RAY_ENDED, and the command that
+    watches it starts it again.
     """
     from ray._private import services
 
@@ -30,6 +36,11 @@ def wait_longer() -> None:
     raylet: list[Any] = []
 
     def start_raylet(*args: Any, **named: Any) -> Any:
+        if os.environ.get("REAL_RAY_DASHBOARD") == "0":
+            given = inspect.signature(start).bind(*args, **named).arguments
+            wait_for_no_agent(given["session_dir"], given["node_id"])
+            named["runtime_env_agent_port"] = unused_port()
+            os.environ.setdefault("RAY_agent_register_timeout_ms", f"{1000 * SECONDS:.0f}")
         started = start(*args, **named)
         raylet[:] = [started.process]
         return started
@@ -52,6 +63,22 @@ def wait_longer() -> None:
                 time.sleep(0.2)
 
     services.start_raylet, services.get_node = start_raylet, get_node
+
+
+def wait_for_no_agent(session: str, node: str) -> None:
+    """Say that the agent of metrics has no ports, as it says itself in a Ray without the dashboard's packages."""
+    from ray import _raylet
+
+    for name in ("METRICS_AGENT", "METRICS_EXPORT", "DASHBOARD_AGENT_LISTEN"):
+        _raylet.persist_port(session, node, getattr(_raylet, f"{name}_PORT_NAME"), -1)
+
+
+def unused_port() -> int:
+    """A port below those that the kernel gives to connections: it is bound seconds later."""
+    while True:
+        port = random.SystemRandom().randint(10_000, 32_000)
+        with contextlib.suppress(OSError), socket.create_server(("", port)):
+            return port
 
 
 held: dict[int, socket.socket] = {}  # ports that other ranks were told, until torch's store takes them over
