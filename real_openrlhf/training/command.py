@@ -18,6 +18,7 @@ from real_openrlhf.base import ownership, signals
 from real_openrlhf.base.errors import on_one_line
 from real_openrlhf.base.files import FINISHED, write_text
 from real_openrlhf.base.parsing import name_list, path_of, share, short_path, whole, wrapped
+from real_openrlhf.hooks.engine import plugin
 from real_openrlhf.hooks.fixes.process_starts import RAY_ENDED
 from real_openrlhf.recipes import openrlhf_parser
 from real_openrlhf.recipes.algorithms import ALGORITHMS
@@ -279,6 +280,7 @@ def show(request: Request, place: Place) -> None:
         ("recipe", f"{recipe.name}: {recipe.about}"),
         ("algorithm", f"{algorithm.name}: {algorithm.about}"),
         ("where", place.about),
+        ("vLLM", plugin.model_runner()),
     ):
         print(wrapped(about, f"  {name:9}  "))
     print()
