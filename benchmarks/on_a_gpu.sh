@@ -29,8 +29,8 @@ parts=("$@")
 model=deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B
 
 if [ -n "${SMALL:-}" ]; then
-    export DS_ACCELERATOR=cpu
-    recipe=cpu-like-gpu rate=1e-4 exact=(--device cpu) setup=cpu head=(--tokens 256 --vocabulary 20000 --rounds 1)
+    export DS_ACCELERATOR=cpu TORCHDYNAMO_DISABLE=1
+    recipe=cpu-like-gpu rate=1e-4 exact=(--device cpu) setup=cpu head=(--tokens 64 --vocabulary 5000 --rounds 1)
     train=(--rollout.batch_size 16 --train.batch_size 32) steps=1
     hundred=(--rollout.batch_size 8 --train.batch_size 64 --eval.n_samples_per_prompt 1)
 else
