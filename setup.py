@@ -18,13 +18,16 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.10",  # the loss; training: setup_env.sh takes 3.11 or 3.12
     # patches/ sits beside the package in a checkout and inside it in a wheel: real_openrlhf/patching.py looks in both
-    packages=[*find_packages(include=["real_openrlhf", "real_openrlhf.*"]), "real_openrlhf.patches"],
+    packages=[
+        *find_packages(include=["real_openrlhf", "real_openrlhf.*", "same_answer", "same_answer.*"]),
+        "real_openrlhf.patches",
+    ],
     package_dir={"real_openrlhf.patches": "patches"},
     package_data={
         "real_openrlhf": [
             *("py.typed", "report/page.css", "report/*.j2", "report/published.json", "training/tasks/made/*"),
-            "comparison/campaigns/*",
         ],
+        "same_answer": ["README.md", "py.typed"],
         "real_openrlhf.patches": ["README.md", "openrlhf-*/*"],
     },
     # the loss, and --help of every subcommand; what a subcommand needs beside that is an extra of its name
@@ -34,8 +37,6 @@ setup(
         "eval": ["vllm", *VERIFIER],
         "data": ["datasets", "huggingface_hub", "pyarrow", "transformers", *VERIFIER],
         "grade": VERIFIER,
-        # pip compiles a package that reasoning-gym asks for, which setup_env.sh leaves out
-        "gym": ["reasoning-gym==0.1.25", "python-dateutil", *VERIFIER],
         "report": ["jinja2", "matplotlib", "mpmath", "pandas"],
         "dev": ["hypothesis", "mypy", "pre-commit", "pytest", "pytest-xdist", "ruff"],
     },

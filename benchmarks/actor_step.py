@@ -59,7 +59,7 @@ class Step:
         self.policy = self.policy.__new__(self.policy)
         self.policy.init_model_from_pretrained(get_strategy(args), model, max_steps=10_000)
         self.reference = None
-        if args.algo.real.reference:
+        if args.derived.reference:
             self.reference = reference.__new__(reference)
             self.reference.init_model_from_pretrained(get_strategy(args), model)
         self.maker = self._maker()

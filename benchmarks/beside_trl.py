@@ -25,10 +25,11 @@ OURS = {"here, REAL": "real", "here, DAPO": "dapo"}  # GRPO without KL is DAPO's
 
 def here(algo: str, steps: int, seed: int) -> list[float]:
     with tempfile.TemporaryDirectory() as folder:
-        words = ["train", "--recipe", "cpu-smollm2", "--algo", algo, "--seed", str(seed), "--max-steps", str(steps)]
+        words = ["examples/scripts/train_real_smollm2.sh", "--algo", algo, "--seed", str(seed)]
+        words += ["--max-steps", str(steps)]
         words += ["--no-eval.at_start", "--no-eval.at_end", "--eval.steps", "1000", "--ckpt.save_steps", "1000"]
         words += ["--runs-dir", folder, "--run-name", "one"]
-        subprocess.run([sys.executable, "-m", "real_openrlhf.cli", *words], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(["bash", *words], check=True, stdout=subprocess.DEVNULL)
         lines = map(json.loads, (Path(folder) / "one" / "metrics.jsonl").read_text().splitlines())
         return [line["timing/step_total"] for line in lines if line["phase"] == "train"]
 
@@ -47,10 +48,10 @@ def child(steps: int, seed: int) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
 
-    from real_openrlhf.training.tasks.tasks import default, prepare
+    from real_openrlhf.training.tasks.tiny_model import cache_folder
 
     torch.set_num_threads(len(os.sched_getaffinity(0)))
-    place = prepare(default("needle_haystack"))
+    place = cache_folder() / "smollm2"
     rows = [json.loads(line) for line in (place / "train.jsonl").read_text().splitlines()]
     data = [{"prompt": row["prompt"], "answer": json.loads(row["label"])["answer"]} for row in rows]
 

@@ -1,7 +1,7 @@
-"""Text of others, for as long as you like: tests/data/untrusted_text.py and tests/verifier/verifier_properties.py.
+"""Text of others, for as long as you like: tests/data/untrusted_text.py and same_answer/tests/verifier_properties.py.
 
     python benchmarks/fuzz.py [--minutes 5] [--seed 0]
-    python benchmarks/fuzz.py --pairs 100000        # of tests/verifier/spelled_pairs.py: equal and unequal values
+    python benchmarks/fuzz.py --pairs 100000        # of same_answer/tests/spelled_pairs.py: equal and unequal values
 
 Prints how often each property was tried and for how long and, smallest first, an input for which it does not hold.
 """
@@ -20,7 +20,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from real_openrlhf.verifier.verdict import verify
+from same_answer import verify
 
 TESTS = Path(__file__).resolve().parents[1] / "tests"
 sys.path += [str(TESTS / "data"), str(TESTS / "verifier")]

@@ -114,7 +114,7 @@ def save_model(args: argparse.Namespace) -> None:
     torch.cuda.empty_cache()
 
 
-def plan_of(args: argparse.Namespace):
+def flags_of(args: argparse.Namespace):
     from real_openrlhf.recipes.algorithms import ALGORITHMS
     from real_openrlhf.recipes.plan import compose
     from real_openrlhf.recipes.recipes import RECIPES
@@ -131,9 +131,9 @@ def plan_of(args: argparse.Namespace):
     return compose(recipe, ALGORITHMS[args.algo], {flag: (str(value),) for flag, value in user.items()})
 
 
-def lengths(plan) -> list[int]:
-    draw, longest = random.Random(0), plan.number("--rollout.max_new_tokens")
-    count = plan.number("--rollout.batch_size") * plan.number("--rollout.n_samples_per_prompt")
+def lengths(flags) -> list[int]:
+    draw, longest = random.Random(0), flags.number("--rollout.max_new_tokens")
+    count = flags.number("--rollout.batch_size") * flags.number("--rollout.n_samples_per_prompt")
     median = MEDIAN_SHARE * longest
     return [min(max(int(median * draw.lognormvariate(0, SPREAD)), 2), longest) for _ in range(count)]
 
@@ -146,13 +146,13 @@ def measure(args: argparse.Namespace) -> dict:
 
     from real_openrlhf.training.checks import memory_estimate
 
-    plan, cuda = plan_of(args), torch.cuda.is_available()
+    flags, cuda = flags_of(args), torch.cuda.is_available()
     with tempfile.TemporaryDirectory() as folder:
         dist.init_process_group("nccl" if cuda else "gloo", f"file://{folder}/store", rank=0, world_size=1)
-        step = Step(parse_args(plan.argv()), ranks=1)
-    answers = lengths(plan)
-    prompt_tokens = plan.number("--data.max_len") - plan.number("--rollout.max_new_tokens")
-    samples = rollouts(answers, prompt_tokens, plan.number("--rollout.n_samples_per_prompt"), 12)
+        step = Step(parse_args(flags.argv()), ranks=1)
+    answers = lengths(flags)
+    prompt_tokens = flags.number("--data.max_len") - flags.number("--rollout.max_new_tokens")
+    samples = rollouts(answers, prompt_tokens, flags.number("--rollout.n_samples_per_prompt"), 12)
     step.train(samples)
     torch.cuda.reset_peak_memory_stats() if cuda else reset_peak()
     seconds = []
@@ -168,7 +168,7 @@ def measure(args: argparse.Namespace) -> dict:
         used = peak() / 1e3, peak() / 1e3
     shape = memory_estimate.shape_of(dict(shape_config(args)))
     size = torch.cuda.get_device_properties(0).total_memory if cuda else 0
-    estimate = sum(memory_estimate.training_memory(shape, plan, size).values()) / 1e9
+    estimate = (memory_estimate.peak(shape, flags, size) - memory_estimate.RUNTIME_BYTES) / 1e9
     middle = statistics.median(seconds)
     tokens = sum(answers) + prompt_tokens * len(answers)
     numbers = f"{middle:.1f}", f"{tokens / middle:,.0f}", f"{used[0]:.1f}", f"{used[1]:.1f}", f"{estimate:.1f}"

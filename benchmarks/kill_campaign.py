@@ -69,7 +69,7 @@ VICTIMS: dict[str, Callable[[str], bool]] = {
     "policy": titled("ray::PolicyModelActor"),
     "rollout": titled("ray::RolloutRayActor"),
     "engine": titled("VLLM::EngineCore"),
-    "verifier": titled("real_openrlhf.verifier.worker"),
+    "verifier": titled("same_answer.worker"),
     "head": titled("gcs_server"),
     "raylet": titled("raylet/raylet"),
     "supervisor": titled("real_openrlhf.cli train"),

@@ -26,12 +26,9 @@ from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.training.checks.memory_estimate import (
     GB,
     KNOWN_CONFIGS,
-    RUNTIME_GB,
     disk,
-    generation_memory,
-    kept_graphs,
+    peak,
     shape_of,
-    training_memory,
 )
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -70,17 +67,9 @@ def memory(_: str) -> str:
     for recipe in (one for one in RECIPES.values() if one.model in KNOWN_CONFIGS):
         shape = shape_of(KNOWN_CONFIGS[recipe.model])
         plan = compose(recipe, ALGORITHMS["real"], {}, launcher={})
-        gpu = recipe.gpu_gb * GB
-        peaks = (training_memory(shape, plan, gpu), generation_memory(shape, plan, gpu))
-        train, generate = (
-            f"{sum(peak.values()) / GB + runtime:.0f} GB"
-            for peak, runtime in zip(peaks, RUNTIME_GB.values(), strict=True)
-        )
-        sizes = train, f"{kept_graphs(shape, plan, gpu) / GB:.0f} GB", generate
-        on_disk = f"{sum(disk(shape, plan).values()) / GB:.0f} GB"
-        rows.append((f"`{recipe.name}`", f"{recipe.gpus} x {recipe.gpu_gb:.0f} GB", *sizes, on_disk))
-    columns = "training, a GPU", "of it further graphs, at most", "generation, a GPU", "disk"
-    return table(("recipe, `--algo real`", "GPUs", *columns), rows)
+        sizes = (f"{size / GB:.0f} GB" for size in (peak(shape, plan, recipe.gpu_gb * GB), disk(shape, plan)))
+        rows.append((f"`{recipe.name}`", f"{recipe.gpus} x {recipe.gpu_gb:.0f} GB", *sizes))
+    return table(("recipe, `--algo real`", "GPUs", "training, a GPU", "disk"), rows)
 
 
 MADE: dict[str, Callable[[str], str]] = {

@@ -23,7 +23,6 @@ COMMANDS = {
     "eval": ("evaluation.command", "vllm", "score a model on the benchmarks: pass@1 with standard errors"),
     "data": ("data.command", None, "write training sets and benchmarks as OpenRLHF's JSONL"),
     "grade": ("rewards.command", "math_verify", "verify the answers in a JSONL file"),
-    "reward": ("training.reward_command", None, "try a reward function before a run"),
     "report": ("report.command", "matplotlib", "make figures and tables from run folders"),
     "show": ("report.show", None, "print responses of a step that a run kept, with their weights"),
     "patch": ("patching", None, "apply, revert or show the patches to OpenRLHF"),

@@ -2,7 +2,7 @@
 
   dry-runs  the dry run of every recipe with every method
   reports   tables of the report of every recorded campaign, as CSV and Markdown
-  verdicts  on the golds in ../shared/data, on random spellings, and on the written pairs of tests/verifier
+  verdicts  on the golds in ../shared/data, on random spellings, and on the written pairs of same_answer/tests
   steps     ten steps of six methods on the real stack, without times
   refusals  every command of the fast and slow tests that ends with exit code 2, and its message
 
@@ -51,7 +51,7 @@ def reports(out: Path) -> None:
 
 
 def verdicts(out: Path) -> None:
-    from real_openrlhf.verifier.verdict import verify
+    from same_answer import verify
 
     with (out / "verdicts.jsonl").open("w", encoding="utf-8") as file:
         for part, gold, response in _pairs():
@@ -63,7 +63,7 @@ def verdicts(out: Path) -> None:
 def _pairs() -> Iterator[tuple[str, object, str]]:
     import pyarrow.parquet
 
-    pairs = TESTS / "verifier"
+    pairs = ROOT / "same_answer/tests"
     sys.path.insert(0, str(pairs))
     import spelled_pairs
 

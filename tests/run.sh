@@ -41,7 +41,7 @@ for part in "${parts[@]}"; do
     # Smoke has lanes of its own.
     case $part in timed | smoke) shared=() ;; *) shared=(-n 3 --no-loadscope-reorder) ;; esac
     places=()  # the verifier has a folder of its own, with the same parts
-    for place in tests/$part tests/verifier/$part; do [ ! -d "$place" ] || places+=("$place"); done
+    for place in tests/$part same_answer/tests/$part; do [ ! -d "$place" ] || places+=("$place"); done
     "$python" -m pytest "${places[@]}" -q --durations=25 "${shared[@]}" "$@" || status=1
 done
 exit $status

@@ -26,7 +26,7 @@ REAL = ("--algo", "real", "--seed", "1", "--max-steps", "10", "--ckpt.save_steps
 REAL += LEARNING
 
 
-def plan(recipe: str = "qwen7b", algo: str = "real", user=None, removed=(), rows=None):
+def run_flags(recipe: str = "qwen7b", algo: str = "real", user=None, removed=(), rows=None):
     """As `train` composes it."""
     return compose(RECIPES[recipe], ALGORITHMS[algo], user or {}, removed, rows=rows)
 

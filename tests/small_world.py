@@ -170,7 +170,7 @@ def make(base: Path) -> World:
 
 
 def _fill(repository: Path) -> None:
-    for name in ("real_openrlhf", "patches", "examples"):
+    for name in ("real_openrlhf", "same_answer", "patches", "examples"):
         shutil.copytree(REPOSITORY / name, repository / name, ignore=shutil.ignore_patterns("__pycache__"))
     (repository / "setup.py").touch()
     write_project(repository, f"ROOT = {str(repository)!r}\n{BACKEND}")

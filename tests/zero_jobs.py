@@ -201,7 +201,7 @@ class Maker(ExperienceMaker):
     numbers do not depend on the layout."""
 
     def __init__(self, policy, stale: bool) -> None:
-        reference = object() if policy.strategy.args.algo.real.reference else None
+        reference = object() if policy.strategy.args.derived.reference else None
         super().__init__(object(), None, None, reference, mock.Mock(), policy.strategy, policy.tokenizer)
         self.policy, self.stale, self.kl_ctl.value = policy, stale, policy.strategy.args.algo.kl.init_coef
         dealt = policy.strategy.args.train.deal == "groups"

@@ -43,9 +43,10 @@ def main() -> None:
         parser.add_argument("--" + share.replace("_", "-"), type=float, default=0.0, metavar="SHARE")
     given = parser.parse_args()
 
-    from real_openrlhf.training.tasks import tasks
+    from real_openrlhf.training.tasks.reverse_task import TASK
+    from real_openrlhf.training.tasks.tiny_model import prepare
 
-    data = tasks.prepare(tasks.default(given.data)) / "train.jsonl" if given.data in tasks.TASKS else Path(given.data)
+    data = prepare(TASK) / "train.jsonl" if given.data == TASK.name else Path(given.data)
     shares = {share: getattr(given, share) for share in SHARES}
     rows = map(json.loads, data.read_text().splitlines())
     noisy = ({**row, "label": json.dumps({"gold": row["label"], **shares})} for row in rows)

@@ -4,7 +4,7 @@
 #   ALGO=grpo  MODEL=/models/mine  DATA=dapo17k  SEED=1  GPUS=4  NODES=2   as the flags of the same names
 #   DATA_DIR=data  RUNS_DIR=runs                                          where data and run folders are
 #   RESUME=0                                                              start a new run beside an unfinished one
-#   RAY_ADDRESS=head:6379 or http://head:8265                             a Ray cluster; without it, this machine
+#   RAY_ADDRESS=head:6379                                                 a Ray cluster; without it, this machine
 # Uses the `real-openrlhf` on PATH; where there is none, makes an environment first (setup_env.sh). A dry run takes the
 # environment that there is, makes none, and needs no GPU.
 set -euo pipefail

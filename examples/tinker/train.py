@@ -1,6 +1,6 @@
 """A group loss on a service that trains for you: Tinker, or any server that speaks its API.
 
-    python examples/tinker/train.py --model Qwen/Qwen3-8B --data gym/train.jsonl --eval gym/test.jsonl --reward gym
+    python examples/tinker/train.py --model Qwen/Qwen3-8B --data train.jsonl --eval test.jsonl --reward math
 
 The service holds the model; questions, verifier and loss are here. docs/change/elsewhere.md says what is exact.
 """
@@ -56,7 +56,7 @@ def answered(sampler: Any, tokenizer: Any, args: argparse.Namespace, rows: list[
     own = Path(real_openrlhf.__file__).parent / f"rewards/{args.reward}_reward.py"
     judge: Any = load(f"{own if own.exists() else args.reward}:reward_func")
     for place, row in enumerate(rows):
-        text, chat = row["prompt"], args.chat or isinstance(row["prompt"], list)  # `data gym` writes messages
+        text, chat = row["prompt"], args.chat or isinstance(row["prompt"], list)  # examples/gym writes messages
         turns = [{"role": "user", "content": text}] if isinstance(text, str) else text
         asked = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True) if chat else text
         prompt = tokenizer.encode(asked, add_special_tokens=False)
@@ -133,7 +133,7 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     add_argument("--model", required=True, help="a name that the service knows")
     add_argument("--data", type=Path, required=True, help="JSONL with prompt and label")
     add_argument("--eval", type=Path, required=True, help="the same, held out: asked before and after")
-    add_argument("--reward", default="math", help="math, gym, or FILE.py with a reward_func (%(default)s)")
+    add_argument("--reward", default="math", help="math, or FILE.py with a reward_func (%(default)s)")
     add_argument("--chat", action="store_true", help="put each prompt into the model's chat template")
     add_argument("--objective", default="real", help="as in --algo.real.objective: a name, or FILE.py:NAME")
     add_argument("--tau", type=float, help="as in --algo.real.tau")

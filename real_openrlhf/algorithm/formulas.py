@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from real_openrlhf.base.user_files import file_of, load
+from real_openrlhf.base.user_files import file_of, functions_in, load
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -306,7 +306,10 @@ def find(name: str | Objective) -> Objective:
     if isinstance(found, Objective):
         return found
     if not callable(found):
-        raise ValueError(f"{path} defines no {own!r}. Give the name of a function (scores, groups, settings) in it")
+        there = ", ".join(functions_in(name)) or "no function"
+        raise ValueError(
+            f"{own!r} is no function of {path}, which has {there}. Give one of (scores, groups, settings)"
+        )
     first, *_ = (found.__doc__ or "").strip().splitlines() or [""]
     # a token loss has (log_ratio, advantage, mask, group); a default may be a constant of the user's own
     needed = [one for one in inspect.signature(found).parameters.values() if one.default is one.empty]

@@ -10,7 +10,7 @@ from torch import Tensor
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, START, UNPARSABLE, Groups, Moment, Table
 from real_openrlhf.algorithm.objective import ObjectiveSettings, make_groups, rollout_scores
 from real_openrlhf.algorithm.update import TokenGroup
-from real_openrlhf.base.user_files import raised
+from real_openrlhf.base.user_files import exits_raised, raised
 
 # One group of each kind: mixed, right only, wrong only, ignored only, and one rollout of either side.
 KINDS = (
@@ -39,7 +39,8 @@ def problem(settings: ObjectiveSettings, steps: int = 10, sampled: bool = True) 
     `sampled`: the run has vLLM's log-probabilities.
     """
     of_moment = partial(_problem_of_tokens, sampled=sampled) if settings.objective.of_tokens else _problem_of_groups
-    found = {step: of_moment(settings, Moment(step, steps)) for step in (1, max(steps, 1))}
+    with exits_raised():
+        found = {step: of_moment(settings, Moment(step, steps)) for step in (1, max(steps, 1))}
     if len({*found.values()}) < 2:
         return found[1]
     # what is wrong at one end only, as a factor `progress`, which is 0 in the first step
@@ -95,8 +96,8 @@ def _slopes(loss: Tensor, scores: Tensor) -> Tensor:
 def _problem(settings: ObjectiveSettings, scores: Tensor, groups: Groups) -> str | None:
     try:
         loss = settings.objective.loss(scores, groups, settings)
-    except Exception as error:
-        return f"on a small table it raises {raised(error)}. Change it so that it takes any groups"
+    except (Exception, SystemExit) as error:
+        return f"it raises {raised(error)}. Change it so that it takes {', '.join(KINDS)}"
     if not isinstance(loss, Tensor) or loss.shape != (groups.count,):
         got = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
         return f"it returns {got}, not one loss for each group, ({groups.count},). Use groups.sum or groups.mean"
@@ -143,8 +144,8 @@ def _problem_of_tokens(settings: ObjectiveSettings, moment: Moment, sampled: boo
         if found.is_complex():
             return COMPLEX
         alone = [weights(slice(row, row + 1), tokens)[0] for row, tokens in enumerate(LENGTHS)]
-    except Exception as error:
-        return f"on a small table it raises {raised(error)}. Change it so that it takes any rollouts"
+    except (Exception, SystemExit) as error:
+        return f"it raises {raised(error)}. Change it so that it takes rollouts of 1 to {max(LENGTHS)} tokens"
     if not found[mask].isfinite().all():
         return "its weights are not finite. Clamp what an exponential or a division may make large"
     if not found[mask].any():

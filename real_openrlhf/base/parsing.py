@@ -1,20 +1,16 @@
-"""What several subcommands share: types of options, parsers, lines for a terminal of 80 columns."""
+"""What several subcommands share: types of options, parsers, and the name that a mistyped word is near to."""
 
 import argparse
 import difflib
 import os
 import shlex
 import sys
-import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from real_openrlhf.base.errors import UserError
-
-WIDTH = 80
-HANGING = " " * 6  # continues a line; `rejoined` undoes it
 
 
 def whole(text: str) -> int:
@@ -22,6 +18,24 @@ def whole(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 0 or more")
     return int(text)
+
+
+def positive(text: str) -> int:
+    """For `type=`: 1, 2 ..."""
+    if whole(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not above 0")
+    return whole(text)
+
+
+def share(text: str) -> float:
+    """For `type=`: a number above 0 and at most 1."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a share: give a number above 0 and at most 1")
+    return value
 
 
 def path_of(text: str) -> Path:
@@ -45,24 +59,6 @@ def words_of(option: str, text: str) -> list[str]:
         raise UserError(f"{option} {text}: {error}. Close each quote.") from None
 
 
-def positive(text: str) -> int:
-    """For `type=`: 1, 2 ..."""
-    if whole(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not above 0")
-    return whole(text)
-
-
-def share(text: str) -> float:
-    """For `type=`: a number above 0 and at most 1."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value <= 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a share: give a number above 0 and at most 1")
-    return value
-
-
 def flag_name(text: str) -> str:
     """`actor.adam.lr` and `--actor.adam.lr` are one flag."""
     return f"--{text.removeprefix('--')}"
@@ -71,34 +67,9 @@ def flag_name(text: str) -> str:
 def did_you_mean(word: str, names: Iterable[str]) -> str:
     """`Did you mean X? ` if one of the names is similar, else an empty text."""
     known = {name.lower(): name for name in names}
-    near = difflib.get_close_matches(word.lower(), known, n=1, cutoff=0.5)
-    return f"Did you mean {known[near[0]]}? " if near else ""
-
-
-def name_list(title: str, names: Iterable[tuple[str, str]]) -> list[str]:
-    """Lines of a help's end: names with their descriptions."""
-    return [f"{title}:", *table(names)]
-
-
-def wrapped(text: str, first: str = "") -> str:
-    """The text in lines of at most WIDTH characters. A longer word, such as a path, stays whole."""
-    lines = textwrap.wrap(
-        f"{first}{text}", WIDTH, subsequent_indent=HANGING, break_long_words=False, break_on_hyphens=False
-    )
-    return "\n".join(lines) or first
-
-
-def rejoined(text: str) -> str:
-    return text.replace(f"\n{HANGING}", " ")
-
-
-def table(rows: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Names and their descriptions in two columns; a long description goes on below itself."""
-    rows = [*rows]
-    width = max(len(name) for name, _ in rows)
-    for name, about in rows:
-        indent = " " * (width + 4)
-        yield textwrap.fill(f"  {name:{width}}  {about}", WIDTH - 1, subsequent_indent=indent, break_on_hyphens=False)
+    near = difflib.get_close_matches(word.lower(), known, n=9, cutoff=0.5)
+    swapped = [name for name in near if sorted(name) == sorted(word.lower())]  # gpro is grpo, and not gspo
+    return f"Did you mean {known[(swapped or near)[0]]}? " if near else ""
 
 
 def short_path(path: str) -> str:
@@ -115,22 +86,23 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **{"allow_abbrev": False, **named})
 
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: error: {message}\n")
+
     def parse_known_args(self, args: Iterable[str] | None = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """Refuses unknown words with the usage of this parser, a mistyped flag before a missing one."""
+        """Refuses unknown words by the name of this parser, an unknown flag before a missing one."""
         words = [*(sys.argv[1:] if args is None else args)]
         own = takewhile(lambda word: word[:1] == "-" if self._subparsers else word != "--", words)
-        self.refuse_unknown(word for word in own if " " not in word)
+        for flag in (word.partition("=")[0] for word in own if word[:2] == "--" and " " not in word):
+            if flag not in self._option_string_actions:
+                near = did_you_mean(flag[2:], (name[2:] for name in self._option_string_actions)).replace(
+                    "mean ", "mean --"
+                )
+                self.error(f"unknown flag {flag}. {near}`{self.prog} --help` lists all of them")
         namespace, rest = super().parse_known_args(words, namespace)
         if rest:
             self.error(f"unrecognized arguments: {' '.join(rest)}")
         return namespace, []
-
-    def refuse_unknown(self, words: Iterable[str], others: Iterable[str] = ()) -> None:
-        known = [option[2:] for option in (*self._option_string_actions, *others)]
-        for flag in (word.partition("=")[0] for word in words if word[:2] == "--"):
-            if flag[2:] not in known:
-                near = did_you_mean(flag[2:], known).replace("mean ", "mean --")
-                self.error(f"unknown flag {flag}. {near}`{self.prog} --help` lists all of them")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:

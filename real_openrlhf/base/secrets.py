@@ -1,59 +1,18 @@
-"""Secrets that a user types: wandb's key, and user and password in a URL.
-
-They travel as variables of the environment. No other command line, print, record or log has them.
-"""
+"""wandb's key travels as a variable of the environment. No record, print, or command line of ours has it."""
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 WANDB_KEY, REWARD = "--logger.wandb.key", "--reward.remote_url"
-KEY_VARIABLE, URL_VARIABLE = "WANDB_API_KEY", "REAL_REMOTE_URL"
-BY_VARIABLE = "env"  # as value of WANDB_KEY: the key is in KEY_VARIABLE
+KEY_VARIABLE = "WANDB_API_KEY"
+BY_VARIABLE = "env"  # as value of WANDB_KEY: wandb reads KEY_VARIABLE
 HIDDEN = "***"
-LOGIN = re.compile(r"(?<=://)[^/\s@'\"]+@")
-
+LOGIN = re.compile(r"(?<=://)[^/\s@'\"]+@")  # user and password in a URL
 TYPED = re.compile(rf"({re.escape(WANDB_KEY)}[= ]+)(?!{BY_VARIABLE}\b)\S+")
-
-Flags = dict[str, tuple[str, ...]]
-
-
-class Secret(str):
-    """A text that OpenRLHF's print of all flags does not show."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return repr(without_login(str(self)))
-
-    def split(self, *given: Any) -> list[str]:
-        return [Secret(part) for part in super().split(*given)]
-
-
-def without_login(text: str) -> str:
-    """Hides user and password of each URL in the text."""
-    return LOGIN.sub(f"{HIDDEN}@", text) if "://" in text else text
 
 
 def hidden(text: str) -> str:
-    """The text without secrets."""
-    return TYPED.sub(rf"\1{HIDDEN}", without_login(text))
-
-
-def taken_out(flags: Mapping[str, tuple[str, ...]]) -> tuple[Flags, dict[str, str]]:
-    """The flags without secrets, and {variable: secret}."""
-    found, secrets = dict(flags), {}
-    if (key := " ".join(found.get(WANDB_KEY, ()))) not in ("", BY_VARIABLE):
-        found[WANDB_KEY], secrets[KEY_VARIABLE] = (BY_VARIABLE,), key
-    if (url := " ".join(found.get(REWARD, ()))) != without_login(url):
-        found[REWARD], secrets[URL_VARIABLE] = (without_login(url),), url
-    return found, secrets
-
-
-def put_back(url: str | None, environment: Mapping[str, str]) -> str | None:
-    """The value of REWARD with user and password, in a process of the run."""
-    typed = Secret(environment.get(URL_VARIABLE, ""))
-    return typed if url and url == without_login(typed) else url
+    return TYPED.sub(rf"\1{HIDDEN}", LOGIN.sub(f"{HIDDEN}@", text) if "://" in text else text)
 
 
 def hide(words: Sequence[str]) -> list[str]:

@@ -1,12 +1,15 @@
 """Files of a user's own: FILE.py:NAME as a path, loaded, and what its code raised in one line."""
 
+import contextlib
 import hashlib
+import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from types import ModuleType
+from typing import NoReturn
 
 from real_openrlhf.base.errors import first_line
 
@@ -35,6 +38,14 @@ def load(name: str) -> object:
     return vars(_module(path, source)).get(name.rpartition(":")[2])
 
 
+def functions_in(name: str) -> list[str]:
+    """Names of the functions that the file of FILE.py:NAME defines."""
+    path = file_of(name)
+    assert path is not None
+    module = _module(path, path.read_bytes())
+    return sorted(key for key, it in vars(module).items() if getattr(it, "__module__", "") == module.__name__)
+
+
 def reward_function(path: Path | str) -> Callable:
     """The `reward_func` of a file; a ValueError if it has none."""
     found = load(f"{path}:reward_func")
@@ -52,7 +63,8 @@ def _module(path: Path, source: bytes) -> ModuleType:
         sys.path.append(str(path.parent))  # the file may import its neighbours, also later, inside its functions
     sys.modules[module.__name__] = module  # dataclasses in it look themselves up there
     try:
-        exec(compile(source, path, "exec"), vars(module))
+        with exits_raised():
+            exec(compile(source, path, "exec"), vars(module))
     except (Exception, SystemExit) as error:
         del sys.modules[module.__name__]
         line = getattr(error, "lineno", None)
@@ -61,9 +73,27 @@ def _module(path: Path, source: bytes) -> ModuleType:
     return module
 
 
+@contextlib.contextmanager
+def exits_raised() -> Iterator[None]:
+    """Within the block `os._exit` raises SystemExit, so that the file which calls it is named."""
+    process, end = os.getpid(), os._exit
+
+    def exit_here(status: int) -> NoReturn:
+        if os.getpid() != process:
+            end(status)
+        raise SystemExit(status)
+
+    os._exit = exit_here
+    try:
+        yield
+    finally:
+        os._exit = end
+
+
 def raised(error: BaseException, path: Path | str = "") -> str:
     """`TypeError: its first line`; with the last line of the user's file in its traceback, if `path` names one."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == str(path)]
     where = f"line {lines[-1]}, " if lines else ""
-    return f"{where}{type(error).__name__}: {first_line(error)}"
+    ends = ", which ends the process" if isinstance(error, SystemExit) else ""
+    return f"{where}{type(error).__name__}: {first_line(error)}{ends}"

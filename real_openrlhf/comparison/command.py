@@ -1,395 +1,314 @@
-"""`real-openrlhf compare`: algorithms x seeds of one recipe, their evaluation, and the report on all of them.
+"""`real-openrlhf compare`: methods x seeds of one recipe, their evaluation, and the report on all of them.
 
-A finished run is not run again. Several shells or tasks of SLURM on one folder share the runs (run_list.py).
+A run is `real-openrlhf train` in OUT/runs/NAME. A finished run is not run again, and one that another process has
+locked is left to it. So the same command continues what was killed, and in several shells it shares the runs.
 """
 
 import argparse
+import contextlib
+import itertools
 import os
 import re
-import shutil
-import statistics
+import shlex
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO
 
 from real_openrlhf.base import files, ownership
-from real_openrlhf.base.errors import UserError, on_one_line
-from real_openrlhf.base.parsing import (
-    PassThrough,
-    did_you_mean,
-    flag_name,
-    path_of,
-    positive,
-    share,
-    whole,
-    words_of,
-)
-from real_openrlhf.comparison import dry_run
-from real_openrlhf.comparison.repeats import without_repeats
-from real_openrlhf.comparison.run_list import (
-    FINISHED,
-    HELD,
-    QUEUE,
-    SIGNALS,
-    WAITING,
-    Entry,
-    RunList,
-    entries,
-    state,
-    status_lines,
-    stepped,
-    taken,
-)
-from real_openrlhf.comparison.trainer import Trainer, eval_args, make_benchmarks
-from real_openrlhf.data.benchmarks import chosen
+from real_openrlhf.base.errors import UserError, exit_code
+from real_openrlhf.base.files import parsed, write_json
+from real_openrlhf.base.parsing import Parser, PassThrough, did_you_mean, flag_name, path_of, positive, whole, words_of
+from real_openrlhf.base.secrets import has_one
+from real_openrlhf.evaluation import command as eval_command
 from real_openrlhf.evaluation import grading
-from real_openrlhf.evaluation.store import SAMPLES
-from real_openrlhf.recipes.plan import PLACES, changed_flags
+from real_openrlhf.recipes.algorithms import ALGORITHMS
+from real_openrlhf.recipes.plan import OBJECTIVE, PLACES, changed_flags
 from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.runs import run_folder
-from real_openrlhf.training import config_file, run_inputs
-from real_openrlhf.training.checks import flag_checks
-from real_openrlhf.training.launch.progress import duration, end_unwatched
-from real_openrlhf.training.run_inputs import OPTIONS, Request
-from real_openrlhf.training.tasks import tiny_model
-from real_openrlhf.training.tasks.tasks import TINY, default
+from real_openrlhf.training import command as train_command
+from real_openrlhf.training import run_inputs
+from real_openrlhf.training.checks import run_checks
+from real_openrlhf.training.launch.place import Place
+from real_openrlhf.training.launch.progress import end_unwatched
+from real_openrlhf.training.run_inputs import Request
+from real_openrlhf.training.tasks.reverse_task import TASK
 
+PARSER = PassThrough
 DEFAULT_ALGOS = ("real", "real_constant", "grpo", "dapo", "gspo")
+OWN = re.compile(r".+\.py:\w+")  # an objective of the user's own
+UNCLIPPED = ("--actor.max_norm", "100")  # for the tiny model, on which gradient norms differ between methods
+SET_HERE = {"--algo", "--seed", "--train.seed", "--run-name", "--runs-dir", "--resume", "--dry-run", *PLACES}
+ASKED = "asked.json"  # in a run's eval/: the words of the evaluation that reached its end
+SIGNALS = (129, 130, 143)  # exit codes of a run that was asked to end
 LOOK_SECONDS = 5.0
-UNCLIPPED = ("--actor.max_norm", "100")  # for the tiny models, whose gradient norms differ between methods
-# Words that follow a comparison's own and would win over them
-INSTEAD = {
-    "--algo": "Use --algos",
-    "--seed": "Use --first-seed and --seeds",
-    "--train.seed": "Use --first-seed and --seeds",
-    "--run-name": "Use --out",
-    "--runs-dir": "Use --out",
-    **dict.fromkeys(sorted(PLACES), "Use --out, below which each run has its folder"),
-    "--resume": "The same command again continues it",
-    "--dry-run": "Give it outside the quotes of --algos",
-}
-INSTEAD_OF_EVAL = {
-    "--model": "Leave it out",
-    "--name": "Leave it out",
-    "--out": "Leave it out",
-    "--benchmarks": "Use --benchmarks of `compare`",
-    "--compare": "Type `real-openrlhf eval --compare` afterwards",
-}
-
-# A campaign is a comparison in a TOML file, whose keys are the options of `compare`.
-CAMPAIGNS = Path(__file__).with_name("campaigns")
-OURS = sorted(path.stem for path in CAMPAIGNS.glob("*.toml"))
-KEYS = "about recipe skill algos seeds first-seed grid steps benchmarks eval-flags".split()
 
 
-def campaign_file(name: str) -> Path:
-    path = CAMPAIGNS / f"{name}.toml" if name in OURS else Path(name)
-    if path.is_file():
-        return path
-    near = did_you_mean(name, OURS)
-    raise UserError(f"--campaign {name}: no such file, and no campaign of ours. {near}There are: {', '.join(OURS)}")
+@dataclass(frozen=True)
+class Entry:
+    """One run of the comparison: an algorithm with its own flags, and a seed."""
 
+    algo: str
+    flags: tuple[str, ...]
+    seed: int
 
-class WithCampaign(PassThrough):
-    """Puts a campaign's words before the typed words, so that typed options win."""
-
-    def parse_known_args(self, args: Iterable[str] | None = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        typed = [*(args or ())]
-        # OpenRLHF's flags have a dot or an underscore
-        self.refuse_unknown((word for word in typed if not re.search(r"[._ ]|^--no-", word)), OPTIONS)
-        only = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-        only.add_argument("--campaign")
-        named, _ = only.parse_known_args(typed)
-        try:
-            written = (
-                config_file.read(campaign_file(named.campaign), "--campaign", KEYS)
-                if named.campaign is not None
-                else []
-            )
-        except UserError as error:
-            self.error(str(error))
-        return super().parse_known_args([*written, *typed], namespace)
-
-
-PARSER = WithCampaign
+    @property
+    def name(self) -> str:
+        """`real --algo.real.tau 0.1` with seed 2 -> real-tau-0.1-s2; files of this folder have one name."""
+        words = (word.removeprefix(f"{Path.cwd()}/").removeprefix("./") for word in self.flags)
+        words = (re.sub(r"^--(?:.*\.)?", "", word) for word in words)
+        return "-".join([self.algo, *(re.sub(r"[^\w.+=-]+", "_", word) for word in words), f"s{self.seed}"])
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "%(prog)s [--campaign NAME | --recipe NAME] [OpenRLHF flags]"
-    parser.add_argument(
-        "--campaign",
-        metavar="NAME",
-        help=f"{', '.join(OURS)}, or a file like these in {CAMPAIGNS.name}/; options beside it win",
-    )
-    parser.add_argument(
-        "--recipe", choices=RECIPES, default="cpu", metavar="NAME", help="as of `train` (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--algos",
-        nargs="+",
-        default=DEFAULT_ALGOS,
-        metavar="NAME",
-        help="algorithms, with flags of their own in quotes: 'real --algo.real.tau 0.1' "
-        f"(default: {' '.join(DEFAULT_ALGOS)})",
-    )
-    parser.add_argument(
-        "--seeds", type=positive, default=3, metavar="N", help="seeds of each algorithm (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--first-seed", type=whole, default=1, metavar="N", help="the first seed (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--grid",
-        nargs="+",
-        action="append",
-        default=[],
-        metavar=("FLAG", "VALUE"),
-        help="run every algorithm at each value: --grid actor.adam.lr 1e-4 1e-3; given twice, at each pair of values, "
-        "and the report is their map",
-    )
+    parser.usage = "%(prog)s [--recipe NAME] [--algos NAME ...] [OpenRLHF flags]"
+    methods = "algorithms or FILE.py:NAME, with flags of their own in quotes: 'real --algo.real.tau 0.1'"
+    grid = "run every algorithm at each value: --grid actor.adam.lr 1e-4 1e-3"
+    benchmarks = "evaluate each trained model on these, as `eval --benchmarks`"
+    default = " (default: %(default)s)"
+    parser.add_argument("--recipe", choices=RECIPES, default="cpu", metavar="NAME", help="as of `train`" + default)
+    parser.add_argument("--algos", nargs="+", default=DEFAULT_ALGOS, metavar="NAME", help=methods + default)
+    parser.add_argument("--seeds", type=positive, default=3, metavar="N", help="seeds of each algorithm" + default)
+    parser.add_argument("--first-seed", type=whole, default=1, metavar="N", help="the first seed" + default)
+    parser.add_argument("--grid", nargs="+", action="append", default=[], metavar=("FLAG", "VALUE"), help=grid)
     parser.add_argument("--steps", type=positive, metavar="N", help="rollout steps (default: the recipe's)")
+    parser.add_argument("--benchmarks", default="none", metavar="NAMES", help=benchmarks + default)
+    parser.add_argument("--eval-flags", default="", metavar="WORDS", help="other words of `eval`, in quotes: '--k 4'")
     parser.add_argument(
-        "--skill",
-        type=share,
-        metavar="P",
-        help="share of right answers in the model's pre-training; lower is harder (default: the task's)",
+        "--out", type=path_of, default=Path("comparison"), metavar="DIR", help="runs and report" + default
     )
-    parser.add_argument(
-        "--benchmarks",
-        metavar="NAMES",
-        help="evaluate each trained model on these, as `eval --benchmarks`: all, names, JSONL files, or none "
-        "(default: all where the recipe trains a whole model on mathematics)",
-    )
-    parser.add_argument(
-        "--eval-flags", default="", metavar="WORDS", help="other words of `eval`, in quotes: '--k 4 --think optional'"
-    )
-    parser.add_argument(
-        "--out",
-        type=path_of,
-        metavar="DIR",
-        help="folder for runs and report (default: the campaign's name, or comparison)",
-    )
-    parser.add_argument(
-        "--dry-run", action="store_true", help="list and check all runs, estimate their cost, start nothing"
-    )
-    parser.add_argument("--all", action="store_true", help="with --dry-run: every run")
-    parser.add_argument("--status", action="store_true", help="a line for each run: how far it is; starts nothing")
+    parser.add_argument("--dry-run", action="store_true", help="list and check all runs, start nothing")
+
+
+def entries(algos: Iterable[str], seeds: int, first_seed: int = 1, grid: Sequence[Sequence[str]] = ()) -> list[Entry]:
+    """All runs, seed by seed: a comparison that ends early has every algorithm in every cell of the grid."""
+    methods = [tuple(words_of("--algos", text)) for text in algos]
+    methods = [("real", OBJECTIVE, *words) if OWN.fullmatch(words[0]) else words for words in methods if words]
+    if not methods or any(len(values) < 2 or not values[0] for values in grid):
+        raise UserError("--algos or --grid is empty. Type --algos real, or --grid actor.adam.lr 1e-4 1e-3.")
+    if any(map(has_one, (*methods, *grid))):
+        raise UserError("--algos and --grid make the runs' names, and a secret is in them. Give its flag apart.")
+    for algo, *_ in methods:
+        if algo not in ALGORITHMS:
+            near = did_you_mean(algo, ALGORITHMS)
+            raise UserError(f"--algos {algo}: unknown. {near}Name one of {', '.join(ALGORITHMS)}, or FILE.py:NAME.")
+    cells = [*itertools.product(*([(flag_name(flag), value) for value in values] for flag, *values in grid))]
+    runs = [
+        Entry(algo, (*flags, *itertools.chain(*cell)), seed)
+        for seed in range(first_seed, first_seed + seeds)
+        for cell in cells
+        for algo, *flags in methods
+    ]
+    if twice := [name for name, count in Counter(entry.name for entry in runs).items() if count > 1]:
+        raise UserError(f"--algos or --grid names {twice[0]} twice. Remove one, or spell it otherwise: 0.10 for 0.1.")
+    return runs
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The runs of a comparison and the words that they share; `evaluation` are words of `eval`, if there is one."""
+
+    entries: list[Entry]
+    common: tuple[str, ...]
+    out: Path
+    evaluation: tuple[str, ...]
+
+    @classmethod
+    def of(cls, args: argparse.Namespace) -> "Runs":
+        every = entries(args.algos, args.seeds, args.first_seed, args.grid)
+        typed = [*args.openrlhf, *(word for entry in every for word in entry.flags)]
+        for flag in (re.sub("^--no-", "--", word.partition("=")[0]) for word in typed):
+            if flag in SET_HERE:
+                raise UserError(f"{flag} is set for each run. Use --algos, --seeds, --first-seed, --out or --dry-run.")
+        common = [*UNCLIPPED] if RECIPES[args.recipe].model == TASK.name else []
+        common += ["--recipe", args.recipe, *(["--max-steps", str(args.steps)] if args.steps else [])]
+        evaluation: list[str] = []
+        if args.benchmarks != "none":
+            evaluation = [*words_of("--eval-flags", args.eval_flags), "--benchmarks", args.benchmarks]
+            grading.refuse(eval_args(evaluation))
+        return cls(every, (*common, *args.openrlhf), args.out, tuple(evaluation))
+
+    @property
+    def folder(self) -> Path:
+        return (self.out / "runs").resolve()
+
+    def path(self, entry: Entry) -> Path:
+        return self.folder / entry.name
+
+    def words(self, entry: Entry) -> list[str]:
+        run = ["--algo", entry.algo, "--seed", str(entry.seed), "--run-name", entry.name, "--resume"]
+        return [*run, *self.common, "--runs-dir", str(self.folder), *entry.flags]
+
+    def request(self, entry: Entry, *more: str) -> Request:
+        return train_command.request_of([*self.words(entry), *more])
+
+    def is_trained(self, entry: Entry) -> bool:
+        path = self.path(entry)
+        return (path / "run.json").exists() and run_folder.state(path)["status"] == "finished"
+
+    def is_done(self, entry: Entry) -> bool:
+        asked = self.path(entry) / "eval" / ASKED
+        evaluated = (
+            not self.evaluation or asked.exists() and parsed(asked.read_bytes()) == {"words": [*self.evaluation]}
+        )
+        return self.is_trained(entry) and evaluated
+
+    @contextlib.contextmanager
+    def taken(self, entry: Entry) -> Iterator[bool]:
+        """Keep other processes from the run; False if one of them has it."""
+        with lock_file(self.out, entry.name) as lock:
+            yield files.lock_taken(lock) and not run_folder.is_trained(self.path(entry))
+
+
+def lock_file(out: Path, name: str) -> IO:
+    (out / "locks").mkdir(parents=True, exist_ok=True)
+    return open(out / "locks" / name, "a")
+
+
+def eval_args(words: Sequence[str]) -> argparse.Namespace:
+    parser = Parser("real-openrlhf compare: --eval-flags")
+    eval_command.configure(parser)
+    return parser.parse_args([*words])
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.all and not args.dry_run:
-        raise UserError("--all goes with --dry-run. Add it, or leave --all out")
-    runs, repeats = without_repeats(run_list(args))
-    if args.status:
-        if not runs.out.exists():
-            if args.out:
-                raise UserError(f"--out {args.out} does not exist: no comparison was started there. Check the path")
-            print(f"{runs.out} does not exist: nothing was started there")
-        print(*status_lines(runs, runs.entries), sep="\n")
-        return 0
-    # A model that --skill asks for has the default model's shape and data, so the checks can do without it.
-    unmade = args.skill is not None and not _skilled(args).folder().exists()
-    checked = replace(runs, common=run_list(args, skilled=False).common) if unmade else runs
-    notes = [*_notes(args, runs), *repeats]
-    refuse_foreign_results(runs)
-    if args.dry_run and unmade:
-        return dry_run.show(
-            checked, [*notes, f"a model of skill {args.skill:g} is pre-trained before the first run"], args.all
-        )
-    if unmade:
-        if wrong := dry_run.problems(checked, checked.entries)[0]:
-            raise UserError(*wrong)
-        tiny_model.prepare(_skilled(args))
+    from real_openrlhf.report import page  # matplotlib takes a second
+
+    runs = Runs.of(args)
+    ownership.refuse_foreign("--out", [runs.out], runs.out.is_dir())
+    page.refuse_foreign(runs.out / "report")
     for entry in runs.entries:
-        path = runs.path(entry)
-        if state(runs, entry).kind != HELD and (unseen := end_unwatched(path)):
-            print(unseen)
-        if (path / "run.json").exists():
-            refuse_other_inputs(path, runs.request(entry))
+        if (runs.path(entry) / "run.json").exists():
+            refuse_other_inputs(runs.path(entry), runs.request(entry))
+    todo = [entry for entry in runs.entries if not runs.is_done(entry)]
+    print(f"{len(runs.entries)} runs, {len(runs.entries) - len(todo)} finished: {runs.folder}")
+    if tuple(UNCLIPPED) == runs.common[:2] and UNCLIPPED[0] not in args.openrlhf:
+        print(f"gradients are not clipped ({' '.join(UNCLIPPED)}); {UNCLIPPED[0]} 1 clips as `train` does")
     if args.dry_run:
-        return dry_run.show(runs, notes, args.all)
-    todo = [entry for entry in runs.entries if state(runs, entry).kind != FINISHED]
-    done = len(runs.entries) - len(todo)
-    for note in [*notes, *dry_run.cost_of(runs, todo)[1]]:
-        print(f"note: {note}")
-    steps = runs.request(runs.entries[0]).plan().text("--train.max_steps")
-    print(f"{len(runs.entries)} runs of {steps} steps, {done} already finished: {runs.folder}")
-    if todo and (wrong := dry_run.problems(runs, todo)[0]):
-        raise UserError(*wrong)
-    runs.out.mkdir(parents=True, exist_ok=True)
-    if args.campaign and not (runs.out / "campaign.toml").exists():
-        shutil.copyfile(campaign_file(args.campaign), runs.out / "campaign.toml")
-    code = 0
-    if todo:
-        if runs.evaluation is not None:
-            make_benchmarks(runs.evaluation)
-        code = _work(runs, todo)
-    left = [entry for entry in todo if state(runs, entry).kind != FINISHED]
-    _report(runs, args)
-    for line in status_lines(runs, left) if left else ():
-        print(on_one_line(line), file=sys.stderr)
-    if code:
-        print("run the same command again for the missing runs", file=sys.stderr)
+        print("\n".join(f"  {entry.name}  {shlex.join(['--algo', entry.algo, *entry.flags])}" for entry in todo))
+    if problems := check(runs, todo, args.dry_run):
+        raise UserError(*problems)
+    if args.dry_run:
+        print(f"dry run: nothing is wrong; nothing was started. Evaluation: {shlex.join(runs.evaluation) or 'none'}")
+        return 0
+    code = work(runs, todo)
+    report(runs.out)
+    if missing := [entry.name for entry in todo if not runs.is_done(entry)]:
+        print(f"missing: {', '.join(missing)}. Run the same command again", file=sys.stderr)
     return code
 
 
-def _notes(args: argparse.Namespace, runs: RunList) -> Iterator[str]:
-    """What this comparison sets by itself, and options that nothing reads."""
-    if tuple(UNCLIPPED) == runs.common[: len(UNCLIPPED)] and UNCLIPPED[0] not in args.openrlhf:
-        yield (
-            f"gradients are not clipped ({' '.join(UNCLIPPED)}): at this size a norm of 1 would shorten nearly all "
-            f"updates of REAL and few of GRPO. {UNCLIPPED[0]} 1 clips as `train` does"
-        )
-    if args.eval_flags and runs.evaluation is None:
-        yield "--eval-flags is not read, because nothing is evaluated: give --benchmarks too"
-    if args.skill is not None and _skilled(args) == default(RECIPES[args.recipe].model):
-        yield f"--skill {args.skill:g} is what the recipe's model has anyway: these runs are those without it"
-
-
-def refuse_foreign_results(runs: RunList) -> None:
-    from real_openrlhf.report.page import refuse_foreign  # matplotlib takes a second
-
-    ownership.refuse_foreign("--out", [runs.out], runs.out.is_dir())
-    refuse_foreign(runs.out / "report")
-
-
-def _grid(args: argparse.Namespace) -> dict[str, list[str]]:
-    """{flag: [flag, *values]}; the last --grid of a flag wins, so a typed --grid wins over the campaign's."""
-    return {flag_name(flag): [flag, *values] for flag, *values in args.grid}
-
-
-def _refuse(words: Iterable[str], instead: Mapping[str, str], why: str) -> None:
-    for flag in (re.sub("^--no-", "--", word.partition("=")[0]) for word in words):
-        if flag in instead:
-            raise UserError(f"{flag} {why}. {instead[flag]}")
-
-
-def run_list(args: argparse.Namespace, skilled: bool = True) -> RunList:
-    # The checks of a run see the first seed of each setting only
-    if wrong := flag_checks.out_of_bounds("--train.seed", [args.first_seed + args.seeds - 1]):
-        raise UserError(f"{wrong} Give a smaller --first-seed or --seeds.")
-    every = entries(args.algos, args.seeds, args.first_seed, [*_grid(args).values()])
-    typed = [*args.openrlhf, *(word for entry in every for word in entry.flags)]
-    _refuse(typed, INSTEAD, "is of `train`: a comparison sets it for each run")
-    recipe = RECIPES[args.recipe]
-    common = ["--recipe", recipe.name]
-    common = [*UNCLIPPED, *common] if recipe.model in TINY else common
-    if args.skill is not None and skilled:
-        folder = _skilled(args).folder()
-        common += ["--model", str(folder / "model"), "--data", str(folder / "train.jsonl")]
-        common += [run_inputs.VALIDATION, str(folder / "eval.jsonl")]
-    common += ["--max-steps", str(args.steps)] if args.steps else []
-    out = args.out or Path(Path(args.campaign).name.removesuffix(".toml") if args.campaign else "comparison")
-    mathematics = recipe.eval_data == "aime24" and "--ds.lora.rank" not in recipe.settings
-    benchmarks = ("all" if mathematics else "none") if args.benchmarks is None else args.benchmarks
-    data_dir = Path(dict(zip(args.openrlhf, args.openrlhf[1:], strict=False)).get("--data-dir", "data"))
-    if benchmarks == "none":
-        return RunList(every, (*common, *args.openrlhf), out, None)
-    flags = words_of("--eval-flags", args.eval_flags)
-    _refuse(flags, INSTEAD_OF_EVAL, "in --eval-flags: a comparison evaluates each run's model in the run's folder")
-    named, files = chosen(benchmarks)
-    if not (named or files):
-        raise UserError(f"--benchmarks {benchmarks!r} names no benchmark. Give names, all, or none")
-    if missing := [name for name in files if not Path(name).is_file()]:
-        raise UserError(f"--benchmarks {missing[0]}: there is no such file")
-    evaluation = ["--benchmarks", ",".join([*named, *map(os.path.abspath, files)]), *flags]
-    grading.refuse(eval_args(evaluation))
-    if named and not eval_args(evaluation).data_dir:
-        evaluation[2:2] = ["--data-dir", os.path.abspath(data_dir / "benchmarks")]
-    return RunList(every, (*common, *args.openrlhf), out, tuple(evaluation))
-
-
-def _skilled(args: argparse.Namespace) -> tiny_model.TinyTask:
-    task = RECIPES[args.recipe].model
-    if task not in TINY:
-        raise UserError(f"--skill is for models that are pre-trained here, as for {', '.join(TINY)}. Leave it out.")
-    return TINY[task](skill=args.skill)  # type: ignore[call-arg]
-
-
 def refuse_other_inputs(path: Path, request: Request) -> None:
-    """A finished run counts for this comparison only if it ran with its flags and with its files."""
-    record, plan = run_folder.read(path), request.plan(path)
-    if other := changed_flags(record, plan):
+    """A run of another comparison would stand in this one's tables."""
+    record, flags = run_folder.read(path), request.flags_in(path)
+    if other := changed_flags(record, flags):
         differences = "; ".join(f"{flag} {old}, not {new}" for flag, (old, new) in other.items())
         raise UserError(f"{path} was made with {differences}. Choose another --out.")
-    for changed in run_inputs.changed_files(record, plan).values():
+    for changed in run_inputs.changed_files(record, flags).values():
         raise UserError(f"{path} was made with {changed}. Put the file back as it was, or choose another --out.")
 
 
-def _work(runs: RunList, todo: Sequence[Entry]) -> int:
-    """Train and evaluate all runs that no other process holds. Returns the exit code of the last run that failed."""
-    began, last, waiting = time.time(), 0, False
-    seconds: list[float] = []
-    sound = False  # whether a run has made a step here
-    failed: set[str] = set()  # methods that failed
-    trainer = Trainer(runs)
-    while True:
-        now = {entry: state(runs, entry) for entry in todo}
-        held = [entry for entry, one in now.items() if one.kind == HELD]
-        free = [entry for entry, one in now.items() if one.kind == WAITING or 0 < one.ended < began]
-        if not free and (not held or "SLURM_JOB_ID" in os.environ):
-            return last  # a waiting node costs as much as a working node
-        if not free:
-            if not waiting:
-                print(f"\nother processes train the rest: {', '.join(entry.name for entry in held)}", flush=True)
-            waiting = True
-            time.sleep(LOOK_SECONDS)
-            continue
-        entry = min(free, key=lambda one: now[one].ended > 0)  # what failed before comes last
-        with taken(runs.out / QUEUE, entry.name, now[entry].attempt + 1) as ended:
-            if ended is None:
+def check(runs: Runs, todo: Sequence[Entry], dry_run: bool) -> list[str]:
+    """The problems of the first seed of each method; each is told once, with the first run that has it."""
+    problems: dict[str, str] = {}
+    for entry in reversed({(entry.algo, entry.flags): entry for entry in reversed(todo)}.values()):
+        try:
+            request = runs.request(entry, *["--dry-run"] * dry_run)
+            wrong = run_checks.found(request, Place.of(request.recipe)).problems
+            if not wrong and runs.evaluation and request.flags.args.ds.lora.rank:
+                wrong = ["`eval` cannot load the adapter that a LoRA run saves. Give --benchmarks none."]
+        except UserError as error:
+            wrong = error.problems
+        for problem in wrong:
+            problems.setdefault(problem, entry.name)
+    return [f"{name}: {problem}" for problem, name in problems.items()]
+
+
+def work(runs: Runs, todo: Sequence[Entry]) -> int:
+    """Train and evaluate what no other process has, each run once; the exit code of the last failure."""
+    before = {entry: failure(runs.path(entry)) for entry in todo}
+    waiting = deque(sorted(todo, key=lambda entry: before[entry] is not None))  # what failed before comes last
+    last, in_a_row, sound, failed = 0, 0, False, set[str]()
+    while waiting:
+        entry, path = waiting[0], runs.path(waiting[0])
+        with runs.taken(entry) as ours:
+            if not ours:
+                waiting.rotate(-1)
+                in_a_row += 1
+                if in_a_row >= len(waiting):
+                    if "SLURM_JOB_ID" in os.environ:  # a waiting node costs as much as a working one
+                        break
+                    if in_a_row == len(waiting):
+                        print(f"\nother processes train the rest: {', '.join(e.name for e in waiting)}", flush=True)
+                    time.sleep(LOOK_SECONDS)
                 continue
-            left = f", about {duration(statistics.median(seconds) * len(free))} left" if seconds else ""
-            print(f"\n--- {entry.name}, {len(free)} of {len(runs.entries)} runs to go{left}", flush=True)
-            started, waiting = time.time(), False
-            code, reason = trainer.one(entry)
-            seconds.append(time.time() - started)
-            ended(code, reason)
-        last = code or last
+            in_a_row = 0
+            waiting.popleft()
+            if runs.is_done(entry) or failure(path) != before[entry]:
+                continue  # another process has ended it since this one began
+            print(f"\n--- {entry.name}, {len(waiting) + 1} of {len(runs.entries)} runs to go", flush=True)
+            logged = steps(path)
+            code = train_and_evaluate(runs, entry)
         if code in SIGNALS:
-            return 1 if len(seconds) == 1 and _limit_is_too_short(runs.path(entry), started) else code
-        sound = sound or runs.trained(entry) or stepped(runs.path(entry), since=started)
+            return code
+        last = code or last
+        sound = sound or runs.is_trained(entry) or bool(steps(path) - logged)
         failed |= {entry.algo} if code else set()
-        if not sound and len(failed) > 1 and len(free) > 1:
+        if not sound and len(failed) > 1 and waiting:
             print(
                 f"{' and '.join(sorted(failed))} failed before a first step, and no run has made one here: this "
                 "machine may be at fault, and takes no more runs",
                 file=sys.stderr,
             )
-            return last
+            break
+    return last
 
 
-def _limit_is_too_short(path: Path, started: float) -> bool:
-    """Whether a second task of SLURM reached its limit without a checkpoint or a sample: a third would get no further.
-
-    `slurm_compare.sbatch` writes to the file of this variable when SLURM warns of the limit.
-    """
-    warned = Path(os.environ.get("REAL_TIME_LIMIT", ""))
-    if os.environ.get("SLURM_RESTART_COUNT", "0") == "0" or not (warned.is_file() and warned.stat().st_size):
-        return False
-    kept = [*path.glob("checkpoints/_actor/*/manifest.json"), path / "eval" / SAMPLES]
-    if any(file.exists() and file.stat().st_mtime > started - 1 for file in kept):
-        return False
-    print(
-        f"{path.name} has no checkpoint since this task began: not requeued. Give a longer time limit, or a smaller "
-        "--ckpt.save_steps",
-        file=sys.stderr,
-    )
-    return True
+def train_and_evaluate(runs: Runs, entry: Entry) -> int:
+    path, code = runs.path(entry), 0
+    if (path / "run.json").exists() and (unseen := end_unwatched(path)):
+        print(unseen)
+    if not runs.is_trained(entry):
+        request = train_command.parse(runs.words(entry))
+        code = exit_code("train", lambda: train_command.run(request))
+    if not code and runs.evaluation:
+        words = ["--model", str(path / "model"), "--name", path.name, "--out", str(path / "eval")]
+        evaluation = eval_args([*runs.evaluation, *words])
+        code = exit_code("eval", lambda: eval_command.run(evaluation))
+        if not code:
+            write_json(path / "eval" / ASKED, {"words": [*runs.evaluation]})
+    return code
 
 
-def _report(runs: RunList, args: argparse.Namespace) -> None:
+def failure(path: Path) -> tuple | None:
+    """How the run failed, which another attempt changes; None if it did not fail, was interrupted or was killed."""
+    record = run_folder.state(path) if (path / "run.json").exists() else {}
+    reason = str(record.get("reason"))
+    if record.get("status") != "failed" or record.get("unseen") or reason.startswith("interrupted"):
+        return None
+    return record.get("started"), record.get("finished"), reason
+
+
+def steps(path: Path) -> set[bytes]:
+    """The training steps in its log; a step that is made again has another time."""
+    log = path / "metrics.jsonl"
+    return {line for line in log.read_bytes().splitlines() if b'"train"' in line} if log.exists() else set()
+
+
+def report(out: Path) -> None:
     from real_openrlhf.report.page import write
     from real_openrlhf.report.read_runs import read_runs
 
-    with open(runs.out / ".report.lock", "a") as lock:
+    with lock_file(out, "report") as lock:
         files.wait_for_lock(lock)
-        found, skipped = read_runs(sorted(runs.folder.glob("*")))  # also runs of earlier comparisons in this folder
+        found, skipped = read_runs(sorted((out / "runs").glob("*")))
         for path, reason in skipped:
             print(f"skipped {path}: {reason}")
-        if not found:
-            return
-        print(f"report: {write(found, skipped, runs.out / 'report')}")
+        if found:
+            page = write(found, skipped, out / "report")
+            for table in sorted((out / "report" / "tables").glob("*results.md")):
+                print(f"\n{table.read_text(encoding='utf-8')}")
+            print(f"report: {page}")

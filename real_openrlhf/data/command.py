@@ -1,7 +1,6 @@
 """`real-openrlhf data`: a training set or the benchmarks as OpenRLHF's JSONL, with a report of what was dropped."""
 
 import argparse
-from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -11,14 +10,13 @@ from real_openrlhf import __version__
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.manifests import MANIFEST, refuse_foreign_rows, write_rows
 from real_openrlhf.base.parsing import did_you_mean, path_of, positive
-from real_openrlhf.data import cleaning, gym
+from real_openrlhf.data import cleaning
 from real_openrlhf.data.benchmarks import BENCHMARKS, read_benchmark
 from real_openrlhf.data.problems import LEFT, PLACE, Problem, load_tokenizer, read_problems, token_ids
 from real_openrlhf.data.sources import HubDataset, Rows, is_hub_id, read_hub, read_local
-from real_openrlhf.verifier.extract import is_raw
-from real_openrlhf.verifier.verdict import verify
+from same_answer import verify
+from same_answer.extract import is_raw
 
-NONE = "none"
 MAX_PROMPT_TOKENS = 1024
 TRAINING_ONLY = {  # options with their defaults
     "problem_column": None,
@@ -26,8 +24,6 @@ TRAINING_ONLY = {  # options with their defaults
     "template": None,
     "tokenizer": None,
     "max_prompt_tokens": MAX_PROMPT_TOKENS,
-    "benchmarks": None,
-    "decontaminate": False,
 }
 TRAINING_SETS = {
     "deepscaler": HubDataset("agentica-org/DeepScaleR-Preview-Dataset", "train"),
@@ -40,13 +36,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "what",
         metavar="WHAT",
         help=f"{', '.join(TRAINING_SETS)}; benchmarks (all) or one of {', '.join(BENCHMARKS)}; "
-        "a parquet, JSON or JSONL file of your own; OWNER/NAME or OWNER/NAME@FOLDER on the hub; or gym TASK, a task "
-        "of reasoning-gym",
+        "a parquet, JSON or JSONL file of your own; OWNER/NAME or OWNER/NAME@FOLDER on the hub",
     )
-    gym.configure(parser)
-    parser.add_argument(
-        "--out", type=path_of, required=True, help="the JSONL to write; a folder for benchmarks and gym"
-    )
+    parser.add_argument("--out", type=path_of, required=True, help="the JSONL to write; a folder for benchmarks")
     parser.add_argument("--source", type=path_of, help="read this file or folder instead of the hub")
     training = parser.add_argument_group("training sets only")
     training.add_argument("--problem-column", help="column of the problem (default: found by its usual names)")
@@ -65,12 +57,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=MAX_PROMPT_TOKENS,
         help="drop longer prompts, chat template included (default %(default)s)",
     )
-    training.add_argument(
-        "--benchmarks", type=path_of, help="folder of the benchmarks to check against, or none (default: the hub's)"
-    )
-    training.add_argument(
-        "--decontaminate", action="store_true", help="drop problems that contain a benchmark problem"
-    )
 
 
 def _template_of(text: str) -> str:
@@ -80,17 +66,10 @@ def _template_of(text: str) -> str:
 
 
 def run(args: argparse.Namespace) -> int:
-    kind = "gym" if args.what == "gym" else "benchmarks" if args.what in ("benchmarks", *BENCHMARKS) else ""
+    kind = "benchmarks" if args.what in ("benchmarks", *BENCHMARKS) else ""
     given = [name for name, default in TRAINING_ONLY.items() if getattr(args, name) != default]
-    given += ["source"] if kind == "gym" and args.source else []
     if kind and given:
         raise UserError(f"--{given[0].replace('_', '-')} is not read by `data {args.what}`. Leave it out")
-    if kind == "gym":
-        return gym.run(args)
-    if unread := [flag for flag, default in gym.DEFAULTS.items() if getattr(args, flag) != default]:
-        raise UserError(f"--{unread[0]} is of `data gym`, and {args.what} is read as a whole. Leave it out")
-    if args.task:
-        raise UserError(f"{args.task}: a second name goes with `gym` only")
     if args.what == "benchmarks":
         if args.out.is_file():
             raise UserError(f"--out {args.out} is a file, and the benchmarks need a folder. Name a folder")
@@ -125,13 +104,11 @@ def prepare_training(
     template: str | None = None,
     tokenizer: str | None = None,
     max_prompt_tokens: int = MAX_PROMPT_TOKENS,
-    benchmarks: Path | None = None,
-    decontaminate: bool = False,
 ) -> None:
     if Path(source or what).resolve() in (out.resolve(), out.resolve().parent):
         raise UserError(f"--out {out} lies in what is read: the next run would read it too. Give another place")
-    dropped, overlaps = (out.with_suffix(f".{part}.jsonl") for part in ("dropped", "contamination"))
-    refuse_foreign_rows("--out", [out, dropped, overlaps], out.with_suffix(MANIFEST))
+    dropped = out.with_suffix(".dropped.jsonl")
+    refuse_foreign_rows("--out", [out, dropped], out.with_suffix(MANIFEST))
     name, rows = _source(what, source)
     problems = read_problems(rows.rows, problem_column, gold_column)
     selection = cleaning.distinct(tqdm(problems, desc="reading", disable=None), _agree)
@@ -145,10 +122,6 @@ def prepare_training(
             return f"{length} tokens" if length > max_prompt_tokens else None
 
         selection.keep(length_objection, cleaning.TOO_LONG)
-    matches, checked = _contamination(selection.kept, benchmarks, required=decontaminate)
-    if decontaminate:
-        said = {row: f"{match.overlap:.0%} of {match.benchmark_id}" for row, match in matches.items()}
-        selection.keep(lambda problem: said.get(problem.row), cleaning.CONTAMINATED)
     if not selection.kept:
         counts = ", ".join(f"{rows} {reason}" for reason, rows in selection.counts.most_common() if rows)
         raise UserError(
@@ -162,12 +135,10 @@ def prepare_training(
         "source": rows.origin,
         "rows": {"read": read, "kept": kept, "written": kept, "dropped": dict(selection.counts)},
         "prompt_tokens": {"tokenizer": tokenizer, "limit": max_prompt_tokens} if tokenizer else None,
-        "contamination": checked,
     }
     files: dict[Path, Iterable[dict]] = {
         out: (problem.record(name, asked) for problem in selection.kept),
         dropped: selection.dropped,
-        overlaps: ({"id": f"{name}-{row}", **match.__dict__} for row, match in matches.items()),
     }
     write_rows(files, out.with_suffix(MANIFEST), summary)
     print(f"{name}: {read} rows read, {kept} kept")
@@ -175,11 +146,6 @@ def prepare_training(
         print(f"  {count:>8} dropped: {reason}")
     if not tokenizer:
         print("  prompt lengths were not checked: give --tokenizer")
-    if checked["checked"]:
-        counts = ", ".join(f"{name} {count}" for name, count in checked["by_benchmark"].items()) or "none"
-        print(f"  {checked['problems']:>8} contain a benchmark problem ({counts})")
-    else:
-        print(f"  contamination was not checked: {checked['why']}")
     print(f"{out}: {kept} rows")
     print(f"  {about_template}")
     if systems := sum(bool(problem.system) for problem in selection.kept):
@@ -200,7 +166,7 @@ def _source(what: str, local: Path | None) -> tuple[str, Rows]:
         if is_hub_id(what):
             repo, _, folder = what.partition("@")
             return repo.rpartition("/")[2], read_hub(HubDataset(repo, "train", folder or None))
-        names = [*TRAINING_SETS, "benchmarks", *BENCHMARKS, "gym"]
+        names = [*TRAINING_SETS, "benchmarks", *BENCHMARKS]
         near = did_you_mean(path.stem, names)
         raise UserError(f"{what} is neither a file nor a known data set. {near}There are: {', '.join(names)}")
     return path.stem, read_local(path)
@@ -230,34 +196,3 @@ def _gold_objection(problem: Problem) -> str | None:
         return "the answer stands behind ####, or in a list as Python prints it: write it alone"
     verdicts = (verify(f"\\boxed{{{gold}}}", gold) for gold in problem.golds)
     return next((verdict.reason for verdict in verdicts if verdict.score != 1.0), None)
-
-
-def _contamination(
-    problems: list[Problem], benchmarks: Path | None, required: bool
-) -> tuple[dict[int, cleaning.Match], dict]:
-    """({row: nearest benchmark problem} of contaminated problems, a summary)."""
-    if str(benchmarks) == NONE:
-        if required:
-            raise UserError("--decontaminate needs the benchmarks. Leave --benchmarks none out")
-        return {}, {"checked": False, "why": "--benchmarks none"}
-    try:
-        texts = [
-            (name, f"{name}-{problem.row}", problem.text)
-            for name in BENCHMARKS
-            for problem in read_benchmark(name, benchmarks)[0]
-        ]
-    except UserError as error:
-        if required or benchmarks:
-            raise
-        return {}, {"checked": False, "why": str(error)}
-    index = cleaning.BenchmarkIndex(texts)
-    progress = tqdm(problems, desc="n-grams", disable=None)
-    matches = {problem.row: match for problem in progress if (match := index.nearest(problem.text))}
-    summary = {
-        "checked": True,
-        "ngram": cleaning.NGRAM,
-        "threshold": cleaning.THRESHOLD,
-        "problems": len(matches),
-        "by_benchmark": dict(Counter(match.benchmark for match in matches.values())),
-    }
-    return matches, summary

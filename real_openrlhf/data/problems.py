@@ -1,6 +1,5 @@
 """Read rows of known data sets as problems with gold answers; turn problems into prompts and token ids."""
 
-import contextlib
 import json
 import math
 import unicodedata
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from real_openrlhf.base.errors import UserError, first_line
-from real_openrlhf.verifier.extract import bare_gold, golds_of, json_texts, raw_gold
+from same_answer.extract import golds_of, json_texts, raw_gold
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -196,18 +195,6 @@ def token_ids(tokenizer: "PreTrainedTokenizerBase", prompt: str | list[dict]) ->
     return tokenizer.apply_chat_template(prompt, add_generation_prompt=True, tokenize=True, return_dict=False)
 
 
-def answer_of(label: object) -> str:
-    """A label may be a question of reasoning-gym, a list of equal answers, or a solution that ends in the answer."""
-    value = label
-    if isinstance(label, str):
-        with contextlib.suppress(ValueError):
-            value = json.loads(label)
-    if isinstance(value, dict):
-        return str(value.get("answer", label))
-    first = next(iter(golds_of(label)), str(label))
-    return bare_gold(first) if raw_gold(label) == first else first
-
-
 def raw_label(label: object) -> str | None:
     """What to do about a label in the form of its data set; None for other labels."""
     raw = raw_gold(label)
@@ -219,19 +206,14 @@ def raw_label(label: object) -> str | None:
 
 def without_verdict(reward: Path, labels: Sequence[object]) -> list[str]:
     """A line for each label that this reward file of ours cannot grade; nothing for files of others."""
-    from real_openrlhf.rewards import gym_tasks
-    from real_openrlhf.verifier.verdict import verify
+    from real_openrlhf import rewards
+    from same_answer import verify
 
-    if reward.parent.resolve() != Path(gym_tasks.__file__).parent.resolve():
+    if reward.parent.resolve() != Path(str(rewards.__file__)).parent.resolve():
         return []
     wrong = []
     for label in labels:
-        if reward.name == "gym_reward.py":
-            try:
-                gym_tasks.entry(label)
-            except (ValueError, TypeError, LookupError):
-                wrong.append(f"the label {str(label)[:60]!r} is no task of `real-openrlhf data gym`")
-        elif raw := raw_label(label):
+        if raw := raw_label(label):
             wrong.append(raw)
         else:
             verdict = verify(f"\\boxed{{{next(iter(golds_of(label)), '')}}}", label, think="optional")

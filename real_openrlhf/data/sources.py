@@ -13,15 +13,13 @@ from real_openrlhf.base.errors import UserError, first_line
 from real_openrlhf.base.files import parsed, sha256
 
 ID = re.compile(r"([\w-][\w.-]*/[\w.-]+)(@[\w./-]+)?")  # the second part is OpenRLHF's form for a folder of the set
-SUFFIXES = (".parquet", ".json", ".jsonl")
+SUFFIXES = (".parquet", ".json", ".jsonl", ".csv")
 
 
 def is_hub_id(name: str) -> bool:
     """Whether the name can be OWNER/NAME or OWNER/NAME@FOLDER of the hub, and nothing here has it."""
     return (
-        ID.fullmatch(name) is not None
-        and not name.endswith((*SUFFIXES, ".csv", ".arrow", ".py"))
-        and not os.path.exists(name)
+        ID.fullmatch(name) is not None and not name.endswith((*SUFFIXES, ".arrow", ".py")) and not os.path.exists(name)
     )
 
 
@@ -80,7 +78,7 @@ def _from_cache_only() -> Iterator[None]:
 
 
 def read_local(path: Path) -> Rows:
-    """A parquet, JSON or JSONL file, or every such file of a folder in the order of their names."""
+    """A parquet, JSON, JSONL or CSV file, or every such file of a folder in the order of their names."""
     if not path.exists():
         raise UserError(f"no file or folder {path}. Check the path")
     files = [path] if path.is_file() else sorted(file for file in path.iterdir() if file.suffix in SUFFIXES)
@@ -91,7 +89,7 @@ def read_local(path: Path) -> Rows:
 
 def _read_files(files: list[Path]) -> Iterator[dict]:
     for file in files:
-        rows = _read_parquet(file) if file.suffix == ".parquet" else _read_json(file)
+        rows = {".parquet": _read_parquet, ".csv": _read_csv}.get(file.suffix, _read_json)(file)
         if (first := next(rows, None)) is None:
             raise UserError(f"{file} is empty. Download it again, or remove it")
         yield first
@@ -107,6 +105,20 @@ def _read_parquet(file: Path) -> Iterator[dict]:
             yield from batch.to_pylist()
     except pyarrow.ArrowException as error:
         raise UserError(f"{file} is not a parquet file ({first_line(error)}). Download it again") from error
+
+
+def _read_csv(file: Path) -> Iterator[dict]:
+    """With the kinds of values that `datasets`, and so a run, makes of it: whole numbers where all of a column are."""
+    import pandas
+
+    try:
+        yield from pandas.read_csv(file).to_dict("records")
+    except pandas.errors.EmptyDataError:
+        return
+    except ValueError as error:  # also of UTF-8
+        raise UserError(
+            f"{file} is not CSV ({first_line(error)}). Write a line of names, and a value for each"
+        ) from error
 
 
 def _read_json(file: Path) -> Iterator[dict]:

@@ -20,20 +20,20 @@ from real_openrlhf.evaluation.tasks import (
     digest,
     find_model,
     fingerprint,
-    read_tasks,
+    read_records,
     refuse_length,
     refuse_unfit,
+    tokenized,
 )
 from real_openrlhf.report.paired import compare_two
 from real_openrlhf.report.table_forms import to_markdown
 from real_openrlhf.runs.provenance import code, versions
-from real_openrlhf.verifier.conventions import CONVENTIONS
+from same_answer.conventions import CONVENTIONS
+from same_answer.extract import after_thinking
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--model", type=name_of, help="a folder with a Hugging Face model, its name on the hub, or a GGUF file"
-    )
+    parser.add_argument("--model", type=name_of, help="a folder with a Hugging Face model, or its name on the hub")
     parser.add_argument(
         "--benchmarks",
         default="all",
@@ -68,8 +68,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     grading.add_argument(
         "--grader",
         default="robust",
-        help="robust: our verifier; disco: the rules of the paper's baselines; math_verify: that library's; gym: for "
-        "rows of `data gym`; FILE.py: a reward file (%(default)s)",
+        help="robust: our verifier; disco: the rules of the paper's baselines; math_verify: that library's; "
+        "FILE.py: a reward file (%(default)s)",
     )
     grading.add_argument(
         "--think",
@@ -117,8 +117,9 @@ def run(args: argparse.Namespace) -> int:
     model = find_model(args.model)
     refuse_length(args.max_new_tokens, model)
     refuse_unfit(model)
+    records = read_records(args.benchmarks, args.data_dir)  # before transformers is imported
     grader = find_grader(args.grader, args.think, tuple(args.allow))
-    groups = read_tasks(args.benchmarks, args.data_dir, load_tokenizer(str(model)))
+    groups = tokenized(records, load_tokenizer(str(model)))
     prompts = {name: digest(group) for name, group in groups.items()}
     tasks = [task for group in groups.values() for task in group[: args.limit]]
     every = [task for group in groups.values() for task in group]
@@ -144,7 +145,9 @@ def run(args: argparse.Namespace) -> int:
         samples = {(sample.id, sample.sample): sample for sample in store}
     problems = grade(tasks, args.k, samples, grader)
     think = args.think if args.grader in VERIFIERS else None
-    thinks = think != "required" or any("</think>" in sample.response for sample in samples.values())
+    thinks = think != "required" or any(
+        after_thinking(sample.response, "required") is not None for sample in samples.values()
+    )
     settings = {"k": args.k, **sampling, "limit": args.limit, "grader": args.grader, "think": think}
     settings |= {"allow": " ".join(args.allow)} if args.allow else {}
     benchmarks, average = summarise(problems, args.seed)

@@ -2,7 +2,6 @@
 
 import argparse
 import math
-import shlex
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import cast, get_args
@@ -20,9 +19,8 @@ from real_openrlhf.report.paired import protocol
 from real_openrlhf.report.statistics import Estimate, bootstrap
 from real_openrlhf.report.table_forms import Table
 from real_openrlhf.rewards.graders import Asked, Grader, judge_many
-from real_openrlhf.rewards.gym_tasks import require as require_gym
 from real_openrlhf.training.checks.reward_check import reward_file_problem
-from real_openrlhf.verifier.extract import Think
+from same_answer.extract import Think
 
 VERIFIERS = get_args(Grader)
 
@@ -34,11 +32,9 @@ def refuse(args: argparse.Namespace) -> None:
     """Raise for what is wrong before anything is loaded: numbers, names, files. `compare` asks before it trains."""
     if not (args.temperature >= 0 and 0 < args.top_p <= 1):
         raise UserError("--temperature must be 0 or more, --top-p above 0 and at most 1. Change the one that is not")
-    if args.grader == "gym":
-        require_gym()
-    elif args.grader.endswith(".py") and (wrong := reward_file_problem(Path(args.grader))):
+    if args.grader.endswith(".py") and (wrong := reward_file_problem(Path(args.grader))):
         raise UserError(f"--grader {args.grader} {wrong}")
-    elif args.grader not in VERIFIERS and not args.grader.endswith(".py"):
+    if args.grader not in VERIFIERS and not args.grader.endswith(".py"):
         raise UserError(
             f"unknown grader {args.grader}. There are: {', '.join(VERIFIERS)}, or a Python file with reward_func"
         )
@@ -47,8 +43,6 @@ def refuse(args: argparse.Namespace) -> None:
 
 
 def find_grader(name: str, think: Think, allowed: tuple[str, ...] = ()) -> Grade:
-    if name == "gym":
-        require_gym()
     if name in VERIFIERS:
         grader = cast(Grader, name)
         return lambda pairs: judge_many(
@@ -90,10 +84,7 @@ def _rewarded(task: Task, sample: Sample, reward: Callable, file: str) -> tuple[
     try:
         score = checked(reward([task.prompt + sample.response], [task.prompt], [task.label]))["scores"]
     except (Exception, SystemExit) as error:
-        raise UserError(
-            f"--grader {file} failed on {task.identity}: {raised(error, Path(file).resolve())}. "
-            f"`real-openrlhf reward {shlex.quote(file)}` tries it"
-        ) from error
+        raise UserError(f"--grader {file} failed on {task.identity}: {raised(error, Path(file).resolve())}") from error
     if not (math.isnan(score) or score in (0.0, 1.0)):
         raise UserError(f"the reward file gave {score}, and pass@1 needs 0 or 1. Return these, or nan for no verdict")
     return score, "reward"

@@ -15,7 +15,6 @@ from real_openrlhf.data.problems import token_ids
 from real_openrlhf.data.sources import read_local
 from real_openrlhf.machine.nvidia import environment_for_cpu
 from real_openrlhf.training.checks.model_check import heads_problem, read_config
-from real_openrlhf.training.tasks import smollm2
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -33,7 +32,7 @@ class Task:
     label: str
 
 
-def read_tasks(names: str, folder: Path | None, tokenizer: "PreTrainedTokenizerBase") -> dict[str, list[Task]]:
+def read_records(names: str, folder: Path | None) -> dict[str, list[dict]]:
     """`names` as typed: `all`, benchmarks, JSONL files; in the order of the paper's tables, then files."""
     benchmarks, files = chosen(names)
     records = {name: [problem.record(name) for problem in read_benchmark(name, folder)[0]] for name in benchmarks}
@@ -46,7 +45,10 @@ def read_tasks(names: str, folder: Path | None, tokenizer: "PreTrainedTokenizerB
     identities = [record["id"] for rows in records.values() for record in rows]
     if len(set(identities)) < len(identities):
         raise UserError(f"{names}: several problems share one id. Make the column id unique, or remove it")
+    return records
 
+
+def tokenized(records: dict[str, list[dict]], tokenizer: "PreTrainedTokenizerBase") -> dict[str, list[Task]]:
     def task(benchmark: str, record: dict) -> Task:
         tokens = token_ids(tokenizer, record["prompt"])
         return Task(benchmark, record["id"], tokenizer.decode(tokens), tuple(tokens), record["label"])
@@ -61,9 +63,12 @@ def file_records(file: Path) -> list[dict]:
         for column in ("prompt", "label"):
             if column not in row:
                 raise UserError(f"{file}: row {number + 1} has no column {column}. Prepare it with real-openrlhf data")
+        if isinstance(row["label"], int) and not isinstance(row["label"], bool):  # as a run's own labels may be
+            row = row | {"label": str(row["label"])}
         if not isinstance(row["prompt"], str | list) or not isinstance(row["label"], str):
             raise UserError(
-                f"{file}: row {number + 1}: the prompt must be text or a chat, the label text. Change that row"
+                f"{file}: row {number + 1}: the prompt must be text or a chat, the label text or a whole number. "
+                "Change that row"
             )
         records.append({"id": f"{file.stem}-{number}", **row})
     return records
@@ -76,10 +81,8 @@ def digest(tasks: Iterable[Task]) -> str:
 
 
 def find_model(name: str) -> Path:
-    """The model's folder. A GGUF file or a tiny model's name is prepared, a hub model downloaded."""
-    if smollm2.is_gguf(name):
-        return smollm2.prepare_gguf(Path(name).expanduser())
-    folder = smollm2.prepare() if name == smollm2.NAME else Path(name).expanduser()
+    """The model's folder. A hub model is downloaded."""
+    folder = Path(name).expanduser()
     read_config(str(folder))  # refuses what is no model
     if folder.exists():
         return folder

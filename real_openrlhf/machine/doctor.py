@@ -135,7 +135,7 @@ print(json.dumps({'vllm': f'{vllm.__version__} for {current_platform.device_type
 """
 VERIFIER = r"""
 import json
-from real_openrlhf.verifier.verdict import verify
+from same_answer import verify
 verdict = verify(r'\boxed{\sqrt{8}}', r'2\sqrt{2}')
 print(json.dumps({'score': verdict.score, 'reason': verdict.reason}))
 """

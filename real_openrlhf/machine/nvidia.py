@@ -10,7 +10,8 @@ import sys
 from collections.abc import Mapping
 from functools import cache
 
-from real_openrlhf.machine.probe import probe
+from real_openrlhf.base.errors import UserError
+from real_openrlhf.machine.probe import ProbeFailed, probe
 
 # A CUDA library needs the driver of its major version; the minor ones are compatible.
 LEAST_DRIVER = {12: 525, 13: 580}
@@ -56,6 +57,23 @@ def memory_sizes() -> tuple[int, ...]:
         timeout=120,
     )
     return tuple(found["bytes"])
+
+
+def local_gpus() -> tuple[int, float | None]:
+    """(GPUs that PyTorch can use, the smallest one's memory in GB)."""
+    if environment_for_cpu():
+        return 0, None
+    import torch
+
+    if not torch.cuda.device_count():
+        return 0, None
+    try:
+        sizes = memory_sizes()
+    except ProbeFailed as error:
+        raise UserError(
+            f"PyTorch cannot use the GPUs here ({error}). `real-openrlhf doctor` finds the cause."
+        ) from error
+    return len(sizes), min(sizes) / 1e9
 
 
 ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")  # PyTorch reads both, vLLM's sleep the second only

@@ -1,1 +1,1 @@
-"""Recipes, algorithms and the user's flags become the plan of a run."""
+"""Recipes, algorithms and the user's flags become a run's flags."""

@@ -4,10 +4,13 @@ import argparse
 import ast
 import builtins
 import contextlib
+import importlib
 import importlib.util
 import io
+import os
 import runpy
 from collections.abc import Callable
+from datetime import datetime
 from functools import cache, lru_cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,8 +19,6 @@ from typing import Any
 from real_openrlhf.base.errors import UserError
 
 PARSER_FUNCTIONS = ("build_parser", "parse_args")
-# Of all that the script imports, these two functions use:
-PARSER_IMPORTS = ("argparse", "os", "datetime", "real_openrlhf.hooks.flags")
 
 
 @cache
@@ -35,23 +36,14 @@ def functions() -> SimpleNamespace:
             return builtins.__import__(name, *context)
         return SimpleNamespace(**runpy.run_path(str(package.parent / f"{name.replace('.', '/')}.py")))
 
-    body = [node for node in ast.parse(script.read_bytes()).body if _is_of_the_parser(node)]
-    names = {"__builtins__": vars(builtins) | {"__import__": import_alone}}
+    tree = ast.parse(script.read_bytes())
+    body = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name in PARSER_FUNCTIONS]
+    names = {"__builtins__": vars(builtins) | {"__import__": import_alone}, "argparse": argparse, "os": os}
+    names |= {"datetime": datetime, "real_arguments": importlib.import_module("real_openrlhf.hooks.flags.arguments")}
     exec(compile(ast.Module(body, []), str(script), "exec"), names)
     if not set(PARSER_FUNCTIONS) <= names.keys():
         raise UserError("this OpenRLHF is not patched. Run `real-openrlhf patch apply`.")
     return SimpleNamespace(**{name: names[name] for name in PARSER_FUNCTIONS})
-
-
-def _is_of_the_parser(node: ast.stmt) -> bool:
-    match node:
-        case ast.FunctionDef(name=name):
-            return name in PARSER_FUNCTIONS
-        case ast.Import(names=[ast.alias(name=name)]) | ast.ImportFrom(module=str(name)):
-            return name in PARSER_IMPORTS
-        case ast.Try(body=[ast.ImportFrom(module=str(name))]):
-            return name in PARSER_IMPORTS
-    return False
 
 
 def parsed(parse: Callable[[list[str]], Any], words: list[str]) -> tuple[Any, str]:
@@ -61,7 +53,10 @@ def parsed(parse: Callable[[list[str]], Any], words: list[str]) -> tuple[Any, st
         with contextlib.redirect_stderr(output), contextlib.redirect_stdout(io.StringIO()):
             return parse(words), ""
     except SystemExit:
-        return None, output.getvalue().strip().splitlines()[-1].partition("error: ")[2]
+        *_, last = ["", *output.getvalue().strip().splitlines()]
+        if "error: " not in last:  # not argparse's
+            raise
+        return None, last.partition("error: ")[2]
 
 
 @cache

@@ -75,7 +75,6 @@ class Recipe:
     train_data: str
     eval_data: str
     settings: Mapping[str, Setting]
-    reward: str = "math_reward"  # a file in rewards/
     gpus: int = 8
     gpu_gb: float = 80.0  # memory of each GPU, for a dry run on a machine without it
     on_cpu: bool = False  # runs on a machine without a GPU, where Ray gets logical GPUs
@@ -97,15 +96,15 @@ Change = tuple[str, Setting | None, Setting | None]  # a flag, before and after;
 
 
 @dataclass(frozen=True)
-class Plan:
+class RunFlags:
     """The flags of one run with their origins, and where the user overruled the recipe or the algorithm."""
 
-    flags: dict[str, Setting]
+    settings: dict[str, Setting]
     changes: list[Change]
 
     def text(self, flag: str) -> str:
-        """A flag's words; OpenRLHF's default if the plan lacks the flag; else an empty text."""
-        return self.flags[flag].text if flag in self.flags else openrlhf_parser.defaults().get(flag, "")
+        """A flag's words; OpenRLHF's default if the run lacks the flag; else an empty text."""
+        return self.settings[flag].text if flag in self.settings else openrlhf_parser.defaults().get(flag, "")
 
     @property
     def args(self) -> SimpleNamespace:
@@ -113,15 +112,15 @@ class Plan:
         return openrlhf_parser.arguments(tuple(self.argv()))
 
     def argv(self) -> list[str]:
-        return [word for flag in self.flags for word in self.typed(flag)]
+        return [word for flag in self.settings for word in self.typed(flag)]
 
     def typed(self, flag: str) -> list[str]:
         """A flag as it is typed; with `=` where argparse would take a value such as -1e-3 for a flag."""
-        words = self.flags[flag].words
+        words = self.settings[flag].words
         return [f"{flag}={words[0]}"] if len(words) == 1 and words[0].startswith("-") else [flag, *words]
 
     def number(self, flag: str) -> int:
-        """A whole number; 0 where neither the plan nor OpenRLHF has one."""
+        """A whole number; 0 where neither the run nor OpenRLHF has one."""
         return int(self.text(flag) or 0)
 
     @property
@@ -154,7 +153,7 @@ class Plan:
     @property
     def colocated(self) -> bool:
         """Whether vLLM's engines are on the policy's GPUs; with --train.async_enable they have other GPUs."""
-        return "--train.colocate_all" in self.flags and "--train.async_enable" not in self.flags
+        return "--train.colocate_all" in self.settings and "--train.async_enable" not in self.settings
 
     @property
     def engine_gpus(self) -> int:
@@ -164,7 +163,10 @@ class Plan:
     @property
     def gpus(self) -> int:
         """The GPUs that Ray must offer for all roles together."""
-        beside = {"--train.colocate_all", "--train.colocate_actor_ref"} & self.flags.keys() or not self.needs_reference
+        beside = {
+            "--train.colocate_all",
+            "--train.colocate_actor_ref",
+        } & self.settings.keys() or not self.needs_reference
         return self.ranks + self.engine_gpus + (0 if beside else self.ranks)
 
 
@@ -175,13 +177,13 @@ def compose(
     removed: Iterable[str] = (),
     launcher: Mapping[str, Setting] | None = None,
     rows: int | None = None,
-) -> Plan:
+) -> RunFlags:
     """The run's flags; `launcher` has the flags of run folder and data, `rows` is the size of the training set."""
     method = dict(algorithm.settings)
     if OBJECTIVE in user and OBJECTIVE in method and user[OBJECTIVE] != method[OBJECTIVE].words:
         for flag in (SET, "--algo.real.tau"):
             method.pop(flag, None)  # the constants of another objective
-    flags = {
+    settings = {
         "--actor.model_name_or_path": own(recipe.model),
         "--actor.num_nodes": own("1"),
         "--actor.num_gpus_per_node": own(str(recipe.gpus)),
@@ -191,92 +193,96 @@ def compose(
     }
     changes: list[Change] = []
     for flag, words in user.items():
-        before, after = flags.get(flag), Setting(tuple(words), USER)
+        before, after = settings.get(flag), Setting(tuple(words), USER)
         if before is None or before.words != after.words:
             changes.append((flag, before, after))
-            flags[flag] = after
+            settings[flag] = after
     for flag in removed:
-        changes.append((flag, flags.pop(flag, None), None))
-    if AGENT in flags and REWARD in flags and REWARD not in user:
-        flags[REWARD] = replace(flags[REWARD], note="not called: the agent gives the rewards")
-    plan = Plan(flags, changes)
-    if not (plan.colocated or recipe.on_cpu or UTILIZATION in user) and UTILIZATION in flags:
-        flags[UTILIZATION] = derived("0.9", "engines have GPUs of their own")
-    for flag, setting in _derived(plan, rows).items():
-        if flag not in removed and (flag == SET or flag not in flags):
-            flags[flag] = setting
-    return plan
+        changes.append((flag, settings.pop(flag, None), None))
+    if AGENT in settings and REWARD in settings and REWARD not in user:
+        settings[REWARD] = replace(settings[REWARD], note="not called: the agent gives the rewards")
+    flags = RunFlags(settings, changes)
+    if not (flags.colocated or recipe.on_cpu or UTILIZATION in user) and UTILIZATION in settings:
+        settings[UTILIZATION] = derived("0.9", "engines have GPUs of their own")
+    for flag, setting in _derived(flags, rows).items():
+        if flag not in removed and (flag == SET or flag not in settings):
+            settings[flag] = setting
+    return flags
 
 
-def _own_settings(plan: Plan) -> dict[str, Setting]:
+def _own_settings(flags: RunFlags) -> dict[str, Setting]:
     """The flag --algo.real.set with all settings of the objective: the user's values, else the defaults."""
     with contextlib.suppress(ValueError):
-        if plan.objective and plan.objective.settings:
-            typed = assignments(plan.flags[SET].words) if SET in plan.flags else {}
-            values = plan.objective.spelled_out | typed
+        if flags.objective and flags.objective.settings:
+            typed = assignments(flags.settings[SET].words) if SET in flags.settings else {}
+            values = flags.objective.spelled_out | typed
             words = tuple(f"{name}={value}" for name, value in values.items())
             if words:
                 return {
-                    SET: replace(plan.flags[SET], words=words) if typed else Setting(words, DERIVED, "its defaults")
+                    SET: replace(flags.settings[SET], words=words)
+                    if typed
+                    else Setting(words, DERIVED, "its defaults")
                 }
     return {}
 
 
-def _derived(plan: Plan, rows: int | None) -> dict[str, Setting]:
+def _derived(flags: RunFlags, rows: int | None) -> dict[str, Setting]:
     """Flags that follow from the layout, the number of steps and the size of the data."""
-    flags = _own_settings(plan)
+    settings = _own_settings(flags)
     try:
-        flags["--ref.num_nodes"] = derived(str(plan.nodes), "as the policy")
-        flags["--ref.num_gpus_per_node"] = derived(str(plan.ranks // plan.nodes), "as the policy")
-        engines = plan.ranks // plan.number("--vllm.tensor_parallel_size")
-        flags["--vllm.num_engines"] = derived(str(engines), "one for each tensor-parallel group of GPUs")
-        steps, prompts = plan.number("--train.max_steps"), plan.number("--rollout.batch_size")
-        engines = plan.number("--vllm.num_engines") or engines
-        share = math.ceil(prompts * plan.number("--rollout.n_samples_per_prompt") / engines)
+        settings["--ref.num_nodes"] = derived(str(flags.nodes), "as the policy")
+        settings["--ref.num_gpus_per_node"] = derived(str(flags.ranks // flags.nodes), "as the policy")
+        engines = flags.ranks // flags.number("--vllm.tensor_parallel_size")
+        settings["--vllm.num_engines"] = derived(str(engines), "one for each tensor-parallel group of GPUs")
+        steps, prompts = flags.number("--train.max_steps"), flags.number("--rollout.batch_size")
+        engines = flags.number("--vllm.num_engines") or engines
+        share = math.ceil(prompts * flags.number("--rollout.n_samples_per_prompt") / engines)
         at_once = min(max(share, AT_ONCE[0]), AT_ONCE[1])
         about = "rollouts of a step / engines, from {} to {}".format(*AT_ONCE)
-        flags["--vllm.max_num_seqs"] = derived(str(at_once), about)
+        settings["--vllm.max_num_seqs"] = derived(str(at_once), about)
         if rows and steps:
-            rows, filters = used_rows(plan, rows), FILTER in plan.flags
+            rows, filters = used_rows(flags, rows), FILTER in flags.settings
             passes = math.ceil(steps / max(rows // prompts, 1)) * (FILTERED if filters else 1)
             why = f"passes over {rows:,} rows for all steps{', of which filtering drops most' * filters}"
-            flags["--train.num_episodes"] = derived(str(passes), why)
+            settings["--train.num_episodes"] = derived(str(passes), why)
     except (ValueError, ZeroDivisionError):
         pass  # the parser reports such a value, with all others
-    return flags
+    return settings
 
 
-def used_rows(plan: Plan, rows: int) -> int:
+def used_rows(flags: RunFlags, rows: int) -> int:
     """Rows of the training set that a run reads: --data.max_samples bounds them."""
-    return min(rows, plan.number("--data.max_samples") or rows)
+    return min(rows, flags.number("--data.max_samples") or rows)
 
 
 # On the terminal and in run.json
 
 
-def recorded_flags(plan: Plan) -> dict:
-    return {flag: HIDDEN if flag == WANDB_KEY else run_folder.json_value(s.words) for flag, s in plan.flags.items()}
+def recorded_flags(flags: RunFlags) -> dict:
+    return {
+        flag: HIDDEN if flag == WANDB_KEY else run_folder.json_value(s.words) for flag, s in flags.settings.items()
+    }
 
 
 def flags_of(record: dict) -> dict:
     """A record's flags; {} if it has none (old or foreign record)."""
-    flags = record.get("flags")
-    return flags if isinstance(flags, dict) else {}
+    recorded = record.get("flags")
+    return recorded if isinstance(recorded, dict) else {}
 
 
-def changed_flags(record: dict, plan: Plan) -> dict[str, tuple]:
+def changed_flags(record: dict, flags: RunFlags) -> dict[str, tuple]:
     """{flag: (value in the record, value now)} for flags that differ, without PLACES."""
-    before, now = flags_of(record), recorded_flags(plan)
+    before, now = flags_of(record), recorded_flags(flags)
     both = {flag: (before.get(flag), now.get(flag)) for flag in sorted({*before, *now} - PLACES)}
     return {flag: (old, new) for flag, (old, new) in both.items() if old != new}
 
 
-def other_training(record: dict, plan: Plan) -> dict[str, tuple]:
+def other_training(record: dict, flags: RunFlags) -> dict[str, tuple]:
     """The changed flags that say what is trained; more steps too, if the learning rate's schedule ends with them."""
-    changed = changed_flags(record, plan)
+    changed = changed_flags(record, flags)
     old, new = changed.get(STEPS, (0, 0))
     fewer = isinstance(old, int) and isinstance(new, int) and 0 < new < (old or math.inf)
-    of_steps = STEPS in changed and not plan.text("--actor.lr_scheduler").startswith("constant")
+    of_steps = STEPS in changed and not flags.text("--actor.lr_scheduler").startswith("constant")
     return {
         flag: values
         for flag, values in changed.items()
@@ -284,10 +290,10 @@ def other_training(record: dict, plan: Plan) -> dict[str, tuple]:
     }
 
 
-def is_finished(path: Path, plan: Plan) -> bool:
-    """Whether the run in this folder finished with the flags of this plan."""
+def is_finished(path: Path, flags: RunFlags) -> bool:
+    """Whether the run in this folder finished with these flags."""
     record = run_folder.state(path)
-    return record["status"] == "finished" and not changed_flags(record, plan)
+    return record["status"] == "finished" and not changed_flags(record, flags)
 
 
 def typed() -> list[str]:

@@ -157,24 +157,6 @@ _CPU = Recipe(
 )
 
 
-_NEEDLE: dict[str, Any] = dict.fromkeys(("model", "train_data", "eval_data"), "needle_haystack") | {
-    "reward": "gym_reward"
-}
-# A pretrained model: its answers are short, so most of its time goes into prompts.
-_SMOLLM2_SIZES = {
-    "--rollout.batch_size": own("8", "prompts"),
-    "--train.batch_size": own("32", "samples, 4 prompts x 8: two updates a step"),
-    "--rollout.max_new_tokens": own("16", "a usual answer has 9"),
-    "--data.max_len": own("160"),
-    "--rollout.temperature": own("1.0"),
-    "--eval.temperature": own("1.0"),
-    "--eval.n_samples_per_prompt": own("2"),
-    "--eval.steps": own("10"),
-    "--actor.adam.lr": own("3e-5", "the best of three for REAL and for GRPO: examples/results/archive"),
-    "--train.max_steps": own("30"),
-    "--ckpt.save_steps": own("10"),
-    "--ds.zero_stage": own("2", "one rank: nothing to shard"),
-}
 # The 7B recipe in the cpu recipe's sizes. A test compares the flags of the two.
 _CPU_SIZES = """
     --rollout.batch_size --train.batch_size --rollout.max_new_tokens --data.max_len --actor.adam.lr --train.max_steps
@@ -185,28 +167,6 @@ RECIPES = {
     recipe.name: recipe
     for recipe in (
         _CPU,
-        _variant(
-            _CPU,
-            "cpu-sums",
-            "the cpu recipe on another task: sums with the steps written out, graded by the verifier for mathematics",
-            {"--rollout.max_new_tokens": own("80", "twice a usual answer"), "--data.max_len": own("128")},
-            model="sums",
-            train_data="sums",
-            eval_data="sums",
-        ),
-        _variant(
-            _CPU,
-            "cpu-smollm2",
-            "a pretrained model, SmolLM2-135M-Instruct, on questions of reasoning-gym, on two cores",
-            {
-                **_SMOLLM2_SIZES,
-                "--train.micro_batch_size": own("32", "samples of an update, so that no prompt is computed twice"),
-                "--rollout.micro_batch_size": own("32"),
-                "--data.apply_chat_template": own("", "the model's own chat template around the question"),
-                "--ds.attn_implementation": own("sdpa", "PyTorch's own kernel"),
-            },
-            **_NEEDLE,
-        ),
         replace(
             _CPU,
             name="cpu-like-gpu",
@@ -228,14 +188,6 @@ RECIPES = {
         ),
         _variant(
             _QWEN_1_5B, "qwen1.5b-1gpu", "the 1.5B run on one 80 GB GPU: the same updates, eight times slower", gpus=1
-        ),
-        _variant(
-            _QWEN_1_5B,
-            "smollm2-1gpu",
-            "cpu-smollm2 on one GPU, however small",
-            {**_SMOLLM2_SIZES, "--train.max_tokens_per_gpu": own("4096"), "--rollout.max_tokens_per_gpu": own("8192")},
-            gpus=1,
-            **_NEEDLE,
         ),
         _variant(
             _QWEN_1_5B,

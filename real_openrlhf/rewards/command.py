@@ -4,7 +4,6 @@ import argparse
 import importlib.util
 import logging
 import os
-import re
 import sys
 from collections import Counter
 from pathlib import Path
@@ -15,40 +14,29 @@ from real_openrlhf.base.errors import UserError, first_line, plain
 from real_openrlhf.base.files import parsed
 from real_openrlhf.base.manifests import MANIFEST, refuse_foreign_rows, write_rows
 from real_openrlhf.base.parsing import path_of
-from real_openrlhf.rewards import gym_tasks
 from real_openrlhf.rewards.graders import Asked, Grader, judge_many
-from real_openrlhf.verifier.conventions import CONVENTIONS
-from real_openrlhf.verifier.extract import Think, boxed_answer, raw_gold
-from real_openrlhf.verifier.verdict import Verdict
+from same_answer.conventions import CONVENTIONS
+from same_answer.extract import Think, raw_gold
+from same_answer.verdict import Verdict
 
 KEYS = Asked(*Asked._fields)  # the fields of a row, if no flag names others
-SHOWN, LONGEST_FORM = 20, 60  # forms that are printed, and the characters of each
+SHOWN = 60  # characters of a label
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--input", required=True, type=path_of, metavar="FILE.jsonl", help="rows with response and label"
-    )
-    parser.add_argument(
-        "--response-key", default="response", metavar="NAME", help="the response's field (default: %(default)s)"
-    )
-    parser.add_argument("--label-key", default="label", metavar="NAME", help="the gold's field (default: %(default)s)")
-    parser.add_argument(
-        "--prompt-key",
-        default="prompt",
-        metavar="NAME",
-        help="the prompt's field; in rows with it, answers that copy the question are wrong (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--output",
-        required=True,
-        type=path_of,
-        metavar="FILE.jsonl",
-        help="the rows, score and reason added; with --compare those on which two graders differ",
-    )
+    file = {"required": True, "type": path_of, "metavar": "FILE.jsonl"}
+    parser.add_argument("--input", **file, help="rows with response and label")
+    parser.add_argument("--output", **file, help="the rows, score and reason added")
+    for name, said in (
+        ("response", "the response's field"),
+        ("label", "the gold's field"),
+        ("prompt", "the prompt's field; in rows with it, answers that copy the question are wrong"),
+    ):
+        said += " (default: %(default)s)"
+        parser.add_argument(f"--{name}-key", default=name, metavar="NAME", help=said)
     parser.add_argument(
         "--think",
-        choices=["required", "optional"],
+        choices=get_args(Think),
         default="optional",
         help="required: a response without </think> is wrong (default: optional)",
     )
@@ -56,8 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--grader",
         choices=get_args(Grader),
         default="robust",
-        help="disco: the rules of the paper's baselines, for comparison; math_verify: that library's rules; gym: "
-        "reasoning-gym's scorers, for rows of `real-openrlhf data gym` (default: robust)",
+        help="disco: the rules of the paper's baselines; math_verify: that library's rules (default: robust)",
     )
     parser.add_argument(
         "--allow",
@@ -69,12 +56,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "count answers that copy a formula of the prompt, or leave its operation undone: \\gcd(12,18) for 6 "
         "(default: wrong, where the row has a prompt)",
     )
-    parser.add_argument(
-        "--compare",
-        choices=get_args(Grader),
-        metavar="GRADER",
-        help="grade with this one too, and show where both differ, the most frequent forms of answers first",
-    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -83,36 +64,34 @@ def run(args: argparse.Namespace) -> int:
     if args.output.exists() and args.input.exists() and args.output.samefile(args.input):
         raise UserError(f"--output {args.output} is the input. Name another file.")
     refuse_foreign_rows("--output", [args.output], manifest)
-    graders = [args.grader, args.compare] if args.compare else [args.grader]
-    if "disco" in graders and importlib.util.find_spec("openrlhf") is None:
+    if args.grader == "disco" and importlib.util.find_spec("openrlhf") is None:
         raise UserError("--grader disco is OpenRLHF's own grader, which is not installed. pip install openrlhf")
-    if "gym" in graders:
-        gym_tasks.require()
     keys = Asked(args.response_key, args.label_key, args.prompt_key)
     rows = _rows(args.input, keys)
     asked = [Asked(row[keys.response], row[keys.label], _text(row.get(keys.prompt))) for row in rows]
-    if graders != ["gym"]:
-        _tell_raw_golds(asked, keys)
-    log = logging.getLogger("real_openrlhf.verifier")
+    _tell_raw_golds(asked, keys)
+    log = logging.getLogger("same_answer")
     level = log.level
     log.setLevel(logging.ERROR)  # the rows and one line below say it
     try:
-        verdicts = {grader: _verdicts(asked, args.think, grader, tuple(args.allow)) for grader in graders}
+        verdicts = _verdicts(asked, args.think, args.grader, tuple(args.allow))
     finally:
         log.setLevel(level)
-    for grader, graded in verdicts.items():
-        _tell_failures(grader, graded)
-    about = {"graders": graders, "think": args.think, "allow": args.allow}
-    if args.compare:
-        write_rows({args.output: _differences(rows, asked, verdicts)}, manifest, about)
-        return 0
-    graded = verdicts[args.grader]
-    out = ({**row, **_said(verdict)} for row, verdict in zip(rows, graded, strict=True))
-    write_rows({args.output: out}, manifest, about)
-    print(f"{len(rows)} responses: {_counts(graded)}")
-    reasons = Counter(verdict.reason for verdict in graded)
-    print(", ".join(f"{reason} {count}" for reason, count in reasons.most_common()))
+    scores = [None if verdict.ignored else int(verdict.score) for verdict in verdicts]
+    graded = zip(rows, scores, verdicts, strict=True)
+    out = ({**row, "score": score, "reason": verdict.reason} for row, score, verdict in graded)
+    write_rows({args.output: out}, manifest, {"graders": [args.grader], "think": args.think, "allow": args.allow})
+    counts = Counter(scores)
+    print(f"{len(rows)} responses: {counts[1]} right, {counts[0]} wrong, {counts[None]} without a verdict")
+    print(_counted(verdicts))
+    if failed := [verdict for verdict in verdicts if verdict.ignored]:
+        said = f"{args.grader}: {len(failed)} of {len(rows)} rows without a verdict: {_counted(failed)}"
+        print(said, file=sys.stderr)
     return 0
+
+
+def _counted(verdicts: list[Verdict]) -> str:
+    return ", ".join(f"{reason} {count}" for reason, count in Counter(one.reason for one in verdicts).most_common())
 
 
 def _text(prompt: object) -> str:
@@ -127,17 +106,10 @@ def _tell_raw_golds(asked: list[Asked], keys: Asked) -> None:
     raw = [gold for item in asked if (gold := raw_gold(item.label))]
     if raw:
         print(
-            f"{len(raw)} of {len(asked)} labels look raw, such as {plain(raw[0][-LONGEST_FORM:])!r}. Write the answer "
+            f"{len(raw)} of {len(asked)} labels look raw, such as {plain(raw[0][-SHOWN:])!r}. Write the answer "
             f"alone into `{keys.label}`: what follows ####, or a JSON list of texts in double quotes.",
             file=sys.stderr,
         )
-
-
-def _tell_failures(grader: str, verdicts: list[Verdict]) -> None:
-    reasons = Counter(verdict.reason for verdict in verdicts if verdict.ignored)
-    if reasons:
-        counts = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common())
-        print(f"{grader}: {reasons.total()} of {len(verdicts)} rows without a verdict: {counts}", file=sys.stderr)
 
 
 def _verdicts(asked: list[Asked], think: Think, grader: Grader, allowed: tuple[str, ...]) -> list[Verdict]:
@@ -146,43 +118,6 @@ def _verdicts(asked: list[Asked], think: Think, grader: Grader, allowed: tuple[s
     verdicts = judge_many(asked, think, grader, allowed, threads=min(8, os.cpu_count() or 1))
     name = f"grading: {grader}"
     return [*tqdm(verdicts, total=len(asked), desc=name, unit="row", disable=not sys.stderr.isatty())]
-
-
-def _said(verdict: Verdict) -> dict:
-    return {"score": None if verdict.ignored else int(verdict.score), "reason": verdict.reason}
-
-
-def _counts(verdicts: list[Verdict]) -> str:
-    outcomes = Counter(_said(verdict)["score"] for verdict in verdicts)
-    return f"{outcomes[1]} right, {outcomes[0]} wrong, {outcomes[None]} without a verdict"
-
-
-def _differences(rows: list[dict], asked: list[Asked], verdicts: dict[str, list[Verdict]]) -> list[dict]:
-    """Rows that one grader calls right and the other wrong, the most frequent form first; the forms are printed."""
-    found: list[tuple[str, dict]] = []
-    judged = 0
-    for row, item, *both in zip(rows, asked, *verdicts.values(), strict=True):
-        scores = {grader: _said(verdict)["score"] for grader, verdict in zip(verdicts, both, strict=True)}
-        judged += None not in scores.values()
-        if len({*scores.values()}) > 1 and None not in scores.values():
-            answer = boxed_answer(item.response) or item.response[-60:].strip()
-            form = "  ".join([_form(str(item.label)), "<-", _form(answer), str(scores)])
-            found.append((form, {**row, "form": form, "scores": scores}))
-    for grader, graded in verdicts.items():
-        print(f"{grader}: {_counts(graded)}")
-    counts = Counter(form for form, _ in found)
-    unjudged = f" ({len(rows) - judged} more lack a verdict)" if judged < len(rows) else ""
-    print(
-        f"{len(found)} of {judged} responses differ{unjudged}, in {len(counts)} forms. "
-        "gold  <-  answer, 0 for any number:"
-    )
-    for form, count in counts.most_common(SHOWN):
-        print(f"{count:6}  {plain(form)}")
-    return [row for _, row in sorted(found, key=lambda one: (-counts[one[0]], one[0]))]
-
-
-def _form(text: str) -> str:
-    return re.sub(r"\d+", "0", " ".join(text.split()))[:LONGEST_FORM]
 
 
 def _rows(path: Path, keys: Asked = KEYS) -> list[dict]:

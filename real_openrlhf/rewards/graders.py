@@ -1,9 +1,8 @@
-"""The graders by name: our verifier, the rules of the paper's baselines, math-verify, and reasoning-gym's scorers.
+"""The graders by name: our verifier, the rules of the paper's baselines, and math-verify.
 
 `reward_function` makes a reward file's scores of their verdicts: 1 for right, 0 for wrong, nan for no verdict.
 """
 
-import json
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -11,18 +10,16 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Literal, NamedTuple, cast
 
 from real_openrlhf.base import reward_variables
-from real_openrlhf.rewards import gym_tasks
-from real_openrlhf.verifier import extract, verdict
-from real_openrlhf.verifier.extract import Think, golds_of
-from real_openrlhf.verifier.pool import ALGEBRA
-from real_openrlhf.verifier.process import NoVerdict
-from real_openrlhf.verifier.verdict import FAILED, Verdict
+from same_answer import extract, verdict
+from same_answer.extract import Think, golds_of
+from same_answer.pool import ALGEBRA
+from same_answer.process import NoVerdict
+from same_answer.verdict import FAILED, Verdict
 
-Grader = Literal["robust", "disco", "math_verify", "gym"]
+Grader = Literal["robust", "disco", "math_verify"]
 
-FAILED_GYM = (*FAILED, gym_tasks.SCORER_RAISED)
-_OTHERS, _GYM = "real_openrlhf.rewards.other_graders", "real_openrlhf.rewards.gym_tasks"
-_PROGRAMS = {"robust": ALGEBRA, "disco": _OTHERS, "math_verify": _OTHERS, "gym": _GYM}
+_OTHERS = "real_openrlhf.rewards.other_graders"
+_PROGRAMS = {"robust": ALGEBRA, "disco": _OTHERS, "math_verify": _OTHERS}
 _LONGEST_BOX, _LONGEST_END = 4_000, 10_000
 _PROMPT_END = 64  # characters: enough to find the end of a prompt that the tokenizer changed
 
@@ -39,7 +36,7 @@ def judge(item: Asked, think: Think = "optional", grader: Grader = "robust", all
     """A grader's verdict on one response. Like `verify` it never raises; `allowed` are conventions of the verifier."""
     if grader == "robust":
         return verdict.verify(item.response, item.label, think, prompt=item.prompt, allowed=allowed)
-    judged = {"disco": _disco, "math_verify": _math_verify, "gym": _gym}[grader]
+    judged = {"disco": _disco, "math_verify": _math_verify}[grader]
     return verdict.answered(lambda: judged(item.response, item.label, think), item.response, item.label)
 
 
@@ -76,25 +73,6 @@ def _math_verify(response: str, label: object, think: Think) -> Verdict:
     return Verdict(0.0, "unfinished_thinking") if text is None else _ask("math_verify", golds, text[-_LONGEST_END:])
 
 
-def _gym(response: str, label: object, think: Think) -> Verdict:
-    """The verdict of reasoning-gym's scorer for the task that the label names."""
-    try:
-        entry = gym_tasks.entry(label)
-    except (ValueError, TypeError, LookupError) as error:
-        raise NoVerdict("no_gold", "the label is no entry of reasoning-gym, as `data gym` writes it") from error
-    text = extract.after_thinking(response, think)
-    if text is None:
-        return Verdict(0.0, "unfinished_thinking")
-    answer = extract.strip_tex(extract.boxed_answer(text))
-    if answer is None:
-        return Verdict(0.0, "no_answer")
-    if answer == entry["answer"]:
-        return Verdict(1.0, "exact")
-    if len(answer) > _LONGEST_BOX:
-        return Verdict(0.0, "too_long")
-    return _ask("gym", (json.dumps(entry),), answer)
-
-
 def _golds(label: object) -> tuple[str, ...]:
     if golds := golds_of(label):
         return golds
@@ -116,12 +94,12 @@ def reward_function(grader: Grader) -> Callable[[list[str], list[str], list[str]
 
     def reward_func(queries: list[str], prompts: list[str], labels: list[str]) -> dict:
         (query,), (prompt,), (label,) = queries, prompts, labels
-        return _reward(_verdict(query, prompt, label, grader, think, allowed), grader)
+        return _reward(_verdict(query, prompt, label, grader, think, allowed))
 
     return reward_func
 
 
-def _reward(said: Verdict, grader: Grader) -> dict:
+def _reward(said: Verdict) -> dict:
     no_answer = float(said.reason in ("no_answer", "unfinished_thinking"))
     logs = {
         "verifier/no_answer": no_answer,
@@ -131,7 +109,7 @@ def _reward(said: Verdict, grader: Grader) -> dict:
         "verifier/unevaluated": float(said.reason == "unevaluated"),
         "verifier/unread": float(said.reason == "unread"),
     }
-    for reason in (*(FAILED_GYM if grader == "gym" else FAILED), "prompt_not_found"):
+    for reason in (*FAILED, "prompt_not_found"):
         logs[f"verifier/ignored_{reason}"] = float(said.reason == reason)
     return {"rewards": 0.0 if said.ignored else said.score, "scores": said.score, "extra_logs": logs}
 
@@ -143,5 +121,5 @@ def _verdict(query: str, prompt: str, label: str, grader: Grader, think: str, al
         if not (found and prompt):
             return Verdict(math.nan, "prompt_not_found")
     if think == "auto":
-        think = "required" if prompt.rstrip().endswith("<think>") else "optional"
+        think = "required" if prompt.rstrip().endswith((*extract.THINKING,)) else "optional"
     return judge(Asked(response, label, prompt), cast(Think, think), grader, allowed)

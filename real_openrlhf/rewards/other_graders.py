@@ -6,7 +6,7 @@ from functools import lru_cache
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from real_openrlhf.verifier import process
+from same_answer import process
 
 
 def disco(gold: str, boxed: str) -> bool:

@@ -8,16 +8,15 @@ import contextlib
 import platform
 import shutil
 import sys
-import time
+import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from real_openrlhf import __version__
 from real_openrlhf.algorithm.formulas import hint
 from real_openrlhf.base import ownership, signals
-from real_openrlhf.base.errors import on_one_line
-from real_openrlhf.base.files import FINISHED, write_text
-from real_openrlhf.base.parsing import name_list, path_of, share, short_path, whole, wrapped
+from real_openrlhf.base.files import FINISHED
+from real_openrlhf.base.parsing import path_of, short_path, whole
 from real_openrlhf.hooks.engine import plugin
 from real_openrlhf.hooks.fixes.process_starts import RAY_ENDED
 from real_openrlhf.recipes import openrlhf_parser
@@ -27,7 +26,7 @@ from real_openrlhf.recipes.plan import (
     REWARD,
     SET,
     USER,
-    Plan,
+    RunFlags,
     Setting,
     is_finished,
     recorded_flags,
@@ -36,7 +35,7 @@ from real_openrlhf.recipes.plan import (
 from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.training import config_file, run_inputs
-from real_openrlhf.training.checks import memory_estimate, run_checks
+from real_openrlhf.training.checks import run_checks
 from real_openrlhf.training.checks.findings import Findings
 from real_openrlhf.training.launch.place import TRAINER, Place
 from real_openrlhf.training.launch.process import Watch, drop_stale_locks, scratch, supervise
@@ -67,8 +66,10 @@ def method(name: str) -> str:
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.usage = "%(prog)s [--recipe NAME] [--algo NAME] [any OpenRLHF flag]"
-    lines = name_list("recipes", [(recipe.name, recipe.about) for recipe in RECIPES.values()])
-    lines += name_list("algorithms", [(one.name, one.about) for one in ALGORITHMS.values()])
+    lines = []
+    for title, named in (("recipes", RECIPES), ("algorithms", ALGORITHMS)):
+        width = max(map(len, named))
+        lines += [f"{title}:", *(_two_columns(name, it.about, width) for name, it in named.items())]
     lines += ["OpenRLHF's own flags win over the recipe, and --no-FLAG removes one from it.", "All flags:"]
     parser.epilog = "\n".join([*lines, "  python -m openrlhf.cli.train_ppo_ray --help"])
     parser.add_argument(
@@ -92,7 +93,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--dry-run", action="store_true", help="print and check the run, estimate memory, start nothing"
     )
     parser.add_argument("--all", action="store_true", help="with --dry-run: all flags with their origins")
-    parser.add_argument("--model", help="a folder, a hub id, a GGUF file, or smollm2 (default: the recipe's model)")
+    parser.add_argument("--model", help="a folder or a hub id (default: the recipe's model)")
     parser.add_argument(
         "--data", metavar="SET", help=f"{', '.join(TRAINING_ROWS)}, or your own JSONL file (default: the recipe's)"
     )
@@ -106,20 +107,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--nodes", type=whole, metavar="N", help="nodes; more than one needs a Ray cluster, named by RAY_ADDRESS"
     )
     parser.add_argument(
-        "--fill",
-        nargs="?",
-        type=share,
-        const=memory_estimate.SHARE,
-        metavar="SHARE",
-        help="micro-batches as large as this share of a GPU's memory takes, by the estimate (without a number: "
-        "%(const)s; default: the recipe's)",
-    )
-    parser.add_argument(
-        "--working-dir",
-        type=path_of,
-        help="folder for `ray job submit`, not read on one machine; made by `real-openrlhf patch export`",
-    )
-    parser.add_argument(
         "--runs-dir", type=path_of, default=Path("runs"), help="folder of run folders (default: %(default)s)"
     )
     parser.add_argument("--run-name", help="name of the run folder (default: recipe, algorithm, seed and time)")
@@ -128,6 +115,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="continue the newest unfinished run of this training, or the run of --run-name, or start one",
     )
+
+
+def _two_columns(name: str, about: str, width: int) -> str:
+    return textwrap.fill(f"  {name:{width}}  {about}", 79, subsequent_indent=" " * (width + 4), break_on_hyphens=False)
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
@@ -143,38 +134,35 @@ def request_of(words: Sequence[str]) -> Request:
 
 def run(args: argparse.Namespace) -> int:
     request = Request.of(args)
-    place = Place.of(request.recipe, args.working_dir)
+    place = Place.of(request.recipe)
+    findings = run_checks.found(request, place)
+    findings.refuse()
     if request.resumed and not args.dry_run and (unseen := end_unwatched(request.resumed)):
         print(f"{unseen}\n")
     show(request, place)
-    findings = run_checks.found(request, place)
     if args.dry_run:
-        print("\n".join(page(findings, args.all)))
-    if args.all and not findings.problems:
+        print("\n".join(findings.lines))
+    if args.all:
         print("variables that are set for its processes:")
-        for name, value in place.variables(request.plan()).items():
+        for name, value in place.variables(request.flags).items():
             print(f"  {name}={value if len(value) < 60 else f'{value[:50]}...'}")
-    if not findings.problems and not args.dry_run and request.missing():
-        request.make_missing()
+    if not args.dry_run and request.missing():
+        request = request.made()
         findings.add(run_checks.data(request))
+        findings.refuse()
     for note in findings.notes:
-        print(wrapped(note, "note: "))
-    if findings.problems:
-        print(f"{len(findings.problems)} wrong:", file=sys.stderr)
-        for problem in findings.problems:
-            print(f"  - {on_one_line(problem)}", file=sys.stderr)
-        return 2
+        print(f"note: {note}")
     if args.dry_run:
         print(verdict(findings))
         return 0
-    if request.resumed and is_finished(request.resumed, request.plan()):
+    if request.resumed and is_finished(request.resumed, request.flags):
         print(f"{request.resumed} is finished: there is nothing to continue\n\n{final_summary(request.resumed)}")
         return 0
     return _train(request, place)
 
 
 def _train(request: Request, place: Place) -> int:
-    args, inputs = request.args, request.plan()
+    args, inputs = request.args, request.flags
     origin = run_inputs.provenance_of(inputs, place.environment(inputs))
     with contextlib.ExitStack() as stack:
         with signals.held():  # a folder without a record would be nobody's
@@ -182,17 +170,13 @@ def _train(request: Request, place: Place) -> int:
             lock = stack.enter_context(run_folder.only_one(path))
             if not request.resumed:
                 run_folder.refuse_name(args.runs_dir, args.run_name)  # another command may have been there before
-            plan = request.plan(path)
-            job = f"{path.name}-{time.time_ns()}"
-            record = _record(request, plan, path, job if place.job_address else None) | origin
+            flags = request.flags_in(path)
+            record = _record(request, flags, path) | origin
             if request.resumed:
                 before = run_folder.read(path)
                 record["started"] = before.get("started", record["started"])
                 record |= provenance.earlier(before, record)
             run_folder.write(path, record)
-            if not request.resumed:
-                again = config_file.text(request.recipe.name, args.algo, request.user, request.removed)
-                write_text(path / config_file.NAME, [again])
         (path / FINISHED).unlink(missing_ok=True)
         print(f"run folder: {path}\n", flush=True)
         code = 1
@@ -200,21 +184,19 @@ def _train(request: Request, place: Place) -> int:
         try:
             for folder, flag in run_checks.outside(request, path):
                 ownership.claim(folder, flag, ownership.owner_name(path))
-            environment = place.environment(plan) | request.secrets
-            code, reason = _supervised(path, plan, place, environment, job, lock)
+            environment = place.environment(flags) | request.secrets
+            code, reason = _supervised(path, flags, environment, lock, place.address is None)
         except KeyboardInterrupt as ended:
             code, reason = signals.code_and_words(ended)
         finally:
             with signals.held():
-                if reason and reason.startswith(("interrupted", "stalled")):
-                    place.stop(job)
                 if reason and shutil.disk_usage(path).free < FULL_BYTES:
                     reason = f"the disk of {path} is full: free some space, or move the run to another --runs-dir"
                 status = "failed" if reason else "finished"
-                steps = plan.args.train.max_steps, plan.args.logger.logging_steps
+                steps = flags.args.train.max_steps, flags.args.logger.logging_steps
                 reason = reason or run_folder.early_end(path, *steps)
                 if record["starting_weights"] is None:  # of a model of the hub, which the run has fetched
-                    record["starting_weights"] = run_inputs.starting_weights(plan.text(run_inputs.MODEL))
+                    record["starting_weights"] = run_inputs.starting_weights(flags.text(run_inputs.MODEL))
                 run_folder.write(path, record | {"status": status, "reason": reason, "finished": run_folder.now()})
     print(f"\n{status}{f' ({reason})' if reason else ''}: {path}")
     if status == "finished":
@@ -227,36 +209,33 @@ def _train(request: Request, place: Place) -> int:
     return code
 
 
-def _record(request: Request, plan: Plan, path: Path, job: str | None) -> dict:
+def _record(request: Request, flags: RunFlags, path: Path) -> dict:
     return {
         "name": path.name,
         "algo": request.args.algo,
         "recipe": request.recipe.name,
-        "seed": plan.args.train.seed,
+        "seed": flags.args.train.seed,
         "status": "running",
         "reason": None,
         "started": run_folder.now(),
         "finished": None,
         "command": typed(),
         "host": platform.node(),
-        "job": job,
-        "flags": recorded_flags(plan),
+        "flags": recorded_flags(flags),
     }
 
 
-def _supervised(
-    path: Path, plan: Plan, place: Place, environment: dict, job: str, lock: int
-) -> tuple[int, str | None]:
+def _supervised(path: Path, flags: RunFlags, environment: dict, lock: int, local: bool) -> tuple[int, str | None]:
     """Run the training to its end: (exit code, why it failed)."""
-    progress = Progress(path, plan.args.train.max_steps or None, path / "train.log")
-    watch = Watch(path, plan.args.train.hung_minutes)
-    if place.address is None and "TORCH_EXTENSIONS_DIR" in environment:
+    progress = Progress(path, flags.args.train.max_steps or None, path / "train.log")
+    watch = Watch(path, flags.args.train.hung_minutes)
+    if local and "TORCH_EXTENSIONS_DIR" in environment:
         drop_stale_locks(Path(environment["TORCH_EXTENSIONS_DIR"]).resolve())
-    if place.address:
-        return supervise(place.command([*TRAINER, *plan.argv()], job), environment, lock, progress, watch)
+    command = [sys.executable, *TRAINER, *flags.argv()]
+    if not local:
+        return supervise(command, environment, lock, progress, watch)
     for left in reversed(range(RAY_STARTS)):
         with scratch(environment) as own:
-            command = [sys.executable, *TRAINER, *plan.argv()]
             code, reason = supervise(command, own.environment, lock, progress, watch)
             again = code == RAY_ENDED and left > 0
             own.keep = bool(reason) and code not in SIGNALS and not again
@@ -274,7 +253,7 @@ def _supervised(
 
 
 def show(request: Request, place: Place) -> None:
-    plan, recipe, algorithm, args = request.plan(), request.recipe, ALGORITHMS[request.args.algo], request.args
+    flags, recipe, algorithm, args = request.flags, request.recipe, ALGORITHMS[request.args.algo], request.args
     print(f"real_openrlhf {__version__}")
     for name, about in (
         ("recipe", f"{recipe.name}: {recipe.about}"),
@@ -282,34 +261,34 @@ def show(request: Request, place: Place) -> None:
         ("where", place.about),
         ("vLLM", plugin.model_runner()),
     ):
-        print(wrapped(about, f"  {name:9}  "))
+        print(f"  {name:9}  {about}")
     print()
     if args.dry_run:
-        print("\n".join([*_all_of(plan, place)] if args.all else [*_main(plan)]) + "\n")
-    if plan.changes:
+        print("\n".join([*_all_of(flags)] if args.all else [*_main(flags)]) + "\n")
+    if flags.changes:
         print("changed by you:")
-        for flag, before, after in plan.changes:
-            print(wrapped(f"{flag}: {_in_words(flag, before)} -> {_in_words(flag, after)}", "  "))
+        for flag, before, after in flags.changes:
+            print(f"  {flag}: {_in_words(flag, before)} -> {_in_words(flag, after)}")
         print()
 
 
-def _main(plan: Plan) -> Iterator[str]:
+def _main(flags: RunFlags) -> Iterator[str]:
     width = max(len(flag) for flag in MAIN)
     for flag in MAIN:
-        if flag in plan.flags:
-            setting = plan.flags[flag]
+        if flag in flags.settings:
+            setting = flags.settings[flag]
             value = ",".join(map(short_path, setting.text.split(","))) or "on"
-            yield wrapped(f"{value}  ({setting.origin})", f"  {flag:{width}}  ")
-    yield wrapped(f"all {len(plan.flags)} flags with their origins, the processes and their variables: --all")
+            yield f"  {flag:{width}}  {value}  ({setting.origin})"
+    yield f"all {len(flags.settings)} flags with their origins, the processes and their variables: --all"
 
 
-def _all_of(plan: Plan, place: Place) -> Iterator[str]:
-    yield " ".join(place.command([*TRAINER]))
-    words = {flag: f"{flag} {setting.text}".strip() for flag, setting in plan.flags.items()}
+def _all_of(flags: RunFlags) -> Iterator[str]:
+    yield " ".join([sys.executable, *TRAINER])
+    words = {flag: f"{flag} {setting.text}".strip() for flag, setting in flags.settings.items()}
     left = min(max(map(len, words.values())), 46)
-    middle = max(len(setting.origin) for setting in plan.flags.values())
-    for flag, setting in plan.flags.items():
-        yield wrapped(setting.note, f"  {words[flag]:{left}}  {setting.origin:{middle}}  ").rstrip()
+    middle = max(len(setting.origin) for setting in flags.settings.values())
+    for flag, setting in flags.settings.items():
+        yield f"  {words[flag]:{left}}  {setting.origin:{middle}}  {setting.note}".rstrip()
 
 
 def _in_words(flag: str, setting: Setting | None) -> str:
@@ -318,13 +297,6 @@ def _in_words(flag: str, setting: Setting | None) -> str:
         return "not given" if default is None else f"{default} (OpenRLHF's default)" if default else "off"
     value = setting.text or "on"
     return value if setting.origin == USER else f"{value} ({setting.origin})"
-
-
-def page(findings: Findings, everything: bool) -> Iterator[str]:
-    """The lines of a dry run's findings; without `everything`, sums without their parts."""
-    for line in findings.lines:
-        if everything or not line.startswith("  "):
-            yield wrapped(line.strip(), "    " if line.startswith("  ") else "")
 
 
 def verdict(findings: Findings) -> str:

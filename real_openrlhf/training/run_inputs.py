@@ -1,33 +1,32 @@
-"""The inputs of a run: its command line as a request, the plan that follows, and the files that it reads.
+"""The inputs of a run: its command line as a request, the flags that follow, and the files that it reads.
 
 Files are prepared sets, files of a task, or the user's own. This package makes missing files if it can.
 """
 
 import argparse
 import contextlib
-import csv
 import hashlib
 import os
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from real_openrlhf.base import files, secrets
+from real_openrlhf.base import files
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import parsed, sha256
-from real_openrlhf.base.secrets import REWARD
+from real_openrlhf.base.secrets import BY_VARIABLE, KEY_VARIABLE, REWARD, WANDB_KEY
 from real_openrlhf.base.user_files import absolute, file_of
-from real_openrlhf.data.sources import is_hub_id
+from real_openrlhf.data.sources import SUFFIXES, is_hub_id, read_local
 from real_openrlhf.machine import nvidia
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.plan import (
     AGENT,
     OBJECTIVE,
     RECIPE,
-    Plan,
     Recipe,
+    RunFlags,
     Setting,
     compose,
     other_training,
@@ -35,10 +34,9 @@ from real_openrlhf.recipes.plan import (
 from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.runs.provenance import PACKAGE
-from real_openrlhf.training.checks import flag_checks, memory_estimate, preflight
-from real_openrlhf.training.tasks import smollm2
-from real_openrlhf.training.tasks.tasks import TASKS, default, prepare
-from real_openrlhf.training.tasks.tiny_model import cache_folder
+from real_openrlhf.training.checks import flag_checks
+from real_openrlhf.training.tasks.reverse_task import TASK
+from real_openrlhf.training.tasks.tiny_model import cache_folder, prepare
 
 MODEL, TRAINING, VALIDATION = "--actor.model_name_or_path", "--data.prompt_dataset", "--eval.dataset"
 RUN_DIR = "--train.run_dir"
@@ -52,7 +50,7 @@ SHORTHANDS = {
     "--nodes": "--actor.num_nodes",
 }
 Maker = Callable[[], object]
-TRAINS_OWN = "recipe algo dry-run resume run-name runs-dir fill data-dir working-dir config".split()
+TRAINS_OWN = "recipe algo dry-run resume run-name runs-dir data-dir config".split()
 OPTIONS = [*SHORTHANDS, *(f"--{name}" for name in TRAINS_OWN)]
 
 
@@ -77,14 +75,15 @@ class Request:
             raise UserError(f"{RUN_DIR} is the run's folder, which --runs-dir and --run-name name. Leave it out.")
         if empty := [short for short, flag in SHORTHANDS.items() if given.get(flag) == ("",)]:
             raise UserError(f"{empty[0]} '': its value is missing. Give one, or leave it out.")
-        flags, hidden = secrets.taken_out(given)
+        flags, variables = dict(given), {}
+        if (key := " ".join(flags.get(WANDB_KEY, ()))) not in ("", BY_VARIABLE):
+            flags[WANDB_KEY], variables[KEY_VARIABLE] = (BY_VARIABLE,), key
         args.model, args.data = (" ".join(flags[flag]) if flag in flags else None for flag in (MODEL, TRAINING))
         user = found_anywhere(flags, args.data_dir)
         seed = user.get("--train.seed") or recipe.settings["--train.seed"].words
         stem = run_folder.run_stem(recipe.name, args.algo, seed[0])
-        request = cls(args, recipe, user, removed, stem, None, hidden)
-        request = request.resuming() if args.resume else request
-        return request.filled(args.fill) if args.fill else request
+        request = cls(args, recipe, user, removed, stem, None, variables)
+        return request.resuming() if args.resume else request
 
     def resuming(self) -> "Request":
         """The request with the run that --resume continues: the named one, else the newest that trains the same."""
@@ -92,38 +91,18 @@ class Request:
         if name is not None:
             begun = (folder / name).is_dir() and not run_folder.is_unused(folder / name)
             return replace(self, resumed=folder / name if begun else None)
-        unfinished, plan = run_folder.unfinished(folder, self.stem), self.plan()
-        same = [path for path, record in unfinished.items() if not trains_other(record, plan)]
+        unfinished, flags = run_folder.unfinished(folder, self.stem), self.flags
+        same = [path for path, record in unfinished.items() if not trains_other(record, flags)]
         others = [path for path in unfinished if not same and not run_folder.is_trained(path)]
         return replace(self, resumed=next(iter(same), None), left_alone=next(iter(others), None))
 
-    def filled(self, share: float) -> "Request":
-        """The request with token budgets that fill this share of each GPU: of those here, else of the recipe's."""
-        plan = self.plan()
-        if named := {memory_estimate.TRAIN_TOKENS, memory_estimate.ROLLOUT_TOKENS} & self.user.keys():
-            raise UserError(f"--fill and {min(named)} say the same thing. Give one of them.")
-        if self.recipe.on_cpu:
-            raise UserError(f"--fill is for GPUs, and recipe {self.recipe.name} is for CPU. Leave it out.")
-        model = plan.text(MODEL)
-        shape = memory_estimate.shape_of(config_of(Path(model)) or memory_estimate.KNOWN_CONFIGS.get(model, {}))
-        if shape is None:
-            raise UserError(
-                f"--fill: the shape of {model} is not known here. Download it and name its folder with --model, or "
-                f"give {memory_estimate.TRAIN_TOKENS}."
-            )
-        elsewhere = os.environ.get("RAY_ADDRESS", "") not in ("", "local")
-        gpu_gb = (None if elsewhere else preflight.local_gpus()[1]) or self.recipe.gpu_gb
-        flags = memory_estimate.filling(shape, plan, gpu_gb * memory_estimate.GB, share)
-        if not flags:
-            raise UserError(
-                f"--fill {share:g}: not one of the longest samples fits into that share of {gpu_gb:.0f} GB. Give a "
-                "larger share, or a smaller --data.max_len."
-            )
-        return replace(self, user=self.user | {flag: (value,) for flag, value in flags.items()})
+    @cached_property
+    def flags(self) -> RunFlags:
+        """Those for the folder that the run has, or would get."""
+        name = self.args.run_name or f"{self.stem}-TIME"
+        return self.flags_in(self.resumed or self.args.runs_dir / name)
 
-    def plan(self, folder: Path | None = None) -> Plan:
-        """The run's flags; without `folder`, those for the folder that a run would get."""
-        folder = folder or self.resumed or self.args.runs_dir / (self.args.run_name or f"{self.stem}-TIME")
+    def flags_in(self, folder: Path) -> RunFlags:
         inputs = settings(self.recipe, self.args.data_dir)
         place, origin = Path(os.path.realpath(folder)), "run folder"
         launcher = {
@@ -145,18 +124,24 @@ class Request:
         return replace(self, user=user, removed=[flag for flag in self.removed if flag not in wrong])
 
     def missing(self) -> dict[Path, Maker]:
-        """Missing files that the plan's flags read and this package can make: {path: the call that makes it}."""
-        plan = self.plan()
-        flags = {MODEL, TRAINING, VALIDATION} & plan.flags.keys()
-        read = {word for flag in flags for word in plan.flags[flag].words}
-        makers = _makers(self.recipe, self.args.data_dir, plan.text(MODEL), self.args.model)
+        """Missing files that its flags read and this package can make: {path: the call that makes it}."""
+        flags = self.flags
+        read = {
+            word
+            for flag in (MODEL, TRAINING, VALIDATION)
+            if flag in flags.settings
+            for word in flags.settings[flag].words
+        }
+        makers = _makers(self.recipe, self.args.data_dir, flags.text(MODEL))
         return {path: make for path, make in makers if str(path) in read and not path.exists()}
 
-    def make_missing(self) -> None:
+    def made(self) -> "Request":
+        """The request with all files that were missing."""
         with made_once():
             for path, make in self.missing().items():
                 if not path.exists():  # a task's files are made together
                     make()
+        return replace(self)  # its flags follow from these files
 
 
 # Files
@@ -164,21 +149,21 @@ class Request:
 
 def training_set(name: str, data_dir: Path) -> Path:
     """The file of a set that has this name; a data set of the hub as it is; any other name is a path."""
-    if name in TASKS:
-        return default(name).folder() / "train.jsonl"
+    if name == TASK.name:
+        return TASK.folder() / "train.jsonl"
     if is_hub_id(name):
         return Path(name)
     return (data_dir / f"{name}.jsonl" if name in TRAINING_ROWS else Path(name).expanduser()).resolve()
 
 
 def validation_set(name: str, data_dir: Path) -> Path:
-    return default(name).folder() / "eval.jsonl" if name in TASKS else (data_dir / f"{name}.jsonl").resolve()
+    return TASK.folder() / "eval.jsonl" if name == TASK.name else (data_dir / f"{name}.jsonl").resolve()
 
 
 def settings(recipe: Recipe, data_dir: Path) -> dict[str, Setting]:
     """The recipe's model, data and reward as flags, by absolute path: Ray's actors run in another directory."""
-    reward = Path(__file__).resolve().parents[1] / "rewards" / f"{recipe.reward}.py"
-    model = str(default(recipe.model).folder() / "model") if recipe.model in TASKS else recipe.model
+    reward = Path(__file__).resolve().parents[1] / "rewards" / "math_reward.py"
+    model = str(TASK.folder() / "model") if recipe.model == TASK.name else recipe.model
     return {
         MODEL: Setting((model,), RECIPE),
         TRAINING: Setting((str(training_set(recipe.train_data, data_dir)),), RECIPE, recipe.train_data),
@@ -187,21 +172,16 @@ def settings(recipe: Recipe, data_dir: Path) -> dict[str, Setting]:
     }
 
 
-def _makers(recipe: Recipe, data_dir: Path, model: str, typed_model: str | None) -> Iterator[tuple[Path, Maker]]:
+def _makers(recipe: Recipe, data_dir: Path, model: str) -> Iterator[tuple[Path, Maker]]:
     """Each file that this package can make, with the call that makes it; `model` has the tokenizer for sets."""
-    for task in map(default, TASKS):
-        for part in ("model", "train.jsonl", "eval.jsonl"):
-            yield task.folder() / part, partial(prepare, task)
+    for part in ("model", "train.jsonl", "eval.jsonl"):
+        yield TASK.folder() / part, partial(prepare, TASK)
     for name in TRAINING_ROWS:
         path = training_set(name, data_dir)
         yield path, partial(_make_set, name, path, model)
-    if recipe.eval_data not in TASKS:
+    if recipe.eval_data != TASK.name:
         path = validation_set(recipe.eval_data, data_dir)
         yield path, partial(_make_set, recipe.eval_data, path, model)
-    yield smollm2.folder(), smollm2.prepare
-    if typed_model and smollm2.is_gguf(typed_model):
-        file = Path(typed_model).expanduser()
-        yield smollm2.gguf_folder(file), partial(smollm2.prepare_gguf, file)
 
 
 def _make_set(name: str, path: Path, tokenizer: str) -> None:
@@ -239,29 +219,28 @@ def config_of(model: Path) -> dict:
 
 def training_rows(names: str) -> int | None:
     """Rows of training sets with commas between them, of files counted, else as published; None if unknown."""
-    published = {training_set(name, Path()): default(name).train_prompts for name in TASKS}
+    published = {training_set(TASK.name, Path()): TASK.train_prompts}
     total = 0
     for path in map(Path, names.split(",")):
-        count = published.get(path) or (TRAINING_ROWS.get(path.stem) if path.suffix == ".jsonl" else None)
-        if os.path.isfile(path):
-            count = None
-            with contextlib.suppress(OSError, ValueError, TypeError, csv.Error):  # broken: its own check reports it
-                if path.suffix == ".parquet":
-                    import pyarrow.parquet
-
-                    count = int(pyarrow.parquet.ParquetFile(path).metadata.num_rows)
-                elif path.suffix in (".jsonl", ".json"):
-                    content = path.read_bytes()
-                    listed = path.suffix == ".json" and content[:1] == b"["
-                    count = len(parsed(content) if listed else content.splitlines())
-                elif path.suffix == ".csv":
-                    with path.open(newline="", encoding="utf-8") as file:
-                        lines = sum(map(bool, csv.reader(file)))  # without blank ones
-                    count = max(lines - 1, 0)
+        known = published.get(path) or (TRAINING_ROWS.get(path.stem) if path.suffix == ".jsonl" else None)
+        count = _row_count(path) if path.is_file() else known
         if count is None:
             return None
         total += count
     return total
+
+
+def _row_count(path: Path) -> int | None:
+    with contextlib.suppress(OSError, ValueError, UserError):  # of a broken file, which its own check reports
+        if path.suffix == ".parquet":
+            import pyarrow.parquet
+
+            return int(pyarrow.parquet.ParquetFile(path).metadata.num_rows)
+        if path.suffix == ".jsonl":
+            return len(path.read_bytes().splitlines())
+        if path.suffix in SUFFIXES:
+            return sum(1 for _ in read_local(path).rows)
+    return None
 
 
 def starting_weights(model: str) -> str | None:
@@ -279,19 +258,14 @@ def starting_weights(model: str) -> str | None:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest() if files else None
 
 
-def provenance_of(plan: Plan, environment: Mapping[str, str]) -> dict:
-    data, objective, rewards = own_files(plan).values()
-    weights = starting_weights(plan.text(MODEL))
+def provenance_of(flags: RunFlags, environment: Mapping[str, str]) -> dict:
+    data, objective, rewards = own_files(flags).values()
+    weights = starting_weights(flags.text(MODEL))
     return provenance.provenance(data, objective, rewards, weights, nvidia.gpu_names(), environment)
 
 
 def found_anywhere(flags: Mapping[str, tuple[str, ...]], data_dir: Path) -> dict[str, tuple[str, ...]]:
     """The user's models, sets and files by absolute path: Ray's actors run in other directories."""
-
-    def model(name: str) -> str:
-        if smollm2.is_gguf(name):
-            return str(smollm2.gguf_folder(Path(name).expanduser()))
-        return str(smollm2.folder()) if name == smollm2.NAME else name
 
     def file(name: str) -> str:
         return str(Path(name).expanduser().resolve())
@@ -302,7 +276,7 @@ def found_anywhere(flags: Mapping[str, tuple[str, ...]], data_dir: Path) -> dict
     def rewards(names: str) -> str:  # files or URLs
         return ",".join(file(name) if name.endswith(".py") else name for name in names.split(","))
 
-    found = {MODEL: model, TRAINING: sets, REWARD: rewards, AGENT: file}
+    found = {TRAINING: sets, REWARD: rewards, AGENT: file}
     found |= {OBJECTIVE: absolute}
     return {flag: tuple(map(found.get(flag, str), words)) for flag, words in flags.items()}
 
@@ -314,23 +288,23 @@ OWN_FILES = {  # keys of a record
 }
 
 
-def own_files(plan: Plan) -> dict[str, list[Path]]:
+def own_files(flags: RunFlags) -> dict[str, list[Path]]:
     """The files whose hashes a run keeps, by the key of its record: a flag names them, and they may change."""
-    flags = plan.flags
+    given = flags.settings
 
     def named(*names: str) -> list[Path]:
-        return [Path(name) for flag in names if flag in flags for name in plan.text(flag).split(",")]
+        return [Path(name) for flag in names if flag in given for name in flags.text(flag).split(",")]
 
-    functions = [path for flag in (OBJECTIVE,) if flag in flags and (path := file_of(flags[flag].text))]
-    agents = [Path(word) for word in flags[AGENT].words] if AGENT in flags else []
+    functions = [path for flag in (OBJECTIVE,) if flag in given and (path := file_of(given[flag].text))]
+    agents = [Path(word) for word in given[AGENT].words] if AGENT in given else []
     rewards = [path for path in named(REWARD) if path.suffix == ".py" and PACKAGE not in path.parents]
     found = {"data": named(TRAINING, VALIDATION), "objective": [*functions, *agents], "rewards": rewards}
     return {key: [path for path in dict.fromkeys(paths) if path.is_file()] for key, paths in found.items()}
 
 
-def trains_other(record: dict, plan: Plan) -> dict[str, tuple]:
+def trains_other(record: dict, flags: RunFlags) -> dict[str, tuple]:
     """The changed flags that make this another training. A file that has moved, or is named otherwise, is the same."""
-    found, files = other_training(record, plan), own_files(plan)
+    found, files = other_training(record, flags), own_files(flags)
     for flag, key in ((MODEL, ""), (TRAINING, "data"), (REWARD, "rewards")):
         old, new = (Path(str(value)) for value in found.get(flag, ("", "")))
         ours = old.parts[-3:] == new.parts[-3:] == (PACKAGE.name, "rewards", new.name)  # of a checkout that has moved
@@ -344,10 +318,10 @@ def _same_contents(hashes: Any, paths: Iterable[Path]) -> bool:
     return isinstance(hashes, dict) and {*hashes.values()} == {*provenance.hashes(paths).values()}
 
 
-def changed_files(record: Mapping, plan: Plan) -> dict[str, str]:
+def changed_files(record: Mapping, flags: RunFlags) -> dict[str, str]:
     """{key of OWN_FILES: what the run began with, and what is there now}, where the contents differ."""
     found = {}
-    for key, paths in own_files(plan).items():
+    for key, paths in own_files(flags).items():
         before = record.get(key, {} if key == "objective" else None)  # older records lack the other keys
         if not isinstance(before, dict) or (key == "data" and not paths):  # missing data is told where it is needed
             continue

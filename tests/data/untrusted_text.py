@@ -111,8 +111,8 @@ def data_is_read_or_refused(content: bytes) -> None:
         with contextlib.suppress(UserError):
             list(rows_to_grade(file))
         findings = Findings()
-        plan = compose(RECIPES["cpu"], ALGORITHMS["real"], {"--data.prompt_dataset": (str(file),)})
-        findings.add(data_check.check(plan, "--data.prompt_dataset", elsewhere=False))
+        flags = compose(RECIPES["cpu"], ALGORITHMS["real"], {"--data.prompt_dataset": (str(file),)})
+        findings.add(data_check.check(flags, "--data.prompt_dataset"))
         assert all("\n" not in on_one_line(said) for said in findings.problems)
         assert file.read_bytes() == content
 
@@ -208,8 +208,8 @@ def a_models_files_are_read_or_refused(weights: bytes, config: bytes, tokenizer:
             (here / name).write_bytes(content)
         with contextlib.suppress(UserError):
             found = model_check.read_config(str(here))
-            plan = compose(RECIPES["cpu"], ALGORITHMS["real"], {"--actor.model_name_or_path": (str(here),)})
-            list(model_check.folder_problems(plan, found, elsewhere=False))
+            flags = compose(RECIPES["cpu"], ALGORITHMS["real"], {"--actor.model_name_or_path": (str(here),)})
+            list(model_check.problems(flags, found, on_cpu=True))
 
 
 def a_reward_file_is_judged(content: bytes) -> None:

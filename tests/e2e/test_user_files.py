@@ -37,9 +37,9 @@ MARGIN, GROUP = 0.5, 8  # tau and rollouts a prompt of the recipe
 
 def test_a_users_hinge_is_trained_recorded_and_resumed_with_the_same_file_only(train, tmp_path):
     mine, answers = tmp_path / "mine.py", tmp_path / "asked.jsonl"
-    plan = command.request_of(["--recipe", "cpu"]).plan()
-    place = Place.of(RECIPES["cpu"], None)
-    said = place.variables(plan)
+    flags = command.request_of(["--recipe", "cpu"]).flags
+    place = Place.of(RECIPES["cpu"])
+    said = place.variables(flags)
     mine.write_text(EXAMPLE.read_text() + ASKED.format(place=str(answers), names=[*said]))
     words = ("--algo", "real", "--algo.real.objective", f"{mine}:hinge", *SMALL, "--no-eval.dataset")
     run = train("hinge", *words, "--max-steps", "2")

@@ -12,6 +12,7 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parents[2] / "real_openrlhf"
 OURS = PACKAGE.name
+BESIDE = "same_answer"  # the verifier, a package of its own: it imports the standard library alone, as its tests hold
 TOP = ""  # the folder of the modules that lie in no folder
 
 # room -> (packages that its modules may import at their top, rooms of ours that they may use anywhere)
@@ -31,20 +32,19 @@ ROOMS = {
         {TOP, "base", "data", "recipes", "runs"},
     ),
     "training": ({"tqdm"}, {TOP, "algorithm", "base", "data", "hooks", "machine", "recipes", "report", "runs"}),
-    "comparison": ({"tqdm"}, {"base", "data", "evaluation", "machine", "recipes", "report", "runs", "training"}),
-    "verifier": (set(), set()),
-    "rewards": (set(), {"base", "verifier"}),
-    "data": ({"tqdm"}, {TOP, "base", "rewards", "verifier"}),
+    "comparison": (set(), {"base", "evaluation", "recipes", "report", "runs", "training"}),
+    "rewards": (set(), {"base"}),
+    "data": ({"tqdm"}, {TOP, "base", "rewards"}),
     "evaluation": (
         {"numpy", "tqdm"},
-        {"base", "data", "hooks", "machine", "report", "rewards", "runs", "training", "verifier"},
+        {"base", "data", "hooks", "machine", "report", "rewards", "runs", "training"},
     ),
 }
 # Run where nothing is installed yet, before a process has chosen its device, or in thousands of processes.
 STANDARD_LIBRARY_ONLY = """
     cli patching base.errors base.files base.ownership base.parsing base.signals machine.doctor recipes.recipes
-    runs.provenance runs.run_folder training.checks.memory_estimate training.tasks.tasks hooks.flags.arguments
-    algorithm.formulas algorithm.schedule evaluation.engines rewards.math_reward rewards.gym_reward
+    runs.provenance runs.run_folder training.checks.memory_estimate training.tasks.reverse_task hooks.flags.arguments
+    algorithm.formulas algorithm.schedule evaluation.engines rewards.math_reward
 """.split()
 # OpenRLHF is for hooks/; this module asks for it inside functions.
 ASKS_OPENRLHF: set[str] = set()
@@ -86,7 +86,7 @@ def _runs_later(node: ast.AST) -> bool:
 
 def packages(name: str, anywhere: bool = False) -> set[str]:
     """What a module imports of others' packages."""
-    return {target.partition(".")[0] for target in imported(name, anywhere)} - sys.stdlib_module_names - {OURS}
+    return {target.partition(".")[0] for target in imported(name, anywhere)} - sys.stdlib_module_names - {OURS, BESIDE}
 
 
 def modules(name: str, anywhere: bool = False) -> set[str]:
@@ -154,8 +154,8 @@ def test_the_root_has_the_package_the_commands_and_the_patches_alone():
 
 
 def test_what_other_trainers_import_is_written_for_python_3_10():
-    """The package asks for 3.11 where it trains; elsewhere losses and verifier find another one."""
-    for name in (name for name in TREES if name == TOP or room(name) in ("algorithm", "verifier")):
+    """The package asks for 3.11 where it trains; elsewhere its losses find another one."""
+    for name in (name for name in TREES if name == TOP or room(name) == "algorithm"):
         ast.parse(TEXTS[name], name, feature_version=(3, 10))
     assert 'python_requires=">=3.10"' in (PACKAGE.parent / "setup.py").read_text()
 
@@ -235,14 +235,13 @@ REFUSING = ("comparison", "data", "evaluation", "hooks", "report", "runs", "trai
 ROOTS = (
     "training.command.parse",
     "training.config_file.WithConfig.parse_known_args",
-    "comparison.command.WithCampaign.parse_known_args",
     "training.run_inputs.Request.of",
     "training.launch.place.Place.of",
     "training.checks.run_checks.found",
-    "comparison.command.run_list",
-    "comparison.dry_run.show",
+    "comparison.command.Runs.of",
+    "comparison.command.check",
     "comparison.command.refuse_other_inputs",
-    "comparison.command.refuse_foreign_results",
+    "training.checks.findings.Findings.refuse",
     "hooks.flags.arguments.resolve",
 )
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -337,4 +336,4 @@ def test_each_refusal_is_in_the_dry_run_or_has_a_reason():
     told = {one for found in refused.values() for one in found}
     assert sorted(refusing - reached - told) == [], "check it in the dry run, or add it with its reason"
     assert [name for name, found in refused.items() if not found] == [], "no refusal any more, or the dry run has it"
-    assert len(refusing & reached) > 30  # the walk over the calls works
+    assert len(refusing & reached) > 20  # the walk over the calls works

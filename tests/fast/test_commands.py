@@ -3,7 +3,10 @@
 import io
 import json
 import os
+import subprocess
+import sys
 from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
 
 import invented_runs as invented
 import pytest
@@ -11,9 +14,8 @@ import untrusted_text as untrusted
 from hypothesis import HealthCheck, Phase, given, settings
 
 from real_openrlhf import cli
-from real_openrlhf.base.errors import UserError, exit_code, plain
+from real_openrlhf.base.errors import exit_code, plain
 from real_openrlhf.cli import main
-from real_openrlhf.training.checks.run_rows import rows_of
 
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
@@ -90,13 +92,6 @@ def write(path, rows):
     return path
 
 
-def test_a_value_of_lists_in_lists_ends_no_process(tmp_path):
-    file, deep = tmp_path / "deep.jsonl", 40_000
-    file.write_text(f'{{"prompt": "1+1=", "label": {"[" * deep}{"]" * deep}}}\n')
-    with pytest.raises(UserError, match="line 1 is nested too deeply"):
-        list(rows_of(file, set()))
-
-
 def test_grades_every_row_in_order_and_keeps_its_columns(tmp_path, capsys):
     source, target = write(tmp_path / "in.jsonl", ROWS), tmp_path / "out.jsonl"
     assert main(["grade", "--input", str(source), "--output", str(target)]) == 0
@@ -117,7 +112,7 @@ def test_rows_that_only_look_graded_are_not_overwritten(tmp_path, refused, mine)
     assert "out.jsonl exists, and real-openrlhf did not write it" in refused(*words)
     assert target.read_text() == mine
     target.write_text("")
-    assert main(words) == main([*words, "--compare", "disco"]) == main(words) == 0
+    assert main(words) == main(words) == 0
     target.write_text(target.read_text().replace('"score": 0', '"score": 1'))
     assert "another --output" in refused(*words)
 
@@ -136,34 +131,17 @@ def test_thinking_and_grader_options(tmp_path):
     assert scores("--grader", "math_verify") == [1, 1]
 
 
-def test_two_graders_side_by_side_show_where_they_differ_the_frequent_forms_first(tmp_path, capsys):
-    """Fractions that are not reduced are wrong to the baselines' rules; math-verify needs no box."""
+def test_two_graders_side_by_side_show_where_they_differ_the_frequent_forms_first(tmp_path):
+    """Fractions that are not reduced are wrong to the baselines' rules. A row without a verdict is no difference."""
     rows = [{"response": f"\\boxed{{2/{n}}}", "label": f"1/{n // 2}"} for n in (4, 6, 8)]
-    rows += [{"response": "\\boxed{7}", "label": "7"}, {"response": "so it is $12$", "label": "12"}]
-    source, target = write(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl"
-
-    def differ(*options):
-        assert main(["grade", "--input", str(source), "--output", str(target), "--compare", *options]) == 0
-        return [json.loads(line) for line in target.read_text().splitlines()], capsys.readouterr().out
-
-    found, said = differ("disco")
-    assert [row["response"] for row in found] == [row["response"] for row in rows[:3]]
-    assert found[0]["scores"] == {"robust": 1, "disco": 0}
-    assert "robust: 4 right, 1 wrong" in said and "3 of 5 responses differ, in 1 forms" in said
-    assert "     3  0/0  <-  0/0  {'robust': 1, 'disco': 0}" in said
-    (found,), said = differ("math_verify")
-    assert found["scores"] == {"robust": 0, "math_verify": 1} and "     1  0  <-  so it is $0$" in said
-
-
-def test_rows_of_one_grader_without_a_verdict_are_no_differences(tmp_path, capsys):
-    """reasoning-gym is not asked: math-verify judges every row, the verifier leaves a gold that it cannot read."""
-    rows = [{"response": "\\boxed{7}", "label": "\\int_0^1 x\\,dx"}, {"response": "it is $12$", "label": "12"}]
-    source, target = write(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl"
-    assert main(["grade", "--input", str(source), "--output", str(target), "--compare", "math_verify"]) == 0
-    said = capsys.readouterr()
-    assert "1 of 1 responses differ (1 more lack a verdict)" in said.out
-    assert [json.loads(line)["label"] for line in target.read_text().splitlines()] == ["12"]
-    assert said.err.splitlines() == ["robust: 1 of 2 rows without a verdict: gold_unparsed 1"]
+    rows += [{"response": "\\boxed{7}", "label": label} for label in ("7", "\\int_0^1 x\\,dx")]
+    source = write(tmp_path / "in.jsonl", rows)
+    files = [tmp_path / f"{grader}.jsonl" for grader in ("robust", "disco")]
+    for file in files:
+        assert main(["grade", "--input", str(source), "--output", str(file), "--grader", file.stem]) == 0
+    script = Path(__file__).parents[2] / "benchmarks/graders_differ.py"
+    done = subprocess.run([sys.executable, script, *files], capture_output=True, text=True)
+    assert "3 of 4 responses differ, in 1 forms" in done.stdout and "     3  0/0  <-  0/0  1 0\n" in done.stdout, done
 
 
 def test_other_names_of_fields_and_the_conventions_of_a_prompt(tmp_path, capsys):

@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -12,9 +14,13 @@ from tiny_models import letters
 from real_openrlhf.base.files import write_jsonl
 from real_openrlhf.cli import main
 from real_openrlhf.data import cleaning
-from real_openrlhf.data.cleaning import NGRAM, SHORTEST, BenchmarkIndex, words
 from real_openrlhf.data.problems import BOXED, Problem, bare_problem, read_problems, token_ids
 from real_openrlhf.data.sources import HubDataset, read_hub
+
+sys.path.append(str(Path(__file__).parents[2] / "examples"))
+
+import contamination
+from contamination import NGRAM, SHORTEST, BenchmarkIndex, words
 
 DAPO = (
     "Solve the following math problem step by step. The last line of your response should be of the form "
@@ -119,14 +125,13 @@ CAPITALS = [
 )
 def test_data_that_are_not_mathematics_get_no_box_unless_asked(tmp_path, capsys, words, last, said):
     source = write_rows(tmp_path / "x.jsonl", CAPITALS)
-    assert main(["data", str(source), "--out", str(tmp_path / "o.jsonl"), "--benchmarks", "none", *words]) == 0
+    assert main(["data", str(source), "--out", str(tmp_path / "o.jsonl"), *words]) == 0
     assert lines(tmp_path / "o.jsonl")[0]["prompt"] == [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": last},
     ]
     printed = capsys.readouterr().out
     assert said in printed and "2 prompts begin with a system message" in printed
-    assert "contamination was not checked: --benchmarks none" in printed
 
 
 def test_a_hub_that_does_not_answer_is_tried_once(tmp_path, capsys, monkeypatch):
@@ -214,7 +219,7 @@ def test_overlap_against_counting_windows_in_joined_text(benchmark, training):
         expected = float(inside or plain(training) == plain(benchmark))
     else:
         expected = sum(needle in hay for needle in needles) / len(needles)
-    found = BenchmarkIndex([("set", "set-0", benchmark)]).nearest(training)
+    found = BenchmarkIndex([("set-0", benchmark)]).nearest(training)
     assert (found.overlap if found else None) == (expected if expected >= 0.5 else None)
 
 
@@ -275,22 +280,21 @@ def test_a_file_becomes_openrlhf_rows(tmp_path, capsys):
     assert manifest["source"]["files"] == {str(source): hashlib.sha256(source.read_bytes()).hexdigest()}
     assert manifest["sha256"]["train.jsonl"] == hashlib.sha256(out.read_bytes()).hexdigest()
     printed = capsys.readouterr().out
-    assert "6 rows read, 3 kept" in printed and "contamination was not checked" in printed
+    assert "6 rows read, 3 kept" in printed
 
 
-@pytest.mark.parametrize("decontaminate", [False, True])
-def test_problems_of_a_benchmark_are_listed_and_dropped_if_that_is_asked(tmp_path, benchmarks, decontaminate):
+def test_problems_of_a_benchmark_are_listed_and_left_out_by_the_example(tmp_path, benchmarks, capsys):
     asked = "As aime24 asks what the sum of 7 and of 7 is, exactly?"
     source = write_rows(tmp_path / "raw.jsonl", [{"problem": asked, "answer": "14"}, ROWS[0]])
-    out = tmp_path / "train.jsonl"
-    words = ["--benchmarks", str(benchmarks), "--out", str(out), *["--decontaminate"] * decontaminate]
-    assert main(["data", str(source), *words]) == 0
-    assert [row["id"] for row in lines(out)] == ["raw-1"] if decontaminate else ["raw-0", "raw-1"]
-    match = {"id": "raw-0", "benchmark": "aime24", "benchmark_id": "aime24-7", "overlap": 1.0}
-    assert lines(out.with_suffix(".contamination.jsonl")) == [match]
-    manifest = json.loads(out.with_suffix(".manifest.json").read_text())
-    assert manifest["contamination"]["by_benchmark"] == {"aime24": 1}
-    assert manifest["rows"]["dropped"] == ({cleaning.CONTAMINATED: 1} if decontaminate else {})
+    assert main(["data", str(source), "--out", str(tmp_path / "train.jsonl")]) == 0
+    (tmp_path / "prepared").mkdir()
+    words = ["data", "aime24", "--source", str(benchmarks), "--out", str(tmp_path / "prepared/aime24.jsonl")]
+    assert main(words) == 0
+    contamination.main(
+        [str(tmp_path / "train.jsonl"), str(tmp_path / "prepared"), "--out", str(tmp_path / "clean.jsonl")]
+    )
+    assert "raw-0 contains 100% of aime24-7" in capsys.readouterr().out
+    assert [row["id"] for row in lines(tmp_path / "clean.jsonl")] == ["raw-1"]
 
 
 def test_json_jsonl_and_a_folder_give_the_same(tmp_path):

@@ -10,10 +10,17 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(
     page
-    for pattern in ("*.md", "docs/**/*.md", "patches/*.md", "requirements/*.md", "examples/results/archive/*.md")
+    for pattern in (
+        "*.md",
+        "docs/**/*.md",
+        "same_answer/*.md",
+        "patches/*.md",
+        "requirements/*.md",
+        "examples/results/archive/*.md",
+    )
     for page in ROOT.glob(pattern)
 )
-OURS = ("real_openrlhf", "examples", "benchmarks", "docs", "tests", "requirements", ".ci", "patches")
+OURS = ("real_openrlhf", "same_answer", "examples", "benchmarks", "docs", "tests", "requirements", ".ci", "patches")
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 
 
@@ -97,7 +104,17 @@ GONE |= {
     "--ds.share_prompts",
 }
 GONE |= {"--agent", "--algo.real.labels", "--algo.real.mismatch_limit", "--train.hopeless", "--logger.file"}
-GONE |= {"--map", "--publish", "--beside"}
+GONE |= {
+    "--map",
+    "--publish",
+    "--beside",
+    "--fill",
+    "--working-dir",
+    "--campaign",
+    "--status",
+    "--skill",
+    "--decontaminate",
+}
 
 
 @cache

@@ -18,7 +18,7 @@ from real_openrlhf.data.problems import load_tokenizer
 from real_openrlhf.evaluation.engines import engine_count, sample_seed
 from real_openrlhf.evaluation.grading import pass_at, per_problem, powers_of_two, summarise, table
 from real_openrlhf.evaluation.store import Sample, SampleStore
-from real_openrlhf.evaluation.tasks import Task, answer_length, read_tasks
+from real_openrlhf.evaluation.tasks import Task, answer_length, read_records, tokenized
 from real_openrlhf.report.paired import Evaluated, PairedGap, paired_gaps
 from real_openrlhf.report.statistics import bootstrap
 from real_openrlhf.report.table_forms import to_markdown
@@ -36,7 +36,7 @@ def test_a_file_is_asked_as_it_stands(tmp_path):
     rows = [{"prompt": [{"role": "user", "content": "ab"}], "label": "1", "id": "x"}, {"prompt": "ab", "label": "2"}]
     file = write_jsonl(tmp_path / "mine.jsonl", rows)
     a, b = letters().convert_tokens_to_ids(["a", "b"])
-    assert read_tasks(str(file), None, letters()) == {
+    assert tokenized(read_records(str(file), None), letters()) == {
         "mine": [
             Task("mine", "x", "<bos><user>ab<bot>", (1, 2, a, b, 3), "1"),
             Task("mine", "mine-1", "<bos>ab", (1, a, b), "2"),
@@ -46,7 +46,7 @@ def test_a_file_is_asked_as_it_stands(tmp_path):
 
 def test_all_is_the_six_in_the_order_of_the_paper(benchmarks, tmp_path):
     mine = write_jsonl(tmp_path / "mine.jsonl", [{"prompt": "ab", "label": "1"}])
-    groups = read_tasks(f"{mine},all", benchmarks, letters())
+    groups = tokenized(read_records(f"{mine},all", benchmarks), letters())
     assert list(groups) == ["aime24", "aime25", "math500", "amc23", "minerva", "olympiadbench", "mine"]
     assert [len(group) for group in groups.values()] == [30, 30, 500, 83, 272, 675, 1]
     first = groups["aime24"][0]

@@ -1,33 +1,44 @@
-"""Tasks of reasoning-gym: data without overlap, exact rewards, and no scorer that runs a model's text."""
+"""Examples that bring their own task: questions of reasoning-gym with exact rewards, and sums written out.
 
-import contextlib
-import importlib.util
+No scorer of reasoning-gym runs a model's text.
+"""
+
 import json
 import math
+import random
+import re
+import sys
 from pathlib import Path
 
 import pytest
 
-from real_openrlhf.cli import main
-from real_openrlhf.data import gym
-from real_openrlhf.rewards import gym_tasks as tasks
-from real_openrlhf.rewards.graders import Asked, judge
-from real_openrlhf.verifier import verdict
-from real_openrlhf.verifier.process import NoVerdict
+EXAMPLES = Path(__file__).parents[2] / "examples"
+sys.path += [str(EXAMPLES / "gym"), str(EXAMPLES / "sums")]
+
+import gym_questions  # noqa: E402
+import gym_reward  # noqa: E402
+import sums  # noqa: E402
+
+from real_openrlhf.rewards import math_reward  # noqa: E402
+from real_openrlhf.training.tasks.tiny_model import BOX  # noqa: E402
 
 ONE_DIGIT = ["--set", "min_terms=2", "max_terms=2", "min_digits=1", "max_digits=1"]
-SUMS = {"name": "chain_sum", "set": {"max_terms": 2}}
 
 
 def label(task: str, answer: str | None, metadata: dict | None = None, settings: dict | None = None) -> str:
     return json.dumps({"task": task, "settings": settings or {}, "answer": answer, "metadata": metadata or {}})
 
 
-def graded(answer: str, of: str) -> verdict.Verdict:
-    return judge(Asked(f"So it is \\boxed{{{answer}}}.", of), grader="gym")
+def score(response: str, of: str) -> float:
+    prompt = "Give the final answer in \\boxed{}."
+    return gym_reward.reward_func([prompt + response], [prompt], [of])["scores"]
 
 
-# Our own rule; it needs no library
+def graded(answer: str, of: str) -> float:
+    return score(f"So it is \\boxed{{{answer}}}.", of)
+
+
+# Our own rule for tasks with a target
 
 TWENTY_FOUR = label("puzzle24", "1*2*3*4", {"numbers": [1, 2, 3, 4]})
 COUNTDOWN = label("countdown", "75+3", {"numbers": [75, 3], "target": 78})
@@ -45,104 +56,65 @@ COUNTDOWN = label("countdown", "75+3", {"numbers": [75, 3], "target": 78})
     ],
 )  # fmt: skip
 def test_an_expression_that_uses_each_number_once_is_right(of, answer, right):
-    assert tasks.right(of, answer) == right
+    assert graded(answer, of) == right
 
 
 @pytest.mark.parametrize(
-    "response", ["17", "the answer is 17", r"\boxed{}", r"\boxed{ }", r"\boxed{\text{}}", r"\boxed{17"]
+    "response, expected",
+    [
+        *((text, 0) for text in ("17", "it is 17", r"\boxed{}", r"\boxed{ }", r"\boxed{\text{}}", r"\boxed{17")),
+        (r"\boxed{17}", 1),
+        (r"\boxed{1} or \boxed{17}", 1),
+        (r"\boxed{17} or \boxed{1}", 0),
+        (r"\boxed{\text{17}}", 1),
+        (r"\boxed{+017.0}", 1),
+        (r"\boxed{the answer is 17}", 0),
+    ],
 )
-def test_no_box_and_a_box_without_an_answer_are_wrong(response):
-    assert judge(Asked(response, label("chain_sum", "17")), grader="gym") == (0.0, "no_answer")
+def test_the_last_box_alone_is_graded(response, expected):
+    assert score(response, label("chain_sum", "17", settings={"max_terms": 2})) == expected
 
 
-def test_the_same_text_is_right_and_text_may_be_set_as_text():
-    assert graded("17", label("chain_sum", "17")) == (1.0, "exact")
-    assert graded(r"\text{No}", label("syllogism", "No")) == (1.0, "exact")
+def test_only_exact_answers_are_right():
+    days = label("calendar_arithmetic", "1000", {"task": "count_days"})
+    assert gym_reward.dataset("calendar_arithmetic", {}).score_answer("999", json.loads(days)) > 0.99
+    assert graded("999", days) == 0.0
 
 
-@pytest.mark.parametrize("bad", ["", "17", "[]", "{}", '{"task": "gcd"}', None, 17])
-def test_a_label_of_another_kind_is_no_verdict(bad):
-    assert graded("17", bad).reason == "no_gold"
-
-
-def test_without_the_package_one_line_says_what_to_install(monkeypatch, refused, tmp_path):
-    find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "reasoning_gym" else find(name))
-    tasks.library.cache_clear()
-    rows = tmp_path / "rows.jsonl"
-    rows.write_text(json.dumps({"response": r"\boxed{1}", "label": label("gcd", "1")}) + "\n")
-    data, grade = ["data", "gym", "gcd", "--out"], ["grade", "--grader", "gym", "--input", str(rows), "--output"]
-    for words in (data, grade):
-        said = refused(*words, tmp_path / "out")
-        assert "reasoning_gym is not installed" in said and "setup_env.sh cpu" in said
-    tasks.library.cache_clear()
+@pytest.mark.parametrize("of", ["", "17", "[]", "{}", '{"task": "gcd"}', label("prime_factorization", "2 × 3")])
+def test_a_label_of_another_kind_and_a_scorer_that_raises_are_no_verdict(of):
+    assert math.isnan(graded("two times three", of))
 
 
 # Answers that are programs
 
 
 def test_no_offered_scorer_runs_an_answer_or_a_label(tmp_path):
-    """In this process, with a question of each task: a scorer that evaluated a text would leave a file."""
+    """With a question of each task: a scorer that evaluated a text would leave a file."""
     witness, ran = tmp_path / "witness", []
     attack = f"__import__('os').system('touch {witness}')"
-    for task in tasks.offered():
-        row = next(gym._draw(gym.Part(task, {}), 1, 0, set()))
-        content = json.loads(row["label"])
-        metadata = {key: attack if isinstance(value, str) else value for key, value in content["metadata"].items()}
-        own, poisoned = row["label"], label(task, attack, metadata)
+    for task in sorted({*gym_reward.library().factory.DATASETS} - {*gym_reward.REFUSED}):
+        entry = gym_reward.dataset(task, {}, size=1)[0]
+        metadata = {key: attack if isinstance(value, str) else value for key, value in entry["metadata"].items()}
+        own, poisoned = label(task, entry["answer"], entry["metadata"]), label(task, "-", metadata)
         for of, answer in ((own, attack), (own, f"[{attack}]"), (poisoned, "[1]")):
-            with contextlib.suppress(NoVerdict):
-                assert not tasks.right(of, answer) or of is poisoned
+            assert graded(answer, of) != 1.0 or of is poisoned
         if witness.exists():
             ran.append(task)
             witness.unlink()
     assert ran == []
 
 
-@pytest.mark.parametrize("task", [*tasks.RUNS_ANSWERS, *tasks.MISJUDGES])
-def test_a_refused_scorer_is_called_for_nobodys_label(tmp_path, capsys, task):
+def test_the_attack_works_on_the_librarys_own_scorer_which_is_called_for_nobodys_label(tmp_path):
     witness = tmp_path / "witness"
-    attack, of = f"__import__('os').system('touch {witness}')", label(task, "ABCDE")
-    with pytest.raises(NoVerdict, match="is not offered"):
-        tasks.right(of, attack)
-    assert graded(attack, of).reason == "scorer_raised" and not witness.exists()
-    assert main(["data", "gym", task, "--out", str(tmp_path / "gym")]) == 2
-    assert f"{task} is not offered: its scorer" in capsys.readouterr().err
+    attack = f"__import__('os').system('touch {witness}')"
+    assert math.isnan(graded(attack, label("string_insertion", "ABCDE"))) and not witness.exists()
+    scorer = gym_reward.library().create_dataset("string_insertion").score_answer
+    scorer(attack, {"answer": "ABCDE", "metadata": {}})
+    assert witness.exists()  # or the tests above could not fail
 
 
-def test_the_attack_works_on_the_librarys_own_scorer(tmp_path):
-    """Or the test above could not fail."""
-    witness = tmp_path / "witness"
-    scorer = tasks.dataset("string_insertion", {}).score_answer  # `check` refuses it, this does not
-    scorer(f"__import__('os').system('touch {witness}')", {"answer": "ABCDE", "metadata": {}})
-    assert witness.exists()
-
-
-# Verdicts by the library's scorers, in the workers
-
-
-def test_only_exact_answers_are_right():
-    sums = label("chain_sum", "1", settings={"max_terms": 2})
-    assert tasks.dataset("chain_sum", {}).score_answer("17", {"answer": "1"}) == 0.5  # what the library says
-    assert graded("17", sums) == (0.0, "different")
-    assert graded("+01.0", sums) == (1.0, "exact")
-    assert graded("the answer is 1", sums) == (0.0, "different")
-    days = label("calendar_arithmetic", "1000", {"task": "count_days"})
-    assert tasks.dataset("calendar_arithmetic", {}).score_answer("999", json.loads(days)) > 0.99
-    assert graded("999", days).score == 0.0
-
-
-def test_a_scorer_that_raises_is_no_verdict_and_its_worker_stays():
-    factors = label("prime_factorization", "2 × 3")
-    assert graded("3 × 2", factors) == (1.0, "exact")
-    before = {id(worker) for worker in verdict.pool(tasks.__name__)._ready.queue}
-    prose = graded("two times three", factors)
-    assert math.isnan(prose.score) and prose.reason == "scorer_raised"
-    assert {id(worker) for worker in verdict.pool(tasks.__name__)._ready.queue} >= before
-    assert graded("2 × 3 × 1", factors).score == 0.0
-
-
-# The command
+# The questions
 
 
 def rows_of(path: Path) -> list[dict]:
@@ -150,41 +122,73 @@ def rows_of(path: Path) -> list[dict]:
 
 
 def test_no_question_is_in_both_files(tmp_path):
-    words = ["data", "gym", "chain_sum", "--train", "100", "--test", "20", "--seed", "3", *ONE_DIGIT]
-    assert main([*words, "--out", str(tmp_path / "a")]) == 0
-    train, test = rows_of(tmp_path / "a/train.jsonl"), rows_of(tmp_path / "a/test.jsonl")
+    def make(name: str, *more: str) -> list[Path]:
+        words = ["chain_sum", str(tmp_path / name), "--train", "60", "--test", "20", "--seed", "3", *more, *ONE_DIGIT]
+        gym_questions.main(words)
+        return [tmp_path / name / "train.jsonl", tmp_path / name / "test.jsonl"]
+
+    files = make("a")
+    train, test = map(rows_of, files)
     questions = [row["prompt"][0]["content"] for row in [*train, *test]]
-    assert (len(train), len(test), len(set(questions))) == (100, 20, 120)
+    assert (len(train), len(test), len(set(questions))) == (60, 20, 80)
     assert all(question.endswith("Give the final answer in \\boxed{}.") for question in questions)
     for row in [*train, *test]:
         content = json.loads(row["label"])
-        assert graded(content["answer"], row["label"]).score == 1.0 and row["datasource"] == "chain_sum"
+        assert graded(content["answer"], row["label"]) == 1.0 and row["datasource"] == "chain_sum"
         assert content["settings"] == {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1}
-    assert main([*words, "--out", str(tmp_path / "b")]) == 0
-    for name in ("train.jsonl", "test.jsonl", "manifest.json"):
-        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
-    assert main([*words, "--train", "5", "--out", str(tmp_path / "c")]) == 0
-    assert (tmp_path / "c/test.jsonl").read_bytes() == (tmp_path / "a/test.jsonl").read_bytes()
+    assert [path.read_bytes() for path in make("b")] == [path.read_bytes() for path in files]
+    assert make("c", "--train", "5")[1].read_bytes() == files[1].read_bytes()
 
 
-def test_a_mixture_of_tasks_and_of_difficulties(tmp_path):
-    path = tmp_path / "mixture.json"
-    harder = {"name": "gcd", "set": {"max_value": 5000}}
-    path.write_text(json.dumps({"tasks": [{**SUMS, "weight": 3}, {"name": "gcd"}, harder]}))
-    out = tmp_path / "gym"
-    assert main(["data", "gym", str(path), "--train", "52", "--test", "10", "--out", str(out)]) == 0
-    names = [row["datasource"] for row in rows_of(out / "train.jsonl")]
-    assert {name: names.count(name) for name in set(names)} == {"chain_sum": 31, "gcd": 11, "gcd-2": 10}
-    assert names != sorted(names)
-    settings = {row["datasource"]: json.loads(row["label"])["settings"] for row in rows_of(out / "test.jsonl")}
-    assert settings == {"chain_sum": {"max_terms": 2}, "gcd": {}, "gcd-2": {"max_value": 5000}}
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["chain_sums"], "chain_sums: no such task. There are: ab, acre"),
+        (["string_insertion"], "its scorer runs the answer as a program"),
+        (["chain_sum", "--set", "max_term=3"], "max_term"),
+        (["chain_sum", "--train", "500", *ONE_DIGIT], "questions that can be used; left out: Counter({'repeated'"),
+    ],
+)
+def test_questions_that_cannot_be_made_are_told(tmp_path, words, message):
+    with pytest.raises(SystemExit, match=re.escape(message)):
+        gym_questions.main([words[0], str(tmp_path), *words[1:]])
+    assert not list(tmp_path.iterdir())
 
 
-def test_a_task_that_takes_any_text_is_refused(tmp_path, capsys, monkeypatch):
-    """The library's own scorer of game_of_life_halting; what draws its questions needs a package that is not here."""
-    scorer = tasks.library().factory.DATASETS["game_of_life_halting"][0].score_answer
-    monkeypatch.setattr(tasks.library().factory.DATASETS["gcd"][0], "score_answer", scorer)
-    tasks._scorer.cache_clear()
-    assert main(["data", "gym", "gcd", "--out", str(tmp_path / "gym")]) == 2
-    assert "50 were drawn; left out: 50 (100%) whose scorer accepts any text" in capsys.readouterr().err
-    tasks._scorer.cache_clear()
+# Sums
+
+
+def numbers_of(prompt: str) -> list[int]:
+    return [int(number) for number in re.findall(r"[a-h](\d\d)", prompt)]
+
+
+def test_a_response_adds_its_numbers_one_by_one():
+    class Never(random.Random):
+        def random(self):
+            return 0.99
+
+    assert sums.prompt([37, 58, 24]) == "a37b58c24="
+    assert sums.response([37, 58, 24], Never(), 1.0) == rf"a37b58:(15)(9)95c24:(9)(11)119{BOX}119}}"
+
+
+def test_the_verifier_for_mathematics_grades_the_box():
+    for row in sums.SumsTask().rows()[1][:20]:
+        numbers = numbers_of(row["prompt"])
+        assert row["label"] == str(sum(numbers))
+        query = row["prompt"] + sums.response(numbers, random.Random(0), 1.0)
+        assert math_reward.reward_func([query], [row["prompt"]], [row["label"]])["scores"] == 1.0
+
+
+@pytest.mark.parametrize("skill", [1.0, 0.4])
+def test_lines_are_right_about_as_often_as_skill_says_and_steps_follow_from_each_other(skill):
+    task, rng, right = sums.SumsTask(), random.Random(0), 0
+    for _ in range(3000):
+        prompt, said = task.line(rng, skill)
+        total = int(said.rpartition(BOX)[2].removesuffix("}"))
+        right += total == sum(numbers_of(prompt))
+        steps = re.findall(r"([b-h])(\d\d):\((\d+)\)\((\d+)\)(\d+)", said)
+        assert list(dict.fromkeys(name for name, *_ in steps)) == list("bcdefgh"[: len(numbers_of(prompt)) - 1])
+        assert int(steps[-1][-1]) == total
+        assert all(int(sum_) == 10 * int(tens) + int(units) % 10 for _, _, units, tens, sum_ in steps)
+    # a little more often: one too many and one too few cancel
+    assert skill - 0.025 < right / 3000 < skill + 0.075

@@ -58,7 +58,7 @@ def test_a_mixed_group_is_among_those_kept_that_of_the_last_update():
 @pytest.mark.parametrize(
     "label, expected",
     [
-        (json.dumps({"answer": "Lorenzo", "metadata": "x" * 900}), "Lorenzo"),  # a question of reasoning-gym
+        (json.dumps({"answer": "Lorenzo", "metadata": "x" * 900}), "Lorenzo"),
         ('["1", "2"]', '["1", "2"]'),
         ('{"answer', '{"answer'),
         ("4", "4"),

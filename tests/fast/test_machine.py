@@ -18,7 +18,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
-from small_runs import plan
+from small_runs import run_flags
 
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.evaluation import engines
@@ -30,8 +30,6 @@ from real_openrlhf.training import command
 from real_openrlhf.training.checks import preflight
 from real_openrlhf.training.launch import place
 from real_openrlhf.training.launch.place import Place
-from real_openrlhf.training.tasks import smollm2
-from real_openrlhf.training.tasks.tasks import default
 
 
 @pytest.fixture
@@ -86,7 +84,7 @@ def test_gpus_that_do_not_answer_are_told(monkeypatch):
     monkeypatch.setattr(nvidia, "environment_for_cpu", lambda: False)
     monkeypatch.setattr(nvidia, "memory_sizes", fail)
     with pytest.raises(UserError, match=r"no answer after 120 s.*doctor"):
-        preflight.local_gpus()
+        nvidia.local_gpus()
 
 
 def test_cores_of_a_head_without_gpus_serve_no_gpu():
@@ -109,7 +107,7 @@ TINY = {"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2, "n
 def chosen(tmp_path, config: dict, *flags: tuple[str, str]) -> int:
     (tmp_path / "config.json").write_text(json.dumps({**config, "vocab_size": 1000, "num_key_value_heads": 4}))
     user = {"--actor.model_name_or_path": (str(tmp_path),), **{flag: (value,) * bool(value) for flag, value in flags}}
-    return place.thread_choice(plan("cpu", user=user))
+    return place.thread_choice(run_flags("cpu", user=user))
 
 
 @pytest.mark.parametrize(
@@ -131,22 +129,17 @@ def test_a_model_that_is_not_here_is_real_and_a_tasks_is_tiny(tmp_path):
     assert place.parameters(str(tmp_path / "reverse" / "model")) == 0
 
 
-def test_a_pretrained_model_that_is_yet_to_be_made_has_all_cores():
-    for path in (smollm2.folder() / "model", default("needle_haystack").folder() / "model"):
-        assert place.parameters(str(path)) == smollm2.PARAMETERS > place.SMALL
-
-
 # On GPUs: threads of DeepSpeed's Adam on the CPU, and the allocator's variables
 
-ON_GPUS = Place(None, None, 8, 80.0, on_cpu=False)
+ON_GPUS = Place(None, 8, 80.0, on_cpu=False)
 
 
 def test_adam_on_the_cpu_has_the_cores_of_its_rank(monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(place.os, "sched_getaffinity", lambda _: range(96))  # the machine's, not ours
-    offloaded = plan(user={"--ds.adam_offload": ()})
+    offloaded = run_flags(user={"--ds.adam_offload": ()})
     assert ON_GPUS.environment(offloaded)["OMP_NUM_THREADS"] == "12"
-    assert "OMP_NUM_THREADS" not in ON_GPUS.environment(plan())
+    assert "OMP_NUM_THREADS" not in ON_GPUS.environment(run_flags())
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     assert ON_GPUS.environment(offloaded)["OMP_NUM_THREADS"] == "3"
 
@@ -166,9 +159,9 @@ def test_the_allocator_keeps_all_but_segments_that_vllm_cannot_be_handed(monkeyp
         monkeypatch.delenv(other, raising=False)
     monkeypatch.setenv(name, asked)
     taken = "True" in asked
-    assert ON_GPUS.environment(plan()).get(name) == left
-    assert Place(None, None, 0, None, on_cpu=True).environment(plan("cpu"))[name] == asked
-    assert (ON_GPUS.variables(plan()).get(name) == left) == (taken or left is None)
+    assert ON_GPUS.environment(run_flags()).get(name) == left
+    assert Place(None, 0, None, on_cpu=True).environment(run_flags("cpu"))[name] == asked
+    assert (ON_GPUS.variables(run_flags()).get(name) == left) == (taken or left is None)
     of_nodes = [*preflight.node_problems(shared=True)]
     assert bool(of_nodes) == taken and [*preflight.node_problems(shared=False)] == []
     remedy = f"export {name}={left}" if left else f"unset {name}"
@@ -186,7 +179,7 @@ def test_eval_takes_the_share_of_a_gpu_that_is_asked_for():
 
 
 def test_a_package_that_is_not_installed_is_told():
-    asked = plan(user={"--ds.attn_implementation": ("flash_attention_3",)})
+    asked = run_flags(user={"--ds.attn_implementation": ("flash_attention_3",)})
     (problem,) = preflight.kernel_problems(asked)
     assert "flash_attn_interface, which is not installed" in problem and "flash_attention_torch" in problem
 
@@ -194,7 +187,7 @@ def test_a_package_that_is_not_installed_is_told():
 @pytest.mark.parametrize("compiler", [None, "/bin/g++"])
 def test_a_compiler_that_adam_on_the_cpu_needs_is_missed(monkeypatch, compiler):
     monkeypatch.setattr(shutil, "which", lambda name: compiler)
-    asked = plan(user={"--ds.adam_offload": ()})
+    asked = run_flags(user={"--ds.adam_offload": ()})
     assert len([*preflight.kernel_problems(asked)]) == (compiler is None)
 
 
@@ -225,8 +218,8 @@ def leaves_gpus_alone(variables: dict[str, str]) -> bool:
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_run_in_an_environment_of_the_other_kind_is_refused(environment, name):
-    recipe, planned = RECIPES[name], command.request_of(["--recipe", name]).plan()
-    here = Place.of(recipe, None)
+    recipe, planned = RECIPES[name], command.request_of(["--recipe", name]).flags
+    here = Place.of(recipe)
     kind = "cpu" if recipe.on_cpu else "gpu"
     variables = here.environment(planned)
     assert leaves_gpus_alone(variables) == recipe.on_cpu

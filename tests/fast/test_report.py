@@ -12,6 +12,7 @@ from pathlib import Path
 import invented_runs as invented
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from real_openrlhf.cli import main
 from real_openrlhf.data.benchmarks import BENCHMARKS, Benchmark, HubDataset
@@ -358,6 +359,26 @@ def test_objectives_of_one_name_are_told_apart_by_their_text(tmp_path):
         "objective mine.py:mine, file aaaaaa": 2,
         "objective mine.py:mine, file bbbbbb": 1,
     }
+
+
+@pytest.mark.filterwarnings("error")
+def test_long_names_of_settings_fit_the_figure(tmp_path, monkeypatch):
+    drawn = []
+
+    def canvas(figure):
+        drawn.append(figure)
+        return FigureCanvasAgg(figure)
+
+    monkeypatch.setattr(figures, "FigureCanvasAgg", canvas)
+    long = {f"--train.some_flag_with_a_long_name_{place}": place for place in range(9)}
+    invented.write_run(tmp_path, "real", 1)
+    invented.write_run(tmp_path, "real", 1, flags=long, name="long-s1")
+    figures.dynamics(task_of(tmp_path), tmp_path / "dynamics.png")
+    (figure,) = drawn
+    texts = figure.legends[0].get_texts()
+    assert any("some_flag" in text.get_text() for text in texts)
+    for box in (text.get_window_extent() for text in texts):
+        assert 0 <= box.x0 and box.x1 <= figure.bbox.width and 0 <= box.y0
 
 
 def test_what_an_earlier_report_left_is_named(tmp_path, capsys):

@@ -32,6 +32,7 @@ def program(path: Path, script: str) -> None:
 def call(tmp_path):
     """call(script, words..., VARIABLE=value) -> what was called, one line each."""
     shutil.copytree(SCRIPTS, tmp_path / "examples/scripts")
+    shutil.copytree(SCRIPTS.parent / "smollm2", tmp_path / "examples/smollm2")
     program(tmp_path / "program", f"echo real-openrlhf $* >>'{tmp_path}/called'")
     real_run, _, _ = (SCRIPTS / "setup_env.sh").read_text().partition("\nunset PYTHONPATH")
     (tmp_path / "examples/scripts/setup_env.sh").write_text(
@@ -134,12 +135,15 @@ def test_the_trials_random_model_leaves_memory_before_others_are_measured(tmp_pa
     assert left == [None] and (tmp_path / "model.safetensors").exists() and (tmp_path / "train.jsonl").exists()
 
 
-def test_the_pretrained_model_trains_on_cpu_and_on_a_gpu_by_one_flag(call):
-    assert call("train_real_smollm2.sh") == ["setup_env.sh cpu", "real-openrlhf train --recipe cpu-smollm2"]
-    assert call("train_real_smollm2.sh", "--recipe", "smollm2-1gpu")[2:] == [
-        "setup_env.sh gpu",
-        "real-openrlhf train --recipe cpu-smollm2 --recipe smollm2-1gpu",
-    ]
+def test_the_pretrained_model_trains_on_cpu_and_on_a_gpu_by_one_flag(call, tmp_path):
+    task = tmp_path / "smollm2"
+    (task / "model").mkdir(parents=True)  # made before
+    made, train = call("train_real_smollm2.sh", REAL_CACHE=str(tmp_path))
+    assert made == "setup_env.sh cpu" and train.startswith(f"real-openrlhf train --model {task}/model --data {task}/")
+    assert train.endswith("--ds.attn_implementation sdpa")
+    made, train = call("train_real_smollm2.sh", "--recipe", "qwen1.5b-1gpu", REAL_CACHE=str(tmp_path))[2:]
+    assert made == "setup_env.sh gpu"
+    assert train.endswith("--rollout.max_tokens_per_gpu 8192 --recipe qwen1.5b-1gpu")
 
 
 def test_the_evaluation_of_the_paper_prepares_its_benchmarks_and_takes_more_options(call, tmp_path):
@@ -152,15 +156,20 @@ def test_the_evaluation_of_the_paper_prepares_its_benchmarks_and_takes_more_opti
     assert evaluate.endswith("--grader robust --think required --tensor-parallel 2 --k 2")
 
 
+SAVED = "mine/runs/a/checkpoints/_actor/b"
+
+
 @pytest.mark.parametrize(
-    "sent, ending, code, requeued",
+    "sent, ending, restarts, code, requeued",
     [
-        (signal.SIGUSR1, "exit 143", 0, True),
-        (signal.SIGTERM, "exit 143", 143, False),
-        (signal.SIGUSR1, "exit 0", 0, False),  # it was in its last step
+        (signal.SIGUSR1, "exit 143", 0, 0, True),
+        (signal.SIGTERM, "exit 143", 0, 143, False),
+        (signal.SIGUSR1, "exit 0", 0, 0, False),  # it was in its last step
+        (signal.SIGUSR1, "exit 143", 1, 1, False),  # the limit is below the first checkpoint
+        (signal.SIGUSR1, f"mkdir -p {SAVED}; touch {SAVED}/manifest.json; exit 143", 1, 0, True),
     ],
 )
-def test_a_task_is_requeued_at_its_time_limit_and_not_by_scancel(tmp_path, sent, ending, code, requeued):
+def test_a_task_is_requeued_at_its_time_limit_and_not_by_scancel(tmp_path, sent, ending, restarts, code, requeued):
     (tmp_path / "examples/scripts").mkdir(parents=True)
     shutil.copy(SCRIPTS / "setup_env.sh", tmp_path / "examples/scripts")
     waits = f"trap 'sleep 0.3; {ending}' TERM; touch '{tmp_path}/started'; while :; do sleep 0.1; done"
@@ -168,7 +177,9 @@ def test_a_task_is_requeued_at_its_time_limit_and_not_by_scancel(tmp_path, sent,
     for name, answer in answers.items():
         program(tmp_path / ".venv/bin" / name, answer)
     own = {"PATH": os.environ["PATH"], "SLURM_SUBMIT_DIR": str(tmp_path), "SLURM_JOB_ID": "7"}
-    task = subprocess.Popen(["bash", SCRIPTS / "slurm_compare.sbatch"], env=own, cwd=tmp_path)
+    own["SLURM_RESTART_COUNT"] = str(restarts)
+    (tmp_path / "mine/runs").mkdir(parents=True)
+    task = subprocess.Popen(["bash", SCRIPTS / "slurm_compare.sbatch", "--out", "mine"], env=own, cwd=tmp_path)
     while not (tmp_path / "started").exists():
         assert task.poll() is None
         time.sleep(0.05)

@@ -1,8 +1,6 @@
 """A stranger's files: in each place of the table in docs/evidence/reliability.md one is put, and it stays as it is."""
 
 import hashlib
-import importlib.util
-import os
 import re
 from pathlib import Path
 
@@ -12,8 +10,6 @@ from invented_runs import write_run
 from real_openrlhf.base import ownership, whole_folders
 from real_openrlhf.report import page
 from real_openrlhf.training.launch.process import drop_stale_locks
-from real_openrlhf.training.tasks import kept_folder
-from real_openrlhf.training.tasks.tiny_model import cache_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "real_openrlhf"
@@ -65,10 +61,7 @@ REFUSED = {
     ),
     "`report --out DIR`": (["site/index.html"], ["report run --out site"]),
     "`eval --out DIR`": (["e/table.md"], ["eval --model model --benchmarks problems.jsonl --out e"]),
-    "`data --out FILE`, `data gym --out DIR`": (
-        ["mine.jsonl", "gym/train.jsonl"],
-        ["data math.jsonl --out mine.jsonl", "data gym chain_sum --out gym --train 2 --test 2"],
-    ),
+    "`data --out FILE`": (["mine.jsonl"], ["data math.jsonl --out mine.jsonl"]),
     "`grade --output FILE`": (["mine.jsonl"], ["grade --input graded.jsonl --output mine.jsonl"]),
 }  # fmt: skip
 NO_DRY_RUN = ("report", "eval", "data", "grade", "patch")
@@ -89,15 +82,11 @@ def test_a_strangers_file_is_refused(here, capsys, place):
         (here / name).write_text("years of work\n")
     before = contents(here)
     for command in commands:
-        if "gym" in command and not importlib.util.find_spec("cellpylib"):
-            continue  # reasoning-gym is not installed
         dry = [] if command.startswith(NO_DRY_RUN) else [["--dry-run"]]
         for more in ([], *dry):
             assert main([*command.split(), *more]) == 2, command
             said = "".join(capsys.readouterr())  # a comparison's dry run lists what is wrong on standard output
-            assert "Traceback" not in said and re.search(
-                "exists|has no run.json|Use --out, below which each run has its folder", said
-            ), said
+            assert "Traceback" not in said and re.search("exists|has no run.json|is set for each run. Use", said), said
     assert contents(here) == before
 
 
@@ -135,15 +124,8 @@ def test_a_draft_takes_no_strangers_place(tmp_path, name):
     assert (place / "file").read_text() == place.name and draft.exists()
 
 
-def test_folders_in_the_cache_and_locks_that_are_not_ours_stay(tmp_path, monkeypatch):
-    """Rows: `REAL_CACHE`, and `TORCH_EXTENSIONS_DIR`."""
-    monkeypatch.setenv("REAL_CACHE", str(tmp_path / "cache"))
-    place = cache_folder() / "model"
-    place.mkdir(parents=True)
-    (place / "thesis.txt").write_text("years")
-    with pytest.raises(Exception, match="cannot be written"), kept_folder.making(place, {}) as draft:
-        (draft / "file").write_text("ours")
-    assert os.listdir(cache_folder()) == ["model"] and os.listdir(place) == ["thesis.txt"]
+def test_locks_that_are_not_ours_stay(tmp_path):
+    """Row: `TORCH_EXTENSIONS_DIR`."""
     for name, text in (("ours", ""), ("theirs", "years")):
         (tmp_path / "extensions" / name).mkdir(parents=True)
         (tmp_path / "extensions" / name / "lock").write_text(text)

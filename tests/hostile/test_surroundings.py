@@ -7,9 +7,8 @@ import sys
 
 import pytest
 from every import every
-from small_runs import plan
+from small_runs import run_flags
 
-from real_openrlhf.base.parsing import rejoined
 from real_openrlhf.machine import probe
 from real_openrlhf.training.launch.place import Place
 
@@ -50,23 +49,19 @@ def test_a_reader_that_has_enough(shell):
 def test_a_home_that_cannot_be_written(shell, elsewhere, monkeypatch):
     """A file stands for it: the superuser may write everywhere else."""
     elsewhere_home = str(elsewhere / "rows.jsonl")
-    done = shell(
-        "unset REAL_CACHE; real train --dry-run; echo $?; real train --max-steps 1; echo $?", HOME=elsewhere_home
-    )
-    lines = said(done).splitlines()
-    assert [line for line in lines if line.isdigit()] == ["2", "2"]
-    assert sum("cannot be written" in line and "Set REAL_CACHE to one with 1 GB" in line for line in lines) == 2, lines
+    done = shell("unset REAL_CACHE; real train --max-steps 1", HOME=elsewhere_home)
+    assert done.returncode == 2 and "Set REAL_CACHE to one with 1 GB" in said(done), said(done)
     monkeypatch.setenv("HOME", elsewhere_home)
     monkeypatch.setenv("REAL_CACHE", str(elsewhere / "cache"))
     assert not probe.home_is_writable()
-    place = Place(address=None, working_dir=None, gpus_here=0, gpu_gb=None, on_cpu=True)
-    environment = place.environment(plan("cpu"))
+    place = Place(address=None, gpus_here=0, gpu_gb=None, on_cpu=True)
+    environment = place.environment(run_flags("cpu"))
     stack = subprocess.run([sys.executable, "-c", STACK], env=environment, capture_output=True, text=True)
     assert stack.returncode == 0, stack.stderr[-2000:]
     monkeypatch.setenv("HOME", str(elsewhere))
     assert (
         probe.home_is_writable()
-        and not probe.CACHES.keys() & place.environment(plan("cpu")).keys() - os.environ.keys()
+        and not probe.CACHES.keys() & place.environment(run_flags("cpu")).keys() - os.environ.keys()
     )
 
 
@@ -112,8 +107,7 @@ def test_a_file_system_without_locks(shell, elsewhere):
     done = shell(command, LD_PRELOAD=str(place / "lockless.so"))
     lines = said(done).splitlines()
     assert [line for line in lines if line.isdigit()] == ["2", "0", "0"], lines
-    assert "cannot be locked (Function not implemented): its file system has no locks" in rejoined("\n".join(lines))
-    assert not (elsewhere / "runs").exists()
+    assert "cannot be locked (Function not implemented): its file system has no locks" in "\n".join(lines)
 
 
 def test_closed_streams_and_a_folder_that_is_gone(shell, elsewhere):
@@ -134,6 +128,3 @@ def test_a_secret_is_in_no_output(shell, elsewhere):
     )
     assert "K3Y" not in said(done) and "PASSW0RD" not in said(done) and "***@host" in said(done)
     assert "a secret is in them" in said(done)
-    (elsewhere / "mine.toml").write_text('[flags]\nlogger.wandb.key = "K3Y"\n')
-    done = shell("real compare --campaign mine.toml --dry-run")
-    assert done.returncode == 2 and "has a secret" in said(done) and "K3Y" not in said(done)

@@ -1,6 +1,6 @@
 """REAL's flags in the patched OpenRLHF's own parser: what they default to, what is refused, and with what fix."""
 
-import pickle
+import contextlib
 import re
 import shlex
 from pathlib import Path
@@ -33,7 +33,7 @@ def refusals(flags: str) -> list[str]:
 
 def test_real_needs_one_flag_beside_what_grpo_has():
     args = resolve(REAL)
-    assert args.algo.kl.init_coef == 0 and args.algo.real.reference is False  # no reference model
+    assert args.algo.kl.init_coef == 0 and args.derived.reference is False  # no reference model
     assert args.algo.advantage.estimator == "group_norm"  # no critic
     assert args.algo.real.objective == "real" and args.algo.real.uniform_groups == "drop"
 
@@ -45,18 +45,11 @@ def test_without_a_validation_set_nothing_is_evaluated(flags, evaluates):
     assert (found.at_start, found.at_end) == (evaluates, evaluates)
 
 
-def test_a_password_comes_by_a_variable_and_is_not_printed(monkeypatch):
-    monkeypatch.setenv("REAL_REMOTE_URL", "http://me:pw@host/x")
-    args = resolve(f"{REAL} --reward.remote_url http://***@host/x")
-    assert args.reward.remote_url == ["http://me:pw@host/x"] and "pw" not in str(args)
-    assert pickle.loads(pickle.dumps(args.reward.remote_url)) == ["http://me:pw@host/x"]  # as Ray sends it
-
-
 @pytest.mark.parametrize("loss", ["ppo", "gspo", "real"])
 def test_a_kl_and_an_estimator_that_were_typed_are_kept(loss):
     flags = "--algo.kl.init_coef 0.5 --algo.kl.use_loss --algo.advantage.estimator rloo"
     args = resolve(f"--actor.policy_loss_type {loss} {flags}")
-    assert args.algo.kl.init_coef == 0.5 and args.algo.advantage.estimator == "rloo" and args.algo.real.reference
+    assert args.algo.kl.init_coef == 0.5 and args.algo.advantage.estimator == "rloo" and args.derived.reference
 
 
 def test_ppo_is_not_refused_what_real_is():
@@ -93,13 +86,13 @@ SAPO, NFT, ICEPOP = (
     ],
 )
 def test_vllm_tells_log_probabilities_where_someone_looks_at_them(flags, mismatch, mode):
-    rollout = resolve(flags).rollout
-    assert (rollout.mismatch, rollout.logprobs_mode) == (mismatch, mode)
+    args = resolve(flags)
+    assert (args.rollout.mismatch, args.derived.logprobs_mode) == (mismatch, mode)
 
 
 def test_trpa_gets_its_reference_model_without_a_kl_loss():
     args = resolve(f"{REAL} --algo.real.objective trpa")
-    assert args.algo.real.reference and args.algo.kl.use_loss and args.algo.kl.init_coef == 0
+    assert args.derived.reference and args.algo.kl.use_loss and args.algo.kl.init_coef == 0
 
 
 def test_an_objective_of_the_users_own_is_found_from_anywhere_and_gets_what_it_needs(tmp_path, monkeypatch):
@@ -112,14 +105,46 @@ def test_an_objective_of_the_users_own_is_found_from_anywhere_and_gets_what_it_n
         "against_reference = Objective(pull, score='log_ratio_ref', settings=own)\n"
     )
     args = resolve(f"{REAL} --algo.real.objective mine.py:pull --algo.real.tau 0.3")
-    assert args.algo.real.objective == f"{tmp_path}/mine.py:pull" and not args.algo.real.reference
+    assert args.algo.real.objective == f"{tmp_path}/mine.py:pull" and not args.derived.reference
     args = resolve(f"{REAL} --algo.real.objective mine.py:against_reference --algo.real.set push=7")
-    assert args.algo.real.reference and args.algo.kl.use_loss
+    assert args.derived.reference and args.algo.kl.use_loss
     (refusal,) = refusals("--algo.real.objective mine.py:against_reference --algo.real.tau 0.3")
     assert f"is not read by --algo.real.objective {tmp_path}/mine.py:against_reference" in refusal
     (tmp_path / "mine.py").write_text("def pull(scores, groups, settings):\n    return scores\n")
     (refusal,) = refusals("--algo.real.objective mine.py:pull")
     assert "pull: it returns shape (11,), not one loss for each group" in refusal
+
+
+def test_a_kl_in_somebodys_own_command_is_noted_in_the_logs_first_line(capsys):
+    grpo = "--algo.kl.use_loss --algo.kl.init_coef 1e-3"
+    for flags, noted in ((f"{REAL} {grpo}", True), (REAL, False), (grpo, False)):
+        arguments.to_the_end(lambda args: print("training"), lambda flags=flags: resolve(flags))
+        before, _, _ = capsys.readouterr().out.partition("training\n")
+        assert ("note: --algo.kl.init_coef 0.001 adds a KL loss and a reference model to REAL" in before) == noted
+
+
+@pytest.mark.parametrize(
+    "flags, has, joined, ends",
+    [
+        ("", 8, False, True),  # 8 ranks, and one engine beside them
+        ("", 9, False, False),
+        ("--train.colocate_all", 8, False, False),
+        ("--train.colocate_all", 7, False, True),
+        ("--train.colocate_all", 0, True, False),  # to a cluster nodes may still come
+    ],
+)
+def test_fewer_gpus_than_a_run_needs_end_it_where_ray_would_wait_for_ever(
+    monkeypatch, capsys, flags, has, joined, ends
+):
+    monkeypatch.setattr("ray.cluster_resources", lambda: {"CPU": 2.0} | ({"GPU": float(has)} if has else {}))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    if joined:
+        monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    args = resolve(f"{REAL} {flags}")
+    with pytest.raises(SystemExit) if ends else contextlib.nullcontext():
+        arguments.refuse_too_few_gpus(args)
+    said = "".join(capsys.readouterr())
+    assert ("it would wait for ever" in said) == ends and ("it waits until more nodes join" in said) == joined
 
 
 # flags, what the message must name, the fix that it must give (flags that are then accepted in their place)
@@ -166,7 +191,6 @@ REFUSED = [
     ("--algo.dynamic_filtering_enable --algo.real.uniform_groups keep", "the groups that --algo.real.uniform_groups",
      "--algo.dynamic_filtering_enable"),
     ("--ds.zero_stage 0", "Use --ds.zero_stage 2", "--ds.zero_stage 2"),
-    ("--ref.offload --ds.zero_stage 2", "does nothing with --ds.zero_stage 2", "--ref.offload --ds.zero_stage 3"),
     ("--train.enable_ema --ds.zero_stage 3", "Use --ds.zero_stage 2, or leave --train.enable_ema out",
      "--train.enable_ema --ds.zero_stage 2"),
     ("--ds.ring_attn_size 2", "Use --ds.ring_attn_size 1", "--ds.ring_attn_size 1"),
@@ -228,7 +252,6 @@ def test_what_would_spoil_any_method_is_refused_for_all(loss):
     resolve(dealt)
     for flags, message in (
         ("--train.enable_ema --ds.zero_stage 3", "so the saved model would be the untrained one"),
-        ("--ref.offload --ds.zero_stage 2", "--ref.offload does nothing"),
         ("--ds.zero_stage 0", "needs ZeRO stage 1, 2 or 3"),
         ("--reward.remote_url=", "labels are the `scores` of a reward function"),
         ("--algo.real.label_threshold nan", "no score, or every score, is above it"),

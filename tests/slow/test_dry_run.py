@@ -14,13 +14,12 @@ import pytest
 from safetensors.numpy import save_file
 from small_world import copy_release
 
-from real_openrlhf.base.parsing import WIDTH, rejoined
 from real_openrlhf.cli import main
 from real_openrlhf.machine import nvidia
 from real_openrlhf.recipes import openrlhf_parser
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.recipes import RECIPES
-from real_openrlhf.training.checks import preflight
+from real_openrlhf.training.checks import flag_checks, preflight
 
 
 @pytest.fixture(autouse=True)
@@ -33,14 +32,17 @@ def elsewhere(tmp_path, monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
 
 
+ERROR = "real-openrlhf train: error: "
+
+
 def dry_run(capsys, *words) -> tuple[int, str, list[str]]:
     """(exit code, what was printed, the problems)."""
     code = main(["train", "--dry-run", *words])
     printed = capsys.readouterr()
     return (
         code,
-        rejoined(printed.out),
-        [line.removeprefix("  - ") for line in printed.err.splitlines() if line.startswith("  - ")],
+        printed.out,
+        [line.removeprefix(ERROR) for line in printed.err.splitlines() if line.startswith(ERROR)],
     )
 
 
@@ -51,9 +53,6 @@ def test_every_recipe_takes_every_algorithm(capsys, recipe, algo):
     printed = capsys.readouterr().out.splitlines()
     assert printed[-1].startswith("dry run: nothing is wrong") and printed[-1].endswith("; nothing was started")
     assert len(printed) <= 60
-    assert [
-        line for line in printed if len(line) > WIDTH and " " in line.strip()
-    ] == []  # a path or an address is whole
     assert os.listdir() == []  # nothing was written either
 
 
@@ -85,7 +84,7 @@ def test_what_the_parser_understood_is_what_the_recipe_says(algo):
     args = parse_args(words)
     assert openrlhf_parser.functions().parse_args(words) == args
     assert args.critic.model_name_or_path is None
-    assert args.algo.real.reference == plan.needs_reference == (algo in ("grpo", "trpa"))
+    assert args.derived.reference == plan.needs_reference == (algo in ("grpo", "trpa"))
     assert args.actor.policy_loss_type == POLICY_LOSSES.get(algo, "real")
 
 
@@ -129,8 +128,7 @@ def test_each_value_is_printed_with_its_origin(capsys):
     assert " derived " in lines["--vllm.num_engines"]
     assert " run folder" in lines["--ckpt.path"]
     assert "--actor.adam.lr: 1e-6 (paper) -> 3e-6" in printed
-    assert "--fill uses 85% of 80 GB: micro-batches of 55,296 tokens, waves 2 deep" in printed.splitlines()
-    assert "memory per GPU, training" in printed and "generated tokens" in printed and "disk" in printed
+    assert "memory per GPU: " in printed and " of 80 GB (upper estimate" in printed
 
 
 def test_all_that_is_wrong_is_told_at_once_each_with_its_fix(capsys, monkeypatch):
@@ -147,14 +145,14 @@ def test_all_that_is_wrong_is_told_at_once_each_with_its_fix(capsys, monkeypatch
     for expected in (
         "unknown flag --rollout.batchsize. Did you mean --rollout.batch_size?",
         "unknown flag --ds.zero_stag. Did you mean --ds.zero_stage?",
-        "--actor.adam.lr fast: invalid float value: 'fast'. Give it a number.",
+        "--actor.adam.lr fast: invalid float value: 'fast'.",
         "--ds.packing_samples yes: unrecognized arguments: yes. It is a switch",
-        "--actor.policy_loss_type reel: invalid choice: 'reel'. Choose one of ppo, gspo, real",
+        "--actor.policy_loss_type reel: invalid choice: 'reel' (choose from ",
         "--train.batch_size 100 does not cut a rollout of 128 prompts x 8 into equal updates of whole groups",
         "--actor.dual_clip clips PPO's surrogate",
         "--rollout.max_tokens_per_gpu 100 cannot hold one sample of --data.max_len 9216",
-        "model /not/there does not exist. Give an existing folder, or a hub id",
-        "--data.prompt_dataset /not/there.jsonl does not exist. Name an existing file",
+        "model /not/there has no readable config.json",
+        "--data.prompt_dataset /not/there.jsonl does not exist. Name a file",
         "REAL_GRADER=robst must be robust, disco or math_verify. Set one of these, or unset it.",
         "REAL_REWARD_SECONDS=5m must be a number above 0",
     ):
@@ -188,49 +186,17 @@ def test_a_run_goes_on_under_the_grader_that_it_began_with(capsys, tmp_path, mon
     _, printed, problems = dry_run(capsys, *words)
     (problem,) = [one for one in problems if "REAL_GRADER" in one]
     assert "began with REAL_GRADER=disco, and now it is robust" in problem and "Set REAL_GRADER=disco" in problem
-    assert "since this run began cpu has changed from another to" in printed and "not bit for bit" in printed
+    assert printed == ""
     monkeypatch.setenv("REAL_GRADER", "disco")
     assert not [one for one in dry_run(capsys, *words)[2] if "REAL_GRADER" in one]
 
 
-def test_flags_that_a_method_does_not_read_are_told(capsys):
-    words = "--algo.real.tau 0.1 --algo.real.truncated ignore --algo.real.kl_old_coef 0.1".split()
-    for algo, flags, unread in (
-        ("dapo", (), ["tau"]),
-        ("dapo", ("--train.deal", "upstream"), ["tau", "truncated", "kl_old_coef"]),
-        ("real", (), []),
-    ):
-        _, printed, problems = dry_run(capsys, "--algo", algo, *words, *flags)
-        assert problems == []
-        notes = [line.split()[1] for line in printed.splitlines() if "is not read" in line]
-        assert notes == [f"--algo.real.{name}" for name in unread]
-
-
-def test_a_flag_of_another_method_is_told_and_one_that_another_flag_decides_is_refused(capsys):
-    words = "--actor.eps_clip 0.5 --critic.adam.lr 1e-4 --algo.advantage.gamma 0.9 --actor.muon.lr 1e-3".split()
-    _, printed, problems = dry_run(capsys, "--algo", "real", *words)
-    told = [line.split()[1] for line in printed.splitlines() if "is not read" in line]
-    assert (sorted(told), problems) == (sorted(words[::2]), [])
-    for algo, clip in (("grpo", "0.2 0.2"), ("dapo", "0.2 0.28"), ("gspo", "3e-4 4e-4")):
-        _, _, (problem,) = dry_run(capsys, "--algo", algo, *words[:2])
-        assert f"--actor.eps_clip_low_high {clip} is set" in problem and problem.endswith("low_high 0.5 0.5.")
-    assert dry_run(capsys, "--algo", "grpo", "--actor.eps_clip", "0.20")[2] == []
-    both = (*words[:2], "--actor.eps_clip_low_high", "0.3", "0.3")
-    assert dry_run(capsys, "--algo", "real", *both)[2] == []  # nothing reads either
-    critic = ("--train.deal", "upstream", "--no-algo.advantage.estimator", "--critic.adam.lr", "1e-5")
-    assert "is not read" not in dry_run(capsys, "--algo", "grpo", *critic)[1]
-    _, printed, _ = dry_run(capsys, "--algo", "dapo", "--algo.advantage.gamma", "0.9")
-    assert "--algo.advantage.gamma 0.9 is not read: --algo.advantage.estimator group_norm" in printed
-
-
 def test_values_that_fit_no_flag_are_refused_before_a_run(capsys, tmp_path):
-    (tmp_path / "file").touch()
     for words, expected in (
-        (("--ds.ring_attn_size", "2"), "need as many GPUs of the policy, and it has fewer"),
+        (("--ds.ring_attn_size", "2"), "--train.deal groups does not support ring attention"),
         (("--actor.adam.lr", "inf"), "--actor.adam.lr inf: give more than 0, and no infinity."),
         (("--actor.lr", "1e-4"), "unknown flag --actor.lr. Did you mean --actor.adam.lr?"),
         (("--adam.lr", "1e-4"), "unknown flag --adam.lr. Did you mean --actor.adam.lr?"),
-        (("--logger.tensorboard_dir", f"{tmp_path}/file/logs"), "file is a file. Name a folder."),
     ):
         code, _, problems = dry_run(capsys, *words)
         assert code == 2 and expected in problems[0], words
@@ -256,7 +222,7 @@ def test_a_run_goes_on_with_the_objective_that_it_began_with(capsys, tmp_path):
     def problems(objective: str) -> list[str]:
         resumed = ("--recipe", "qwen7b", "--run-name", "begun", "--resume")
         _, printed, problems = dry_run(capsys, *resumed, "--algo.real.objective", objective)
-        assert "since this run began --actor.adam.lr has changed from 0.5 to 1e-06" in printed
+        assert problems or "since this run began --actor.adam.lr has changed from 0.5 to 1e-06" in printed
         return problems
 
     assert problems("mine.py:mine") == []
@@ -273,9 +239,7 @@ def test_asynchronous_engines_cannot_sleep(capsys):
     assert problem.startswith("--vllm.enable_sleep: ") and "(--no-vllm.enable_sleep)" in problem
     code, printed, problems = dry_run(capsys, *words, "--no-vllm.enable_sleep", "--no-ds.enable_sleep")
     assert (code, problems) == (0, [])
-    assert (
-        "8 GPUs are needed (4 of the 8 are for vLLM alone)" in printed and "memory per GPU, generation" not in printed
-    )
+    assert "8 GPUs are needed (4 of the 8 are for vLLM alone)" in printed
 
 
 def test_a_dry_run_does_not_import_the_stack():
@@ -295,7 +259,7 @@ def test_a_dry_run_does_not_import_the_stack():
         ("--rollout.batch_size -4", "give 1 or more."),
         ("--data.max_samples 0", "--data.max_samples 0: give 1 or more."),
         ("--ckpt.save_steps 0", "or -1 for never"),
-        ("--train.seed", "--train.seed : expected one argument. Give it a whole number."),
+        ("--train.seed", "--train.seed : expected one argument."),
         ("--train.seed -1", "--train.seed -1: give 0 or more"),
         ("--seed 4294967296", "--train.seed 4294967296: give 0 or more, and 2147483647 at most"),
         ("--actor.adam.lr nan", "--actor.adam.lr nan: give more than 0"),
@@ -305,11 +269,18 @@ def test_a_dry_run_does_not_import_the_stack():
         ("--actor.max_norm -1", "--actor.max_norm -1: give 0 or more"),
         ("--algo.kl.init_coef -1e-3", "--algo.kl.init_coef -1e-3: give 0 or more"),
         ("--no-vllm.num_engines", "OpenRLHF's own checks fail on this combination (TypeError"),
-        ("--actor.adam.betas 0.9", "--actor.adam.betas 0.9: expected 2 arguments. Give it 2 numbers."),
-        ("--actor.adam.betas 0.9 0.95 1", "unrecognized arguments: 1. Give it 2 numbers."),
+        ("--actor.adam.betas 0.9", "--actor.adam.betas 0.9: expected 2 arguments."),
+        ("--actor.adam.betas 0.9 0.95 1", "unrecognized arguments: 1."),
         ("--recip a", "unknown flag --recip. Did you mean --recipe?"),
         ("--lr 1e-4", "unknown flag --lr. Did you mean --actor.adam.lr?"),
-        ("--algo.real.truncated often", "--algo.real.truncated often: invalid choice: 'often'. Choose one of "),
+        ("--rollout.max_new_tokens 9216", "--rollout.max_new_tokens 9216 is not below --data.max_len 9216"),
+        ("--algo.real.objective {tmp}/mine.py:ends", "it raises SystemExit: 0, which ends the process"),
+        ("--algo.real.objective {tmp}/mine.py:leaves", "it raises SystemExit: 0, which ends the process"),
+        (
+            "--algo.real.objective {tmp}/mine.py:fives",
+            "'fives' is no function of {tmp}/mine.py, which has ends, leaves",
+        ),
+        ("--algo.real.truncated often", "--algo.real.truncated often: invalid choice: 'often' (choose from "),
         ("--algo.real.wave_depth -1", "give auto, or a number of micro-batches of 0 or more"),
         ("--train.max_steps=-1", "--train.max_steps -1: "),
         (
@@ -325,10 +296,33 @@ def test_a_dry_run_does_not_import_the_stack():
         ("--zzz", "unknown flag --zzz. `real-openrlhf train --help` says where they are listed."),
     ],
 )
-def test_what_would_crash_later_is_one_line_now(capsys, words, expected):
-    code, _, (problem,) = dry_run(capsys, "--recipe", "qwen7b", *words.split())
-    assert code == 2
-    assert expected in problem
+def test_what_would_crash_later_is_one_line_now(capsys, tmp_path, words, expected):
+    (tmp_path / "mine.py").write_text(
+        "import os, sys\nfives = 5\ndef ends(scores, groups, settings):\n    sys.exit(0)\n"
+        "def leaves(scores, groups, settings):\n    os._exit(0)\n"
+    )
+    code, printed, (problem,) = dry_run(capsys, "--recipe", "qwen7b", *words.replace("{tmp}", str(tmp_path)).split())
+    assert (code, printed) == (2, "")  # the error is first
+    assert expected.replace("{tmp}", str(tmp_path)) in problem
+
+
+def test_flags_of_other_trainers_and_older_spellings_are_told_with_ours(capsys):
+    flags = openrlhf_parser.functions().build_parser()._option_string_actions
+    assert {*flag_checks.OLD_NAMES.values()} <= flags.keys() and not [
+        n for n in flag_checks.OLD_NAMES if f"--{n}" in flags
+    ]
+    words = [f"--{name}={1}" for name in flag_checks.OLD_NAMES]
+    _, _, problems = dry_run(capsys, *words, "--actor-learning-rate=1")
+    for name, flag in [*flag_checks.OLD_NAMES.items(), ("actor-learning-rate", "--actor.adam.lr")]:
+        assert f"unknown flag --{name}. Did you mean {flag}?" in problems
+
+
+def test_a_kl_that_a_grpo_command_brings_into_real_is_noted(capsys):
+    grpo = ("--algo.kl.use_loss", "--algo.kl.init_coef", "1e-3")
+    _, printed, problems = dry_run(capsys, *grpo)
+    assert problems == [] and "note: --algo.kl.init_coef 0.001 adds a KL loss and a reference model" in printed
+    for algo in ("real", "grpo"):
+        assert "adds a KL loss" not in dry_run(capsys, "--algo", algo)[1]
 
 
 def test_an_unpatched_openrlhf_is_told_with_the_fix(tmp_path):
@@ -356,4 +350,4 @@ def test_the_launcher_asks_for_memory_in_another_process(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)  # there is none here
     monkeypatch.setattr(nvidia, "environment_for_cpu", lambda: False)
     monkeypatch.setattr(nvidia, "memory_sizes", lambda: [150_000_000_000, 80_000_000_000])
-    assert preflight.local_gpus() == (2, 80.0)
+    assert nvidia.local_gpus() == (2, 80.0)

@@ -301,12 +301,12 @@ def test_the_layout_does_not_change_what_an_update_trains_on():
 def of_tokens(estimator="group_norm", kl=0.0, use_loss=True, **changes) -> SimpleNamespace:
     args = arguments(**changes)
     args.actor.policy_loss_type, args.algo.advantage.estimator = "ppo", estimator
-    args.algo.kl.init_coef, args.algo.kl.use_loss, args.algo.real.reference = kl, use_loss, kl > 0
+    args.algo.kl.init_coef, args.algo.kl.use_loss = kl, use_loss
     return args
 
 
 def token_maker(args) -> "Maker":
-    made = Maker(args, reference=args.algo.real.reference)
+    made = Maker(args, reference=args.algo.kl.init_coef > 0)
     made.kl_ctl = SimpleNamespace(value=args.algo.kl.init_coef)
     return made
 

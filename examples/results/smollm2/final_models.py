@@ -29,12 +29,10 @@ BATCH = 32  # questions
 
 
 def main(folder: Path, campaign: Path) -> None:
-    from real_openrlhf.training.tasks import smollm2
-
     runs, _ = read_runs([folder])
     base = Path(runs[0].flags["--actor.model_name_or_path"])
     questions = [json.loads(line) for line in (base.parent / "eval.jsonl").read_text().splitlines()]
-    models = dict(zip(UNTRAINED, (smollm2.prepare(), base), strict=True))
+    models = dict(zip(UNTRAINED, (base.parent / "untrained", base), strict=True))
     models |= {run.name: folder / run.name / "model" for run in runs}
     with (campaign / FOUND).open("w", newline="") as file:
         rows = csv.writer(file, lineterminator="\n")

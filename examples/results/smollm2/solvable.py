@@ -1,8 +1,8 @@
 """Training questions that the model after its warm-up answers right now and then, in the order in which they come.
 
-    python examples/results/smollm2/solvable.py FILE.jsonl [TASK_FOLDER WANTED]
+    python examples/results/smollm2/solvable.py FILE.jsonl TASK_FOLDER WANTED
 
-Now and then: with a probability of 0.2 to 0.8. FILE.jsonl alone gets 32 questions of the recipe's task.
+Now and then: with a probability of 0.2 to 0.8.
 """
 
 import json
@@ -10,8 +10,6 @@ import sys
 from pathlib import Path
 
 from final_models import each
-
-from real_openrlhf.training.tasks import tasks
 
 TAUGHT = 96  # questions at most; they taught the form of an answer
 AT_ONCE = 160  # questions
@@ -32,9 +30,7 @@ def main(file: Path, task: Path, wanted: int) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 2:
-        main(Path(sys.argv[1]), tasks.prepare(tasks.default("needle_haystack")), 32)
-    elif len(sys.argv) == 4:
+    if len(sys.argv) == 4:
         main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))
     else:
         sys.exit(__doc__)

@@ -49,7 +49,7 @@ def states_bytes(engine: Any, args: SimpleNamespace) -> float:
         zero_stage=args.ds.zero_stage,
         overlap_comm=args.ds.overlap_comm,
         adam_offload=args.ds.adam_offload,
-        reference=every if args.algo.real.reference and not offloaded else 0,
+        reference=every if args.derived.reference and not offloaded else 0,
     )
     return sum(resident.values())
 

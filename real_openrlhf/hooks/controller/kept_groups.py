@@ -96,7 +96,7 @@ def choose(labels: Sequence[set[str]], trained: Iterable[int], count: int) -> li
 
 
 def expected_answer(label: str) -> str:
-    """The label, or its `answer` if the label is a question of reasoning-gym as JSON."""
+    """The label, or its `answer` if the label is an object that has one."""
     try:
         return str(json.loads(label)["answer"])
     except (LookupError, TypeError, ValueError):

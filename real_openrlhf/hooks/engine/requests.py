@@ -36,9 +36,9 @@ class Requests:
         self.seeds = SampleSeeds(args.train.seed) if args.rollout.seeded else None
         self.run_dir: str | None = args.train.run_dir
         self.log_probs = args.rollout.mismatch != "off"
-        self.agent: str | None = args.rollout.agent
+        self.agent: str | None = args.derived.agent
         # only an agent reads the engine's text; without an agent the engine need not detokenize
-        self.text = bool(self.agent or args.train.agent_func_path)
+        self.text = bool(args.train.agent_func_path)
         self.tokenizer = TokenizerRef(ray.put(tokenizer)) if ray.is_initialized() else tokenizer
 
     def parameters(self, sampling_params: Any, prompt: str) -> Any:

@@ -4,6 +4,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,12 +13,11 @@ from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import FINISHED, hold_environment, write_text
 from real_openrlhf.base.parsing import positive, whole
 from real_openrlhf.base.reward_variables import reward_variables
-from real_openrlhf.base.secrets import put_back
 from real_openrlhf.base.user_files import absolute
-from real_openrlhf.hooks.flags.refusals import problems, run_problems
+from real_openrlhf.hooks.flags.refusals import notes, problems, run_problems
 from real_openrlhf.hooks.messages.settings import dealt, estimator_of
 
-__all__ = ["add", "resolve", "reward_variables", "to_the_end"]  # the patches call these
+__all__ = ["add", "refuse_too_few_gpus", "resolve", "reward_variables", "to_the_end"]  # the patches call these
 
 # --actor.policy_loss_type: upstream's two losses, and `real` for every objective and loss of tokens of ours.
 POLICY_LOSSES = ["ppo", "gspo", "real"]
@@ -218,9 +218,17 @@ def _add_rollouts(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--eval.at_end", action="store_true", help="evaluate after the last step (default: off)")
 
 
+@dataclass(frozen=True)
+class Derived:
+    """What follows from a run's flags and is none of them: `args.derived`. The patches and the hooks read it."""
+
+    reference: bool  # a reference model is started: by upstream's rule, or because the objective scores against it
+    logprobs_mode: str | None  # of the distribution that vLLM samples from, if somebody reads its log-probabilities
+    agent: str | None  # named by each request (requests.py); None: OpenRLHF plays --train.agent_func_path as released
+
+
 def resolve(args: SimpleNamespace) -> SimpleNamespace:
     """Defaults that depend on the algorithm (upstream's own for ppo and gspo), then all checks."""
-    args.reward.remote_url = put_back(args.reward.remote_url, os.environ)
     real, kl = args.actor.policy_loss_type == "real", args.algo.kl
     args.train.deal = dealt(args)
     rollout = args.rollout
@@ -231,9 +239,6 @@ def resolve(args: SimpleNamespace) -> SimpleNamespace:
         rollout.mismatch = "stop" if args.train.deal == "groups" else "off"
     if rollout.mismatch == "stop" and args.train.async_enable:
         rollout.mismatch = "log"
-    # Whether vLLM returns log-probabilities; if so, those of the distribution that it samples from.
-    asked = rollout.mismatch != "off" or args.algo.advantage.is_correction_level != "off"
-    rollout.logprobs_mode = "processed_logprobs" if asked else None
     if kl.init_coef is None:
         kl.init_coef = 0.0 if real else 0.01
     args.algo.advantage.estimator = estimator_of(args)
@@ -245,16 +250,39 @@ def resolve(args: SimpleNamespace) -> SimpleNamespace:
         args.algo.advantage.estimator = OF_THE_BATCH[0]  # nothing reads it; OpenRLHF refuses others with one answer
     scored_against_reference = real and find(args.algo.real.objective).needs_reference
     kl.use_loss = kl.use_loss or scored_against_reference  # OpenRLHF then keeps the reference's log-probabilities
-    # With --train.deal groups each request names the agent (requests.py), and hooks/rollout/agents.py plays it; with
-    # --train.deal upstream OpenRLHF loads and plays it as released.
-    args.rollout.agent = None
-    if args.train.agent_func_path and args.train.deal == "groups":
-        args.rollout.agent = str(Path(args.train.agent_func_path).expanduser().resolve())
-        args.train.agent_func_path = None
-        args.reward.remote_url = args.reward.remote_url or "agent"  # upstream requires a URL; nobody calls it
-    # Whether a reference model is started: upstream's rule, and for objectives that score against it.
-    args.algo.real.reference = kl.init_coef > 0 or scored_against_reference
+    asked = rollout.mismatch != "off" or args.algo.advantage.is_correction_level != "off"
+    path = args.train.agent_func_path
+    args.derived = Derived(
+        reference=kl.init_coef > 0 or scored_against_reference,
+        logprobs_mode="processed_logprobs" if asked else None,
+        agent=str(Path(path).expanduser().resolve()) if path and args.train.deal == "groups" else None,
+    )
     return args
+
+
+def refuse_too_few_gpus(args: SimpleNamespace) -> None:
+    """After `ray.init`, which waits for ever for GPUs that it has not. To a cluster of others nodes may still come."""
+    import ray
+
+    actor, train, vllm = args.actor, args.train, args.vllm
+    ranks, engines = actor.num_nodes * actor.num_gpus_per_node, (vllm.num_engines or 0) * vllm.tensor_parallel_size
+    needed = ranks if train.colocate_all and not train.async_enable else ranks + engines
+    if args.derived.reference and not (train.colocate_all or train.colocate_actor_ref):
+        needed += ranks
+    offered = int(ray.cluster_resources().get("GPU", 0))
+    if offered >= needed:
+        return
+    said = f"this run needs {needed} GPUs at least, and Ray has {offered}"
+    if os.environ.get("RAY_ADDRESS", "local") != "local":
+        print(f"note: {said}: it waits until more nodes join", flush=True)
+        return
+    print(
+        f"error: {said}: it would wait for ever. Give fewer --actor.num_gpus_per_node and --vllm.num_engines, or join "
+        "a cluster with RAY_ADDRESS. Without a GPU: `real-openrlhf train --recipe cpu`, whose --dry-run --all shows "
+        "the variables that this takes",
+        file=sys.stderr,
+    )
+    sys.exit(2)
 
 
 def to_the_end(train: Callable[[SimpleNamespace], None], parse: Callable[[], SimpleNamespace]) -> None:
@@ -269,6 +297,8 @@ def to_the_end(train: Callable[[SimpleNamespace], None], parse: Callable[[], Sim
         for problem in error.problems:
             print(f"error: {problem}", file=sys.stderr)
         sys.exit(2)
+    for note in notes(args):
+        print(f"note: {note}", flush=True)
     if os.environ.get("RAY_ADDRESS") == "local":  # as `real-openrlhf train` sets it: this process starts a Ray
         from real_openrlhf.hooks.fixes.process_starts import wait_longer
 

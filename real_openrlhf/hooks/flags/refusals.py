@@ -74,11 +74,6 @@ def run_problems(args: SimpleNamespace) -> Iterator[str]:
             f"--rollout.mismatch {args.rollout.mismatch} is measured by the trainer of --train.deal groups. Use that, "
             "or leave --rollout.mismatch out"
         )
-    if ranks_of(args) < 1:
-        yield (
-            f"--ds.ring_attn_size {ds.ring_attn_size} x --ds.tensor_parallel_size {ds.tensor_parallel_size} need as "
-            "many GPUs of the policy, and it has fewer. Use 1 and 1, or more GPUs (--actor.num_gpus_per_node)"
-        )
     if ds.param_dtype != "bf16" and args.vllm.num_engines:
         yield (
             f"--ds.param_dtype {ds.param_dtype}: OpenRLHF starts vLLM in bf16, which takes no other weights after the "
@@ -86,10 +81,15 @@ def run_problems(args: SimpleNamespace) -> Iterator[str]:
         )
     if ds.logit_free and ds.tensor_parallel_size > 1:
         yield "--ds.logit_free needs the head in one piece. Use --ds.tensor_parallel_size 1, or leave it out"
-    if ds.attn_implementation == "flash_attention_torch" and ds.ring_attn_size > 1:
+
+
+def notes(args: SimpleNamespace) -> Iterator[str]:
+    """What a command written for another method brings into REAL; printed, and the run goes on."""
+    kl = args.algo.kl
+    if args.actor.policy_loss_type == "real" and kl.init_coef > 0:
         yield (
-            "--ds.attn_implementation flash_attention_torch does not go with --ds.ring_attn_size. Use "
-            "flash_attention_2, which ring attention needs"
+            f"--algo.kl.init_coef {kl.init_coef:g} adds a KL loss and a reference model to REAL, which has neither in "
+            "the paper. Leave it and --algo.kl.use_loss out to train as the paper does"
         )
 
 
@@ -238,11 +238,6 @@ def _machinery(args: SimpleNamespace) -> Iterator[str]:
         yield (
             "--train.deal groups has no critic to deal to, and --algo.advantage.estimator gae starts one. Use another "
             "estimator (group_norm), or --train.deal upstream"
-        )
-    if args.ref.offload and ds.zero_stage < 3:
-        yield (
-            f"--ref.offload does nothing with --ds.zero_stage {ds.zero_stage}: DeepSpeed moves weights to the "
-            "host under ZeRO-3 only. Use --ds.zero_stage 3, or leave it out"
         )
     if ds.zero_stage not in (1, 2, 3):
         yield f"--ds.zero_stage {ds.zero_stage}: --train.deal groups needs ZeRO stage 1, 2 or 3. Use --ds.zero_stage 2"

@@ -39,3 +39,8 @@ class Findings:
                 )
         except UserError as error:
             wrong += error.problems
+
+    def refuse(self) -> None:
+        """Raise if there are problems, before anything else is printed."""
+        if self.problems:
+            raise UserError(*self.problems)

@@ -1,17 +1,49 @@
 """Checks of a command line's flags: unknown ones, wrong values, and flags that contradict each other."""
 
-import argparse
 import difflib
 from collections.abc import Iterator
 
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.base.parsing import whole
-from real_openrlhf.hooks.flags.refusals import BOUNDS, batch_problems, out_of_bounds
-from real_openrlhf.hooks.messages.settings import dealt, estimator_of
+from real_openrlhf.hooks.flags.refusals import BOUNDS, batch_problems, notes, out_of_bounds
 from real_openrlhf.recipes import openrlhf_parser
 from real_openrlhf.recipes.algorithms import ALGORITHMS
-from real_openrlhf.recipes.plan import DERIVED, USER, Plan
-from real_openrlhf.training.checks.findings import Note
+from real_openrlhf.recipes.plan import DERIVED, RunFlags
+from real_openrlhf.training.checks.findings import Line, Note
+
+# Names of OpenRLHF before 0.11, TRL and verl -> ours. The last part of a verl key is looked up too.
+OLD_NAMES = {
+    name: flag
+    for flag, names in {
+        "--actor.adam.lr": "learning_rate lr actor.lr actor_learning_rate actor.learning_rate actor.optim.lr",
+        "--critic.adam.lr": "critic_learning_rate critic.learning_rate critic.lr",
+        "--actor.model_name_or_path": "pretrain model_name_or_path model_name actor_rollout_ref.model.path model.path",
+        "--data.prompt_dataset": "prompt_data dataset_name train_dataset data.train_files",
+        "--eval.dataset": "eval_dataset data.val_files",
+        "--data.input_key": "input_key data.prompt_key",
+        "--data.label_key": "label_key",
+        "--data.max_len": "max_len max_length",
+        "--data.max_samples": "max_samples",
+        "--rollout.n_samples_per_prompt": "num_generations n_samples n_samples_per_prompt rollout.n group_size",
+        "--rollout.batch_size": "rollout_batch_size data.train_batch_size",
+        "--rollout.max_new_tokens": "generate_max_len max_completion_length data.max_response_length max_new_tokens",
+        "--rollout.temperature": "temperature",
+        "--rollout.top_p": "top_p",
+        "--algo.kl.init_coef": "beta kl_coef init_kl_coef actor.kl_loss_coef",
+        "--train.batch_size": "train_batch_size actor.ppo_mini_batch_size mini_batch_size",
+        "--train.micro_batch_size": "micro_train_batch_size per_device_train_batch_size micro_batch_size",
+        "--rollout.micro_batch_size": "micro_rollout_batch_size",
+        "--train.max_epochs": "max_epochs num_iterations ppo_epochs",
+        "--train.num_episodes": "num_episodes num_train_epochs trainer.total_epochs",
+        "--reward.remote_url": "remote_rm_url reward_funcs reward_func custom_reward_function.path",
+        "--ckpt.output_dir": "save_path output_dir",
+        "--ckpt.save_steps": "save_steps",
+        "--ds.zero_stage": "zero_stage",
+        "--logger.wandb.key": "use_wandb",
+        "--actor.eps_clip": "eps_clip epsilon clip_ratio",
+        "--actor.lr_scheduler": "lr_scheduler lr_scheduler_type",
+    }.items()
+    for name in names.split()
+}
 
 
 def split_flags(words: list[str]) -> tuple[dict[str, tuple[str, ...]], list[str]]:
@@ -35,48 +67,35 @@ def split_flags(words: list[str]) -> tuple[dict[str, tuple[str, ...]], list[str]
     return {flag: values for flag, values in flags.items() if values is not None}, removed
 
 
-def flag_problems(plan: Plan, removed: list[str], ours: list[str]) -> Iterator[tuple[str, str]]:
+def flag_problems(flags: RunFlags, removed: list[str], ours: list[str]) -> Iterator[tuple[str, str]]:
     """(flag, message) of unknown flags, with the most similar known one, and for values that cannot be right."""
     parser = openrlhf_parser.functions().build_parser()
     actions = parser._option_string_actions
-    for flag in [*plan.flags, *removed]:
+    for flag in [*flags.settings, *removed]:
         if flag in removed and flag in ours:
             yield flag, f"--no-{flag.removeprefix('--')}: {flag} is an option of this command. Leave it out."
         elif flag not in actions:
-            same_end = [known for known in plan.flags if known in actions and _is_short(flag, known)]
-            near = same_end or difflib.get_close_matches(flag, [*actions, *ours], n=1, cutoff=0.6)
+            old = OLD_NAMES.get(flag[2:].replace("-", "_"))
+            near = [old] if old else difflib.get_close_matches(flag, [*actions, *ours], n=1, cutoff=0.6)
             hint = f"Did you mean {near[0]}?" if near else "`real-openrlhf train --help` says where they are listed."
             yield flag, f"unknown flag {flag}. {hint}"
-        elif flag in plan.flags and plan.flags[flag].origin != DERIVED:  # a derived flag is wrong if its source is
-            _, error = openrlhf_parser.parsed(parser.parse_args, plan.typed(flag))
+        elif (
+            flag in flags.settings and flags.settings[flag].origin != DERIVED
+        ):  # a derived flag is wrong if its source is
+            _, error = openrlhf_parser.parsed(parser.parse_args, flags.typed(flag))
             if error:
-                reason = error.removeprefix(f"argument {flag}: ").partition(" (choose")[0]
-                yield flag, f"{flag} {plan.text(flag)}: {reason}. {_takes(actions[flag])}"
-            elif flag in BOUNDS and (wrong := out_of_bounds(flag, plan.flags[flag].words)):
+                switch = " It is a switch: give it no value." if actions[flag].nargs == 0 else ""
+                yield flag, f"{flag} {flags.text(flag)}: {error.removeprefix(f'argument {flag}: ')}.{switch}"
+            elif flag in BOUNDS and (wrong := out_of_bounds(flag, flags.settings[flag].words)):
                 yield flag, wrong
 
 
-def _is_short(flag: str, known: str) -> bool:
-    """--lr and --actor.lr are short for --actor.adam.lr."""
-    first, _, last = flag[2:].rpartition(".")
-    return known.endswith(f".{last}") and known.startswith(f"--{first}")
-
-
-def _takes(action: argparse.Action) -> str:
-    if action.nargs == 0:
-        return "It is a switch: give it no value."
-    if action.choices:
-        return f"Choose one of {', '.join(map(str, action.choices))}."
-    kind = "whole number" if action.type in (int, whole) else "number" if action.type is float else "value"
-    return f"Give it {action.nargs} {kind}s." if isinstance(action.nargs, int) else f"Give it a {kind}."
-
-
-def combination(plan: Plan) -> str:
-    """A note on the combined flags. Raises all objections of REAL's checks, or the first one of OpenRLHF's."""
+def combination(flags: RunFlags) -> Iterator[str]:
+    """Notes on the combined flags. Raises all objections of REAL's checks, or the first one of OpenRLHF's."""
     from real_openrlhf.hooks.messages.settings import weightless_note
 
     try:
-        args, refusal = openrlhf_parser.parsed(openrlhf_parser.functions().parse_args, plan.argv())
+        args, refusal = openrlhf_parser.parsed(openrlhf_parser.functions().parse_args, flags.argv())
     except UserError:
         raise
     except AssertionError as error:
@@ -86,71 +105,33 @@ def combination(plan: Plan) -> str:
         raise UserError(f"{failed}. Look at the flags under `changed by you`.") from error
     if refusal:
         raise UserError(refusal)
+    yield from map(Note, notes(args))
     they = "rollouts without a gradient (ignored ones, prompts that are all right or all wrong)"
-    return f"{they}: {weightless_note(args)}. The estimates assume that there are none"
+    yield Line(f"{they}: {weightless_note(args)}")
 
 
-# Of --algo.real.*: what every method reads under --train.deal groups, and what only the objectives over groups read.
-OF_ALL = ("label_threshold", "truncated", "kl_old_coef")
-READERS = {  # the estimators that read a flag, in OpenRLHF's experience maker
-    "--algo.advantage.gamma": ("gae", "reinforce"),
-    "--algo.advantage.lambd": ("gae",),
-    "--algo.advantage.no_std_norm": ("gae", "reinforce", "reinforce_baseline"),
-}
-LOSS, CLIP, CLIPS = "--actor.policy_loss_type", "--actor.eps_clip", "--actor.eps_clip_low_high"
+LOSS = "--actor.policy_loss_type"
 
 
-def unread(plan: Plan) -> Iterator[str]:
-    """Notes on flags of yours that the run does not read; of two flags for one thing, a refusal of the other one."""
-    not_read = unread_flags(plan)
-    if CLIPS in plan.flags and CLIP in plan.flags and CLIP not in not_read and plan.flags[CLIP].origin == USER:
-        actor, both = plan.args.actor, " ".join([plan.text(CLIP)] * 2)
-        if {*actor.eps_clip_low_high} != {actor.eps_clip}:
-            yield f"{CLIP} {plan.text(CLIP)} is not read, as {CLIPS} {plan.text(CLIPS)} is set. Give {CLIPS} {both}."
-    for flag, why in not_read.items():
-        yield Note(f"{flag} {plan.text(flag)} is not read: {why}")
-
-
-def unread_flags(plan: Plan) -> dict[str, str]:
-    """{flag of yours: why nothing reads it}; `compare` trains plans once that differ in these only."""
-    yours = [flag for flag, setting in plan.flags.items() if setting.origin == USER]
-    return {flag: why for flag in yours if (why := _why_unread(flag, plan))}
-
-
-def _why_unread(flag: str, plan: Plan) -> str | None:
-    args = plan.args
-    loss, optim, deal, estimator = args.actor.policy_loss_type, args.actor.optim, dealt(args), estimator_of(args)
-    without = f"{LOSS} {loss}" + ("" if deal == "groups" else " with --train.deal upstream") + " trains without it"
-    if flag.startswith("--algo.real."):
-        read = {f"--algo.real.{name}" for name in OF_ALL} if deal == "groups" else {"--algo.real.label_threshold"}
-        return without if loss != "real" and flag not in read else None
-    if flag in (CLIP, CLIPS):
-        return without if loss == "real" else None
-    if flag.startswith("--algo.advantage.") and plan.objective is not None and not plan.objective.of_tokens:
-        return without
-    if estimator not in READERS.get(flag, (estimator,)):
-        return f"--algo.advantage.estimator {estimator} has no use for it"
-    if flag.startswith("--critic.") and estimator != "gae":
-        return f"--algo.advantage.estimator {estimator} has no critic"
-    if flag.startswith("--actor.muon.") and optim != "muon":
-        return f"--actor.optim is {optim}"
-    return None
-
-
-def chosen_loss(plan: Plan) -> Iterator[str]:
+def chosen_loss(flags: RunFlags) -> Iterator[str]:
     """The run is named after its method, so another method's loss needs that method's name."""
-    for flag, before, after in plan.changes:
+    for flag, before, after in flags.changes:
         if flag == LOSS and before is not None and after is not None:
             of_it = [name for name, algorithm in ALGORITHMS.items() if algorithm.settings[LOSS].words == after.words]
             if of_it:
                 yield f"{LOSS} {after.text}: the method chooses it, {before.text} here. Use --algo {of_it[0]}."
 
 
-def size_problems(plan: Plan) -> Iterator[str]:
+def size_problems(flags: RunFlags) -> Iterator[str]:
     """A micro-batch by tokens must hold the longest sample; and OpenRLHF would drop the rest of an uneven rollout."""
-    if plan.args.train.deal == "upstream" and plan.args.actor.policy_loss_type in ("ppo", "gspo"):
-        yield from batch_problems(plan.args)  # with --train.deal groups REAL's own checks report that
-    longest = plan.args.data.max_len
+    if flags.args.train.deal == "upstream" and flags.args.actor.policy_loss_type in ("ppo", "gspo"):
+        yield from batch_problems(flags.args)  # with --train.deal groups REAL's own checks report that
+    longest, response = flags.args.data.max_len, flags.args.rollout.max_new_tokens or 0
+    if response >= longest:
+        yield (
+            f"--rollout.max_new_tokens {response} is not below --data.max_len {longest}, which is of prompt and "
+            "response: no prompt would fit. Change one of them."
+        )
     for flag in ("--train.max_tokens_per_gpu", "--rollout.max_tokens_per_gpu"):
-        if plan.args.train.dynamic_batch_enable and flag in plan.flags and plan.number(flag) < longest:
-            yield f"{flag} {plan.number(flag)} cannot hold one sample of --data.max_len {longest}. Give at least that."
+        if flags.args.train.dynamic_batch_enable and flag in flags.settings and flags.number(flag) < longest:
+            yield f"{flag} {flags.number(flag)} cannot hold one sample of --data.max_len {longest}. Give that or more."

@@ -1,4 +1,4 @@
-"""Checks of the machine: packages, compilers, GPUs, folders, disk space, the Ray cluster.
+"""Checks of the machine: packages, compilers, the Ray cluster.
 
 `python -m real_openrlhf.training.checks.preflight NODES GPUS [shared]` checks the Ray cluster in which it runs, with
 `shared` also for vLLM on the policy's own GPUs.
@@ -7,113 +7,38 @@
 import importlib.util
 import os
 import platform
-import re
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from real_openrlhf.base import files
 from real_openrlhf.base.errors import UserError, last_line
-from real_openrlhf.base.secrets import BY_VARIABLE, KEY_VARIABLE, REWARD, URL_VARIABLE, WANDB_KEY
 from real_openrlhf.machine import nvidia
-from real_openrlhf.machine.probe import ProbeFailed
-from real_openrlhf.recipes.plan import Plan
+from real_openrlhf.recipes.plan import RunFlags
 
-HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 SHARED = "shared"  # the third word of `main`
 MARK = "real_openrlhf preflight: "  # before each problem, in the log of a cluster's job
-
-LEAST_MB = 300
 PACKAGES = {"flash_attention_2": "flash_attn", "flash_attention_3": "flash_attn_interface"}
 ATTENTION = "--ds.attn_implementation"
 
 
-def secret_problems(plan: Plan, secrets: Mapping[str, str], cluster: str | None, job: str | None) -> Iterator[str]:
-    """Secrets that would not reach the run's processes."""
-    key, missing = plan.args.logger.wandb.key, KEY_VARIABLE not in os.environ
-    if key and cluster and KEY_VARIABLE in secrets:
-        yield (
-            f"{WANDB_KEY}: a key typed here does not reach the cluster {cluster}. Set {KEY_VARIABLE} where its Ray "
-            f"is started, and give {WANDB_KEY} {BY_VARIABLE}."
-        )
-    if key == BY_VARIABLE and not cluster and missing and KEY_VARIABLE not in secrets:
-        yield f"{WANDB_KEY} {BY_VARIABLE}: {KEY_VARIABLE} is not set. Type `export {KEY_VARIABLE}=...` first."
-    if job and URL_VARIABLE in secrets:
-        yield (
-            f"{REWARD}: user and password of a URL do not travel with a job. Name a URL without, or set RAY_ADDRESS "
-            "to HEAD:6379."
-        )
-
-
-def kernel_problems(plan: Plan) -> Iterator[str]:
+def kernel_problems(flags: RunFlags) -> Iterator[str]:
     """Packages and compilers that this machine lacks."""
-    name = plan.args.ds.attn_implementation
+    name = flags.args.ds.attn_implementation
     package = PACKAGES.get(name)
     if package and not importlib.util.find_spec(package):
         yield (
             f"{ATTENTION} {name} needs the package {package}, which is not installed. Give {ATTENTION} "
             "flash_attention_torch, which needs none."
         )
-    if plan.args.ds.adam_offload and not shutil.which("g++"):
+    if flags.args.ds.adam_offload and not shutil.which("g++"):
         yield "--ds.adam_offload: DeepSpeed compiles its Adam for the CPU, and there is no g++. Install it."
-
-
-def local_gpus() -> tuple[int, float | None]:
-    """(GPUs here, the smallest one's memory in GB)."""
-    if nvidia.environment_for_cpu():
-        return 0, None
-    import torch
-
-    if not torch.cuda.device_count():
-        return 0, None
-    try:
-        sizes = nvidia.memory_sizes()
-    except ProbeFailed as error:
-        raise UserError(
-            f"PyTorch cannot use the GPUs here ({error}). `real-openrlhf doctor` finds the cause."
-        ) from error
-    return len(sizes), min(sizes) / 1e9
 
 
 def existing(folder: Path) -> Path:
     """The folder itself, or its nearest parent that exists."""
     place = Path(os.path.realpath(folder))
     return next(path for path in (place, *place.parents) if os.path.exists(path))
-
-
-def folder_problems(folder: Path) -> Iterator[str]:
-    """Why no run folder can be made in this folder."""
-    place = next(path for path in (folder, existing(folder)) if os.path.lexists(path))
-    if not os.path.isdir(place):
-        yield f"--runs-dir {folder}: {place} is not a folder. Name another --runs-dir."
-    elif not os.access(place, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
-        yield f"--runs-dir {folder}: nothing can be written to {place}. Name another --runs-dir."
-    else:
-        try:  # as in /proc, which a superuser may seem to write to
-            tempfile.TemporaryDirectory(prefix=".real-", dir=place).cleanup()
-        except OSError as error:
-            yield f"--runs-dir {folder}: no folder can be made in {place} ({error.strerror}). Name another --runs-dir."
-
-
-def lock_problems(folder: Path) -> Iterator[str]:
-    """Why a run folder in this folder could not be locked."""
-    with tempfile.NamedTemporaryFile(prefix=".real-", dir=existing(folder)) as file:
-        try:
-            files.lock_taken(file.fileno())
-        except UserError as error:
-            yield str(error)
-
-
-def room_problems(folder: Path) -> Iterator[str]:
-    """Disks that are too full for a run on this machine: it would crash, or hang for minutes."""
-    places = {folder.resolve(): "another --runs-dir", Path(tempfile.gettempdir()): "set RAY_TMPDIR and TMPDIR"}
-    for place, other in places.items():
-        there = existing(place)
-        free = shutil.disk_usage(there).free / 1e6
-        if free < LEAST_MB:
-            yield f"{there} has {free:.0f} MB free, a run needs {LEAST_MB} at least. Free some space, or {other}."
 
 
 def cluster_problems(needed: int, nodes: int, shared: bool) -> Iterator[str]:

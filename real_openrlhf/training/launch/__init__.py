@@ -1,1 +1,1 @@
-"""From a checked plan to supervised processes: place, process, progress."""
+"""From checked flags to supervised processes: place, process, progress."""

@@ -7,22 +7,18 @@ import shlex
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from real_openrlhf.base.reward_variables import reward_variables
 from real_openrlhf.hooks.engine import plugin
 from real_openrlhf.machine import nvidia, probe
-from real_openrlhf.recipes.plan import Plan, Recipe
+from real_openrlhf.recipes.plan import Recipe, RunFlags
 from real_openrlhf.training import run_inputs
-from real_openrlhf.training.checks import memory_estimate, preflight
-from real_openrlhf.training.tasks import smollm2
+from real_openrlhf.training.checks import memory_estimate, model_check, preflight
 from real_openrlhf.training.tasks.tiny_model import cache_folder
 
 TRAINER = ("-m", "openrlhf.cli.train_ppo_ray")
-RAY_CLI = ("-m", "ray.scripts.scripts")
 SET_UP = "bash examples/scripts/setup_env.sh"
 
 QUOTED = "real_openrlhf.hooks.fixes.process_starts.quoted_python"  # Ray gives a shell the path of Python as it is
@@ -43,7 +39,7 @@ CPU_ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "VLLM_NO_USAGE_STATS": "1",
     # libgomp's threads spin for milliseconds at a barrier, on the core that the late thread needs. Beside two other
-    # trainings a step of cpu-smollm2 takes 25 to 50 s with this, 169 to 187 s without, with equal numbers.
+    # trainings a step of SmolLM2 takes 25 to 50 s with this, 169 to 187 s without, with equal numbers.
     "GOMP_SPINCOUNT": "1000",
 }
 # Ray gives each process the entries of its logical GPUs. CUDA ignores the list from the first negative number on.
@@ -61,58 +57,40 @@ SMALL = 1_000_000
 
 @dataclass(frozen=True)
 class Place:
-    """This machine with a Ray of its own, or a cluster: joined from here, or handed a job over HTTP."""
+    """This machine with a Ray of its own, or a cluster that is joined from here."""
 
     address: str | None
-    working_dir: Path | None
     gpus_here: int
     gpu_gb: float | None
     on_cpu: bool
 
     @classmethod
-    def of(cls, recipe: Recipe, working_dir: Path | None) -> "Place":
+    def of(cls, recipe: Recipe) -> "Place":
         address = os.environ.get("RAY_ADDRESS", "")
-        count, gpu_gb = (0, None) if recipe.on_cpu else preflight.local_gpus()
-        return cls(None if address in ("", "local") else address, working_dir, count, gpu_gb, recipe.on_cpu)
-
-    @property
-    def job_address(self) -> str | None:
-        """The cluster's address for `ray job submit`, if RAY_ADDRESS is one over HTTP."""
-        return self.address if self.address and self.address.startswith("http") else None
+        count, gpu_gb = (0, None) if recipe.on_cpu else nvidia.local_gpus()
+        return cls(None if address in ("", "local") else address, count, gpu_gb, recipe.on_cpu)
 
     @property
     def about(self) -> str:
-        if self.job_address:
-            return f"a job on the Ray cluster {self.job_address}"
         if self.address:
             return f"the Ray cluster {self.address} (RAY_ADDRESS)"
         return "this machine, on CPU with logical GPUs" if self.on_cpu else f"this machine, {self.gpus_here} GPUs"
 
-    def command(self, words: list[str], job: str = "NAME", python: str = sys.executable) -> list[str]:
-        """The command to start on this machine, so that `python WORDS` runs here or as a job of the cluster."""
-        if not self.job_address:
-            return [python, *words]
-        shipped = ["--working-dir", str(self.working_dir)] if self.working_dir else []
-        if variables := reward_variables():
-            shipped += ["--runtime-env-json", json.dumps({"env_vars": variables})]
-        submit = [sys.executable, *RAY_CLI, "job", "submit", "--address", self.job_address, "--submission-id", job]
-        return [*submit, *shipped, "--", "python", *words]
-
-    def environment(self, plan: Plan) -> dict[str, str]:
+    def environment(self, flags: RunFlags) -> dict[str, str]:
         """All variables of the run's processes. The user's own values win over ours."""
         ours = {}
         if self.on_cpu:
-            ours = CPU_ENVIRONMENT | {THREADS: str(thread_choice(plan))}
-            if Path(plan.args.actor.model_name_or_path).is_dir():
+            ours = CPU_ENVIRONMENT | {THREADS: str(thread_choice(flags))}
+            if Path(flags.args.actor.model_name_or_path).is_dir():
                 ours["HF_HUB_OFFLINE"] = "1"
         elif self.address is None:
             ours = {**ON_GPUS}
             if os.access(sys.prefix, os.W_OK):
                 # DeepSpeed's offloaded Adam is compiled there. One folder a machine: drop_stale_locks sees no other's.
                 ours["TORCH_EXTENSIONS_DIR"] = str(EXTENSIONS / platform.node())
-            if plan.args.ds.adam_offload:
+            if flags.args.ds.adam_offload:
                 # DeepSpeed's Adam is a loop over threads: Ray would give each rank one
-                ours[THREADS] = str(threads_each(plan.ranks // plan.nodes))
+                ours[THREADS] = str(threads_each(flags.ranks // flags.nodes))
         environment = {**probe.caches_elsewhere(cache_folder()), **ours, **os.environ}
         for name, rest in nvidia.expandable_segments({} if self.on_cpu else environment).items():
             environment.pop(name)
@@ -123,24 +101,24 @@ class Place:
                 environment.setdefault("RAY_RUNTIME_ENV_HOOK", QUOTED)
             environment["RAY_ADDRESS"] = "local"  # never join a Ray that somebody else started on this machine
             # OpenRLHF asks Ray for a core with every GPU. If Ray has fewer, it waits for ever without a word.
-            cores = {"CPU": plan.gpus + SPARE_CPUS}
+            cores = {"CPU": flags.gpus + SPARE_CPUS}
             if self.on_cpu:
-                environment |= NO_GPU | {"RAY_OVERRIDE_RESOURCES": json.dumps({"GPU": plan.gpus} | cores)}
+                environment |= NO_GPU | {"RAY_OVERRIDE_RESOURCES": json.dumps({"GPU": flags.gpus} | cores)}
             else:  # Ray counts the GPUs
                 environment.setdefault("RAY_OVERRIDE_RESOURCES", json.dumps(cores))
         return environment
 
-    def variables(self, plan: Plan) -> dict[str, str]:
+    def variables(self, flags: RunFlags) -> dict[str, str]:
         """Variables that a run's processes, engines too, have beyond the user's environment."""
-        ours = {name: value for name, value in self.environment(plan).items() if os.environ.get(name) != value}
+        ours = {name: value for name, value in self.environment(flags).items() if os.environ.get(name) != value}
         return ours | plugin.environment()
 
-    def problems(self, plan: Plan) -> Iterator[str]:
+    def problems(self, flags: RunFlags) -> Iterator[str]:
         """Reasons why the run cannot start here: too few GPUs, no ready cluster, or the wrong environment."""
-        nodes, needed = plan.nodes, plan.gpus
-        apart = f" ({plan.engine_gpus} of the {needed} are for vLLM alone)" if plan.engine_gpus else ""
+        nodes, needed = flags.nodes, flags.gpus
+        apart = f" ({flags.engine_gpus} of the {needed} are for vLLM alone)" if flags.engine_gpus else ""
         if self.address:
-            yield from self._ask_cluster(self.address, nodes, needed, plan.colocated and not self.on_cpu)
+            yield from self._ask_cluster(self.address, nodes, needed, flags.colocated and not self.on_cpu)
         elif self.on_cpu and not nvidia.environment_for_cpu():
             yield (
                 f"this recipe is for CPU, and {sys.prefix} has vLLM's build for GPUs. Run `{SET_UP} cpu`, which makes "
@@ -154,7 +132,7 @@ class Place:
         elif nodes > 1:
             yield (
                 f"--nodes {nodes} needs a Ray cluster. Start one (`ray start --head`, on the others `ray start "
-                "--address=HEAD:6379`) and set RAY_ADDRESS to HEAD:6379, or to http://HEAD:8265 to submit a job."
+                "--address=HEAD:6379`) and set RAY_ADDRESS to HEAD:6379."
             )
         elif not self.on_cpu and self.gpus_here < needed:
             yield (
@@ -163,6 +141,9 @@ class Place:
             )
 
     def _ask_cluster(self, address: str, nodes: int, needed: int, shared: bool) -> Iterator[str]:
+        if address.startswith("http"):
+            yield f"RAY_ADDRESS {address} is that of `ray job submit`. Set it to HEAD:6379, and train on a node."
+            return
         host, _, port = address.rpartition("//")[2].rstrip("/").rpartition(":")
         try:  # Ray itself would try for minutes; it looks for `auto`, which has no host
             if host:
@@ -170,9 +151,8 @@ class Place:
         except (OSError, ValueError):
             yield f"nothing answers at RAY_ADDRESS {address}. Start the cluster there, or unset RAY_ADDRESS."
             return
-        question = ["-m", "real_openrlhf.training.checks.preflight", str(nodes), str(needed)]
-        question += [preflight.SHARED] if shared else []
-        command = self.command(question, job=f"preflight-{time.time_ns()}")
+        command = [sys.executable, "-m", "real_openrlhf.training.checks.preflight", str(nodes), str(needed)]
+        command += [preflight.SHARED] if shared else []
         try:
             answer = subprocess.run(command, capture_output=True, text=True, timeout=300)
         except subprocess.TimeoutExpired:
@@ -185,31 +165,25 @@ class Place:
             last = output[-1].strip() if output else f"exit code {answer.returncode}"
             yield f"the Ray cluster {address} cannot be used: {last}. Check RAY_ADDRESS and `ray status`."
 
-    def stop(self, job: str) -> None:
-        """Stop the cluster's job, which outlives the process that submitted it."""
-        if self.job_address:
-            stop = [sys.executable, *RAY_CLI, "job", "stop", "--address", self.job_address, job]
-            subprocess.run(stop, check=False)
-
 
 def threads_each(at_once: int) -> int:
     """Threads for each of the processes that compute at the same time."""
     return max(len(os.sched_getaffinity(0)) // max(at_once, 1), 1)
 
 
-def thread_choice(plan: Plan) -> int:
+def thread_choice(flags: RunFlags) -> int:
     """Threads of each process on CPU. The user's OMP_NUM_THREADS wins."""
-    args, size = plan.args, parameters(plan.args.actor.model_name_or_path)
+    args, size = flags.args, parameters(flags.args.actor.model_name_or_path)
     if size is not None and size < SMALL:
         return 1
     engines = (args.vllm.num_engines or 0) * args.vllm.tensor_parallel_size
-    return threads_each(plan.ranks + engines if args.train.async_enable else max(plan.ranks, engines))
+    return threads_each(flags.ranks + engines if args.train.async_enable else max(flags.ranks, engines))
 
 
 def parameters(model: str) -> int | None:
     """Parameters of a model on this disk; 0 for a tiny model that this run will make; None if unknown."""
     folder = Path(model).expanduser()
-    if not folder.exists() and not preflight.HUB_ID.fullmatch(model):
-        return smollm2.PARAMETERS if smollm2.NAME in model else 0  # made before training starts
+    if not folder.exists() and not model_check.HUB_ID.fullmatch(model):
+        return 0  # made before training starts
     shape = memory_estimate.shape_of(run_inputs.config_of(folder))
     return shape.parameters if shape else None

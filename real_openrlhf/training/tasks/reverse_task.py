@@ -47,3 +47,6 @@ class ReverseTask(TinyTask):
 def answer(prompt: str) -> str:
     """`3758=` -> `8573`."""
     return prompt.rstrip("=")[::-1]
+
+
+TASK = ReverseTask()

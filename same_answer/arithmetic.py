@@ -1,0 +1,470 @@
+"""Values of expressions: exact fractions, residues modulo a prime for rational functions, many digits for the rest."""
+
+import math
+import random
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from typing import Any
+
+from same_answer.reading.tree import Answer, Call, Expr, Number, Symbol, letters_of, names_of, quantity
+
+MAX_BITS = 40_000  # 2^{1009} and 100! are answers; a tower of powers is not
+# Significant digits that a decimal needs to be accepted for a value that has no finite decimal.
+ROUNDED_DIGITS = 6
+_PRIME = 2**127 - 1
+_REAL_ONLY = frozenset("^ root ln log lg arcsin arccos arcsec arccsc arccosh arctanh arccoth arcsech".split())
+_LARGEST = 10**6  # exponents and arguments beyond this have no digits to compare: a tower of powers, a sine of it
+_SIZE_OF_A_COMPLEX_NUMBER = Call("abs", (Symbol("z"),))  # treated as unknown, because z may be complex
+_GROWING = frozenset("exp sinh cosh coth sech csch sin cos tan cot sec csc sinc factorial binomial".split())
+_WITH_CORNERS = frozenset("abs floor ceil mod max min".split())
+
+
+class NoFraction(Exception):
+    """The value is no fraction that can be worked out."""
+
+
+class TooLarge(NoFraction):
+    """The value is a number with more digits than any answer has."""
+
+
+class NoValue(NoFraction):
+    """The expression divides by zero, so only the same text is equal to it."""
+
+
+class NotReal(NoValue):
+    """A root or a logarithm of a real number is not real here: this point lies outside the domain."""
+
+
+class NotRational(NoFraction):
+    """The expression has a root, a letter or a function, so its value is not a fraction."""
+
+
+class NeedsDigits(Exception):
+    """Exact arithmetic cannot compare the two: a worker has to compute many digits of both."""
+
+
+def exact(expr: Expr) -> Fraction:
+    """The value as a fraction; raises a NoFraction."""
+    if isinstance(expr, Number):
+        return expr.value
+    if isinstance(expr, Symbol) or expr.name not in _EXACT:
+        raise NotRational
+    value = _EXACT[expr.name](*map(exact, expr.args))
+    if value.numerator.bit_length() + value.denominator.bit_length() > MAX_BITS:
+        raise TooLarge
+    return value
+
+
+def is_number(answer: Answer) -> bool:
+    """Whether an answer is a fraction that can be worked out."""
+    value = quantity(answer)
+    try:
+        return value is not None and exact(value) is not None
+    except NoFraction:
+        return False
+
+
+def _divide(a: Fraction, b: Fraction) -> Fraction:
+    if b == 0:
+        raise NoValue
+    return a / b
+
+
+def _power(base: Fraction, exponent: Fraction) -> Fraction:
+    if exponent.denominator != 1:
+        return _root(Fraction(exponent.denominator), _power(base, Fraction(exponent.numerator)))
+    if base == 0 and exponent <= 0:
+        raise NoValue
+    bits = max(abs(base.numerator).bit_length(), base.denominator.bit_length())
+    if bits > 1 and bits * abs(exponent) > MAX_BITS:
+        raise TooLarge
+    return base ** (exponent.numerator if abs(base) != 1 else exponent.numerator % 2)
+
+
+def _root(index: Fraction, value: Fraction) -> Fraction:
+    """An exact root where there is one; an odd root of a negative number is real in school."""
+    if index.denominator != 1 or not 2 <= index <= 64:
+        raise NotRational
+    if value < 0:
+        if index % 2 == 0:
+            raise NotRational
+        return -_root(index, -value)
+    found = Fraction(_whole_root(value.numerator, int(index)), _whole_root(value.denominator, int(index)))
+    if found ** int(index) != value:
+        raise NotRational
+    return found
+
+
+def _whole_root(value: int, index: int) -> int:
+    low, high = 0, 1 << (value.bit_length() // index + 1)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if middle**index <= value else (low, middle - 1)
+    return low
+
+
+def _factorial(value: Fraction) -> Fraction:
+    if value.denominator != 1 or value < 0:
+        raise NotRational
+    if value > 3_000:
+        raise TooLarge
+    return Fraction(math.factorial(int(value)))
+
+
+def _binomial(top: Fraction, bottom: Fraction) -> Fraction:
+    if top.denominator != 1 or bottom.denominator != 1 or top < 0 or bottom < 0:
+        raise NotRational
+    if min(bottom, top - bottom) > 5_000 or top.numerator.bit_length() > 64:
+        raise TooLarge
+    return Fraction(math.comb(int(top), int(bottom)))
+
+
+def _common(of: Callable[..., int]) -> Callable[..., Fraction]:
+    def common(*values: Fraction) -> Fraction:
+        if any(value.denominator != 1 for value in values):
+            raise NotRational
+        return Fraction(of(*map(int, values)))
+
+    return common
+
+
+_EXACT: dict[str, Callable[..., Fraction]] = {
+    "+": lambda a, b: a + b,
+    "-": lambda a: -a,
+    "*": lambda a, b: a * b,
+    "/": _divide,
+    "^": _power,
+    "root": _root,
+    "factorial": _factorial,
+    "binomial": _binomial,
+    "percent": lambda a: a / 100,
+    "abs": abs,
+    "floor": lambda a: Fraction(math.floor(a)),
+    "ceil": lambda a: Fraction(math.ceil(a)),
+    "mod": lambda a, b: a - b * math.floor(_divide(a, b)),
+    "gcd": _common(math.gcd),
+    "lcm": _common(math.lcm),
+    "max": max,
+    "min": min,
+}
+
+
+def modular(expr: Expr, point: dict[str, int]) -> int:
+    """The value of a rational function modulo a large prime: two functions that agree at a random point are equal."""
+    if isinstance(expr, Number):
+        return expr.value.numerator * _inverse(expr.value.denominator) % _PRIME
+    if isinstance(expr, Symbol):
+        if expr.name not in point:
+            raise NotRational
+        return point[expr.name]
+    if expr.name == "^":
+        try:
+            exponent = exact(expr.args[1])
+        except (NoValue, TooLarge) as error:
+            raise NotRational from error
+        if exponent.denominator != 1 or abs(exponent) > 2**64:
+            raise NotRational
+        base = modular(expr.args[0], point)
+        return pow(base if exponent >= 0 else _inverse(base), abs(int(exponent)), _PRIME)
+    if expr.name not in ("+", "-", "*", "/"):
+        raise NotRational
+    values = [modular(arg, point) for arg in expr.args]
+    if expr.name == "/":
+        return values[0] * _inverse(values[1]) % _PRIME
+    return {"+": sum(values), "-": -values[0], "*": values[0] * values[-1]}[expr.name] % _PRIME
+
+
+def _inverse(value: int) -> int:
+    if value % _PRIME == 0:
+        raise NoValue
+    return pow(value, -1, _PRIME)
+
+
+def same_rational_function(one: Expr, other: Expr) -> bool | None:
+    """Whether two expressions in letters are the same rational function; None if one is not rational."""
+    generator = random.Random(2)
+    try:
+        for _ in range(2):
+            point = {name: generator.randrange(2, _PRIME) for name in sorted(letters_of(one) | letters_of(other))}
+            if modular(one, point) != modular(other, point):
+                return False
+    except NotRational:
+        return None
+    except NoValue:
+        return False
+    return True
+
+
+def decimal_digits(expr: Expr) -> tuple[int, int] | None:
+    """Significant digits and places of a decimal, also with a sign or a power of ten; None for other expressions."""
+    if isinstance(expr, Call) and expr.name == "-":
+        return decimal_digits(expr.args[0])
+    shift = 0
+    if isinstance(expr, Call) and expr.name == "*" and isinstance(expr.args[1], Call) and expr.args[1].name == "^":
+        try:
+            base, power = exact(expr.args[1].args[0]), exact(expr.args[1].args[1])
+        except NoFraction:
+            return None
+        if base != 10 or power.denominator != 1 or abs(power) > 4_000:
+            return None
+        expr, shift = expr.args[0], int(power)
+        if isinstance(expr, Number) and not expr.written:
+            return len(str(abs(expr.value))), -shift
+    if not isinstance(expr, Number) or not expr.written:
+        return None
+    return len(expr.written.replace(".", "").lstrip("0")), len(expr.written.partition(".")[2]) - shift
+
+
+def rounds_to(decimal: Expr, value: Fraction, enough: int = ROUNDED_DIGITS) -> bool:
+    """Whether `decimal` is written with enough digits and is `value` cut or rounded at its last digit."""
+    written = decimal_digits(decimal)
+    if written is None or written[0] < enough:
+        return False
+    approximation = exact(decimal)
+    if (approximation < 0) != (value < 0):
+        return False
+    missing = (abs(value) - abs(approximation)) * Fraction(10) ** written[1]  # in units of the last digit
+    return Fraction(-1, 2) <= missing < 1
+
+
+def is_finite_decimal(value: Fraction) -> bool:
+    return 10 ** value.denominator.bit_length() % value.denominator == 0
+
+
+# By many digits, in a worker.
+
+
+def numeric(expr: Expr, point: dict[str, Fraction], digits: int, real: bool = False) -> Any:
+    """The finite value at a point with this many digits; raises NoValue where there is none, NotReal if asked to."""
+    import mpmath
+
+    with mpmath.workdps(digits):
+        try:
+            value = _Numeric(point, mpmath.mp, real).of(expr)
+        except (ZeroDivisionError, ValueError, TypeError, OverflowError, NotImplementedError) as error:
+            raise NoValue from error
+        if not mpmath.isfinite(value):
+            raise NoValue
+        return value
+
+
+class _Numeric:
+    def __init__(self, point: dict[str, Fraction], mp: Any, real: bool):
+        self.point, self.mp, self.real = point, mp, real
+
+    def of(self, expr: Expr) -> Any:
+        mp = self.mp
+        if isinstance(expr, Number):
+            return mp.mpf(expr.value.numerator) / expr.value.denominator
+        if isinstance(expr, Symbol):
+            if expr.name in self.point:
+                return mp.mpf(self.point[expr.name].numerator) / self.point[expr.name].denominator
+            return {"pi": mp.pi, "e": mp.e, "i": mp.mpc(0, 1), "infinity": mp.inf}[expr.name] * 1
+        values = [self.of(arg) for arg in expr.args]
+        if expr == _SIZE_OF_A_COMPLEX_NUMBER:
+            return self.unknown("|z|()", values)
+        if not all(mp.isfinite(value) for value in values):
+            raise NoValue
+        if expr.name.endswith("()"):
+            return self.unknown(expr.name, values)
+        value = self.apply(expr.name, values)
+        if self.real and expr.name in _REAL_ONLY and mp.im(value) != 0 and not any(map(mp.im, values)):
+            raise NotReal
+        return value
+
+    def unknown(self, name: str, values: list) -> Any:
+        """The value of an unknown function: of an arbitrary curve, which depends on the name of the function."""
+        slope = random.Random(name).randrange(100, 900)
+        return sum(self.mp.cos(value * slope / 300 + at) for at, value in enumerate(values)) + self.mp.mpf(slope) / 7
+
+    def apply(self, name: str, values: list) -> Any:
+        mp = self.mp
+        first, *rest = values
+        second = rest[0] if rest else None
+        if name in ("floor", "ceil", "mod", "max", "min", "gcd", "lcm") and any(
+            abs(mp.im(value)) > 0 for value in values
+        ):
+            raise NoValue
+        if name in ("gcd", "lcm", "det", "deg"):  # treated as unknown functions
+            return self.unknown(name + "()", sorted(values, key=float))
+        if name in _GROWING and max(map(abs, values)) > _LARGEST:
+            raise TooLarge
+        if name == "^":
+            return self.power(first, second)
+        if name == "root":
+            return self.power(second, 1 / first)
+        if name == "log":
+            return mp.log(first) / mp.log(10) if second is None else mp.log(second) / mp.log(first)
+        if name in ("/", "mod") and second == 0:
+            raise NoValue
+        below = {"tan": mp.cos, "sec": mp.cos, "cot": mp.sin, "csc": mp.sin}.get(name)
+        if below is not None and abs(below(first)) < mp.mpf(10) ** (-mp.dps // 2):
+            raise NoValue
+        functions = {
+            "+": lambda: first + second, "-": lambda: -first, "*": lambda: first * second, "/": lambda: first / second,
+            "percent": lambda: first / 100, "degrees": lambda: first * mp.pi / 180, "abs": lambda: abs(first),
+            "floor": lambda: mp.floor(first + mp.mpf(10) ** (-mp.dps // 2)),
+            "ceil": lambda: mp.ceil(first - mp.mpf(10) ** (-mp.dps // 2)),
+            "mod": lambda: first - second * mp.floor(first / second),
+            "max": lambda: max(values), "min": lambda: min(values),
+            "lg": lambda: mp.log(first) / mp.log(10), "arccot": lambda: mp.pi / 2 - mp.atan(first),
+        }  # fmt: skip
+        if name in functions:
+            return functions[name]()
+        return getattr(mp, "log" if name == "ln" else name.replace("arc", "a"))(*values)
+
+    def power(self, base: Any, exponent: Any) -> Any:
+        """base^exponent; an odd root of a negative number is real, as in school."""
+        mp = self.mp
+        if base == 0 and mp.re(exponent) <= 0:
+            raise NoValue
+        if base != 0 and abs(exponent) * max(1, abs(mp.log(base))) > _LARGEST:
+            raise TooLarge
+        if mp.im(base) == 0 and mp.re(base) < 0 and mp.im(exponent) == 0:
+            found = Fraction(
+                str(mp.nstr(exponent, 30, strip_zeros=False, min_fixed=-50, max_fixed=50))
+            ).limit_denominator(1000)
+            close = abs(mp.mpf(found.numerator) / found.denominator - exponent) < mp.mpf(10) ** (-mp.dps // 2)
+            if close and found.denominator % 2 == 1 and found.denominator > 1:
+                return (-1) ** found.numerator * mp.power(-base, exponent)
+        return mp.power(base, exponent)
+
+
+def _agree(one: Expr, other: Expr, point: dict[str, Fraction], real: bool = False) -> bool:
+    """Whether the difference shrinks when it is computed with more digits, as only that of equal values does."""
+    difference = Call("+", (one, Call("-", (other,))))
+    rough, fine = (abs(numeric(difference, point, digits, real)) for digits in (60, 150))
+    return bool(fine <= rough * 1e-60 if rough else fine < 1e-100 * (1 + abs(numeric(one, point, 30))))
+
+
+def same_function(one: Expr, other: Expr) -> bool:
+    """Whether both agree at random points of their domain; if none is found, at points where they are complex."""
+    agreed = _agree_at_points(one, other, real=True)
+    return _agree_at_points(one, other, real=False) is True if agreed is None else agreed
+
+
+def _agree_at_points(one: Expr, other: Expr, real: bool) -> bool | None:
+    """At positive points first, because of roots; of both signs for abs, floor and such. None if no point counts."""
+    corners = bool(_WITH_CORNERS & (names_of(one, Call) | names_of(other, Call)))
+    agreed, needed = 0, 12 if corners else 3
+    for point, near in _points(letters_of(one) | letters_of(other), corners):
+        try:
+            if not _agree(one, other, point, real):
+                return False
+        except TooLarge:
+            if near and not corners:
+                raise
+            continue
+        except NotReal:
+            continue
+        except NoValue:
+            if _has_value(one, point) != _has_value(other, point):
+                return False
+            continue
+        agreed += 1
+        if agreed == needed:
+            return True
+    return not corners if agreed else None
+
+
+def _points(names: set[str], corners: bool) -> Iterator[tuple[dict[str, Fraction], bool]]:
+    """Random points, and whether each is near 1. A floor of n/100 is 0 there, and a root of (x-5)^2 is 5-x."""
+    generator = random.Random(7)
+    for attempt in range(60):
+        sign = generator.choice((1, -1)) if corners or attempt >= 40 else 1
+        size = 30 ** (attempt % 4) if corners else (1, 12)[attempt % 2]
+        numbers = {name: Fraction(generator.randrange(300, 2600), 997) for name in sorted(names)}
+        yield {name: sign * size * number for name, number in numbers.items()}, size == 1
+
+
+def _has_value(expr: Expr, point: dict[str, Fraction]) -> bool:
+    try:
+        numeric(expr, point, 30)
+    except NoValue:
+        return False
+    return True
+
+
+def proportional(one: Expr, other: Expr) -> int | None:
+    """The sign of the constant factor between two expressions; None if their ratio is no real constant."""
+    ratios = _ratios(one, other, real=True) or _ratios(one, other, real=False)
+    if len(ratios) < 4 or any(abs(ratio - ratios[0]) > abs(ratios[0]) * 1e-40 for ratio in ratios):
+        return None
+    if abs(ratios[0].imag) > 0:
+        return None
+    return 1 if ratios[0].real > 0 else -1 if ratios[0].real < 0 else None
+
+
+def _ratios(one: Expr, other: Expr, real: bool) -> list:
+    """Four of them; fewer where the second one alone is 0, or where too few points count."""
+    ratios: list = []
+    for point, near in _points(letters_of(one) | letters_of(other), corners=False):
+        try:
+            above, below = (numeric(side, point, 60, real) for side in (one, other))
+        except NoValue:
+            continue
+        except TooLarge:
+            if near:
+                raise
+            continue
+        if abs(below) > 1e-40:
+            ratios.append(above / below)
+        elif abs(above) > 1e-40:
+            return []
+        if len(ratios) == 4:
+            break
+    return ratios
+
+
+def same_value(one: Expr, other: Expr, enough: int = ROUNDED_DIGITS, digits: bool = False) -> bool:
+    """Whether two expressions are equal; without `digits` raises NeedsDigits where fractions cannot tell."""
+    if one == other:
+        return True
+    letters = letters_of(one), letters_of(other)
+    if letters[0] or letters[1]:
+        found = same_rational_function(one, other)
+        if found is not None:
+            return found
+        if not digits:
+            raise NeedsDigits
+        return same_function(one, other)
+    values: list[Fraction | None] = []
+    large = 0
+    for expr in (one, other):
+        try:
+            values.append(exact(expr))
+        except NoValue:
+            return False
+        except NotRational:
+            values.append(None)
+        except TooLarge:
+            values.append(None)
+            large += 1
+    first, second = values
+    if first is not None and second is not None:
+        return (
+            first == second
+            or (not is_finite_decimal(first) and rounds_to(other, first, enough))
+            or (not is_finite_decimal(second) and rounds_to(one, second, enough))
+        )
+    if large == 1 and (first is not None or second is not None):
+        return False
+    if not digits:
+        raise NeedsDigits
+    if _agree(one, other, {}):
+        return True
+    return any(
+        known is None and rough is not None and _rounds_to_irrational(decimal, expr, enough)
+        for known, expr, rough, decimal in ((first, one, second, other), (second, other, first, one))
+    )
+
+
+def _rounds_to_irrational(decimal: Expr, expr: Expr, enough: int) -> bool:
+    value = numeric(expr, {}, 60)
+    if value.imag != 0 or decimal_digits(decimal) is None:
+        return False
+    import mpmath
+
+    with mpmath.workdps(60):
+        scale = 10**50
+        return rounds_to(decimal, Fraction(int(mpmath.floor(value.real * scale)), scale), enough)

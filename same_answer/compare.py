@@ -1,0 +1,373 @@
+"""Whether two answers are equal: their labels agree, and their values are equal."""
+
+from collections import Counter
+from dataclasses import replace
+from fractions import Fraction
+
+from same_answer import arithmetic
+from same_answer.arithmetic import ROUNDED_DIGITS, NeedsDigits, NoValue
+from same_answer.forms import form, form_of
+from same_answer.process import NoVerdict
+from same_answer.reading.grammar import expression
+from same_answer.reading.tex import Tokens, clean, tokens, untokenize
+from same_answer.reading.tree import (
+    INFINITY,
+    Answer,
+    Call,
+    Either,
+    Expr,
+    Group,
+    NoExpression,
+    Number,
+    Ratio,
+    Relation,
+    Row,
+    Symbol,
+    Text,
+    letters_of,
+    names_of,
+    quantity,
+)
+from same_answer.reading.units import Dimensions, Unit
+from same_answer.reading.whole import read
+
+_APPROXIMATE_DIGITS = 2  # significant digits that a decimal after `\approx` needs, as in `\sqrt{2} \approx 1.4`
+_OPERATIONS: dict[Dimensions, str] = {(("%", 1),): "percent", (("deg", 1),): "degrees"}
+_DECORATION = str.maketrans("", "", "|{}[]() '")
+
+
+def same(gold: str, answer: str, digits: bool = False, written: bool = False) -> bool:
+    """Whether two texts say the same; without `digits` raises NeedsDigits where exact arithmetic cannot tell.
+
+    `written` asks whether they say it in the same form: no number or formula is worked out. Raises NoVerdict if the
+    gold cannot be read, or if a number has more digits than any gold.
+    """
+    if untokenize(tokens(clean(gold))) == untokenize(tokens(clean(answer))):
+        return True  # the same text in other fonts
+    wanted = read(gold)
+    try:
+        return _Comparison(digits, written=written).equal(wanted, read(answer))
+    except RecursionError:  # hundreds of terms or brackets: no gold has them
+        return False
+    except arithmetic.TooLarge as error:
+        raise NoVerdict("too_large") from error
+
+
+def unread(gold: str, answer: str) -> bool:
+    """Whether an answer was taken for words although it has all digits and letters of a gold that is none."""
+    said, wanted = (Counter(_digits_and_letters(text)) for text in (answer, gold))
+    return not wanted - said and _has_words(read(answer)) and not _has_words(read(gold))
+
+
+def _digits_and_letters(text: str) -> list[str]:
+    found = [[token.text] if token.kind in ("number", "command") else [*token.text] for token in tokens(text)]
+    return [one for piece in found for one in piece if one[-1].isalnum()]
+
+
+def _has_words(answer: Answer) -> bool:
+    value = answer.value
+    if isinstance(value, Group | Row):
+        return any(map(_has_words, value.items))
+    if isinstance(value, Relation):
+        return any(map(_has_words, value.sides))
+    return isinstance(value, Text) and not answer.base
+
+
+class _Comparison:
+    def __init__(self, digits: bool, rounded: int = ROUNDED_DIGITS, written: bool = False):
+        self.digits, self.rounded, self.written = digits, rounded, written
+
+    def equal(self, gold: Answer, answer: Answer) -> bool:
+        if gold == answer:
+            return True
+        if isinstance(gold.value, Either) or isinstance(answer.value, Either):
+            return any(self.equal(one, other) for one in self._forms(gold) for other in self._forms(answer))
+        if not _agree(gold, answer):
+            return False
+        if gold.name and answer.name:
+            if _same_name(gold.name, answer.name):
+                return self._values(gold, answer)
+            # `y = 2x` and `x = y/2`, but not `y = 2` and `x = 2`
+            sides = _as_equation(gold), _as_equation(answer)
+            return all(side and len(letters_of(side)) > 1 for side in sides) and self._proportional(*sides) is not None
+        if gold.name or answer.name:
+            other = answer.value if gold.name else gold.value
+            if isinstance(other, Relation):
+                return other.sign == "=" and self._proportional(_as_equation(gold), _as_equation(answer)) is not None
+            gold, answer = _as_number(gold), _as_number(answer)
+        return self._values(gold, answer)
+
+    def _forms(self, answer: Answer) -> list[Answer]:
+        """The exact form, and the other forms that equal it or are a rounding of it."""
+        if not isinstance(answer.value, Either):
+            return [answer]
+        exact, *others = answer.value.forms
+        rough = _Comparison(self.digits, _APPROXIMATE_DIGITS)
+        return [
+            exact,
+            *(one for one in others if self.equal(exact, one) or (_is_decimal(one) and rough.equal(exact, one))),
+        ]
+
+    def _values(self, gold: Answer, answer: Answer) -> bool:
+        """Whether the values are equal, in their units and bases; other labels are left out."""
+        if gold.letter and answer.letter and (_is_letter(gold) or _is_letter(answer)):
+            return True
+        one, other = gold.value, answer.value
+        if gold.base or answer.base:  # digits as they are written
+            return not (gold.unit or answer.unit) and form_of(Answer(one)) == form_of(Answer(other))
+        if isinstance(one, Expr) and isinstance(other, Expr):
+            return self._quantities(one, gold.unit, other, answer.unit)
+        gold, answer = Answer(one, unit=gold.unit), Answer(other, unit=answer.unit)
+        if isinstance(one, Ratio) or isinstance(other, Ratio):
+            return self._ratio(gold, answer)
+        if isinstance(one, Row) and isinstance(other, Row):
+            return self._rows(one, other)
+        if isinstance(one, Group) and isinstance(other, Group):
+            return self._groups(one.items, other.items)
+        if isinstance(one, Group | Row) and isinstance(other, Group | Row):
+            # A tuple written without its parentheses, or a list written with them.
+            loose = [side.brackets == "()" if isinstance(side, Row) else not side.braced for side in (one, other)]
+            return all(loose) and self._in_order(one.items, _by_letter(other.items))
+        if isinstance(one, Relation) and isinstance(other, Relation):
+            return self._relations(one, other)
+        if isinstance(one, Expr) and isinstance(other, Relation) and other.sign == "=":
+            if letters_of(one):
+                return all(self.equal(gold, side) for side in other.sides)  # (x-3)(x+3) = x^2-9
+            last = quantity(other.sides[1])  # x + y = 5 for 5
+            return last is not None and not letters_of(last) and self.equal(gold, other.sides[1])
+        if isinstance(one, Expr) and isinstance(other, Group) and other.alternatives:
+            return all(self.equal(gold, item) for item in other.items)  # \frac{\sqrt{2}}{2} or 1/\sqrt{2}
+        if (letters := _chosen(gold) or _chosen(answer)) and not (_chosen(gold) and _chosen(answer)):
+            return self.equal(*(read(letters) if _chosen(side) else side for side in (gold, answer)))
+        for text, beside in ((one, other), (other, one)):
+            if isinstance(text, Text) and isinstance(beside, Symbol):
+                _, angle, points = beside.name.lower().rpartition(r"\angle ")
+                if angle and text.text in (points, points[::-1]):
+                    return True
+        if isinstance(one, Text) and one != other and not one.readable:
+            raise NoVerdict("gold_unparsed", one.text)
+        return one == other
+
+    def _ratio(self, gold: Answer, answer: Answer) -> bool:
+        one, other = gold.value, answer.value
+        if isinstance(one, Ratio) and isinstance(other, Ratio):
+            if one.time and other.time:
+                return _clock(one, other) == _clock(other, one) and len({one.half, other.half} - {""}) < 2
+            if one.half or other.half or len(one.parts) != len(other.parts):
+                return False
+            return all(
+                self._same(Call("*", (a, d)), Call("*", (b, c)))
+                for a, b, c, d in zip(one.parts, one.parts[1:], other.parts, other.parts[1:], strict=False)
+            )
+        ratio, quotient = (one, answer) if isinstance(one, Ratio) else (other, gold)
+        if not isinstance(ratio, Ratio) or ratio.half or len(ratio.parts) != 2 or quotient.unit:
+            return False
+        return isinstance(quotient.value, Expr) and self._same(quotient.value, Call("/", ratio.parts))
+
+    def _rows(self, gold: Row, answer: Row) -> bool:
+        brackets = {gold.brackets, answer.brackets}
+        if len(brackets) == 2 and not (brackets & {"column", "row"} and brackets & {"()", "[]"}):
+            return False
+        return self._in_order(gold.items, answer.items)
+
+    def _in_order(self, gold: tuple[Answer, ...], answer: tuple[Answer, ...]) -> bool:
+        return len(gold) == len(answer) and all(map(self.equal, gold, answer))
+
+    def _groups(self, gold: tuple[Answer, ...], answer: tuple[Answer, ...]) -> bool:
+        """In any order, each item as often as it occurs; if one side alone has several names, in the gold's order.
+
+        An answer's names say their own order: `y = 4, x = 3` is `3, 4`.
+        """
+        if len(gold) != len(answer):
+            return False
+        named = [all(item.name for item in items) for items in (gold, answer)]
+        bases = [{untokenize(item.name).partition("_")[0] for item in items} for items in (gold, answer)]
+        if named[0] != named[1] and len(bases[named.index(True)]) > 1:
+            return self._in_order(gold, _by_letter(answer))
+        rest = list(answer)
+        for wanted in gold:
+            # An identical item first: it saves comparisons, and another pair might raise NeedsDigits.
+            rest.sort(key=lambda item: item != wanted)
+            found = next((item for item in rest if self.equal(wanted, item)), None)
+            if found is None:
+                return False
+            rest.remove(found)
+        return True
+
+    def _relations(self, gold: Relation, answer: Relation) -> bool:
+        upward = {r"\ge": r"\le", ">": "<"}
+        if upward.get(gold.sign, gold.sign) != upward.get(answer.sign, answer.sign):
+            return False
+        if self._in_order(gold.sides, answer.sides) and gold.sign == answer.sign:
+            return True
+        sides = _as_equation(Answer(gold)), _as_equation(Answer(answer))
+        if sides[0] is None and not isinstance(gold.sides[1].value, Text):
+            raise NoVerdict("gold_unparsed", "a relation whose sides cannot be subtracted")
+        if gold.sign not in ("=", r"\le", "<", r"\ge", ">", r"\ne"):
+            return False
+        factor = self._proportional(*sides)
+        return factor is not None and (gold.sign in ("=", r"\ne") or factor > 0)
+
+    def _proportional(self, gold: Expr | None, answer: Expr | None) -> int | None:
+        if gold is None or answer is None or self.written or letters_of(gold) != letters_of(answer):
+            return None
+        if not self.digits:
+            raise NeedsDigits
+        return arithmetic.proportional(gold, answer)
+
+    def _quantities(self, gold: Expr, gold_unit: Unit | None, answer: Expr, unit: Unit | None) -> bool:
+        if gold_unit and unit:
+            factor = _conversion(gold_unit, unit)
+            if factor is None:
+                return False
+            return self._same(gold, answer if factor == 1 else Call("*", (answer, Number(factor))))
+        if self._same(gold, answer):
+            return True
+        # One has a unit that is also an operation. `62.5%` is 0.625; without a sign 62.5 is only 62.5.
+        name = _OPERATIONS.get((gold_unit or unit or Unit()).dimensions, "")
+        if not name or (name == "degrees" and "degrees" not in names_of(gold, Call) | names_of(answer, Call)):
+            return False  # an angle in degrees is one in radians only where it is worked out: 30^\circ + 45^\circ
+        return self._same(Call(name, (gold,)) if gold_unit else gold, Call(name, (answer,)) if unit else answer)
+
+    def _same(self, gold: Expr, answer: Expr) -> bool:
+        if gold == answer or self.written:
+            return form(gold) == form(answer)
+        if INFINITY in (_unsigned(gold), _unsigned(answer)):
+            return False
+        if isinstance(gold, Call) and isinstance(answer, Call) and gold.name == answer.name == "mod":
+            apart = Call("/", (Call("+", (gold.args[0], Call("-", (answer.args[0],)))), gold.args[1]))
+            return self._same(gold.args[1], answer.args[1]) and _is_whole(apart)
+        try:
+            return arithmetic.same_value(gold, _in_letters_of(gold, answer), self.rounded, self.digits)
+        except NoValue:
+            return False
+
+
+def _agree(gold: Answer, answer: Answer) -> bool:
+    """Whether no label was changed. Names have more spellings, and values depend on units: they come later."""
+    labels = [(gold.letter, answer.letter), (gold.bounds, answer.bounds), (gold.base, answer.base)]
+    pairs = (*labels, *zip(gold.condition, answer.condition, strict=False))
+    return all(one == other or not one or not other for one, other in pairs)
+
+
+def _by_letter(items: tuple[Answer, ...]) -> tuple[Answer, ...]:
+    """Items in the alphabetical order of their names, where each has a letter of its own."""
+    names = [untokenize(item.name) for item in items]
+    named = all(len(name) == 1 for name in names) and len({*names}) == len(names)
+    return (
+        tuple(item for _, item in sorted(zip(names, items, strict=True), key=lambda pair: pair[0])) if named else items
+    )
+
+
+def _is_letter(answer: Answer) -> bool:
+    return answer.value == Symbol(answer.letter)
+
+
+def _chosen(answer: Answer) -> str:
+    """`B, C, D` as one word; an empty text for what is no list of choices."""
+    items = answer.value.items if isinstance(answer.value, Group) else ()
+    letters = [item.letter for item in items if item.letter and _is_letter(item)]
+    return "".join(sorted(letters)) if len(letters) == len(items) else ""
+
+
+def _is_whole(expr: Expr) -> bool:
+    try:
+        return arithmetic.exact(expr).denominator == 1
+    except arithmetic.NoFraction:
+        return False
+
+
+def _unsigned(expr: Expr) -> Expr:
+    return expr.args[0] if isinstance(expr, Call) and expr.name == "-" else expr
+
+
+def _conversion(gold: Unit, answer: Unit) -> Fraction | None:
+    """The factor from the answer's unit to the gold's; None for another quantity. Counted things are ignored."""
+    if gold.words or answer.words:
+        known = gold.dimensions or answer.dimensions
+        return None if known else Fraction(1)
+    temperatures = {(("deg", 1),), (("degC", 1),), (("degF", 1),)}
+    if gold.dimensions != answer.dimensions:
+        both = {gold.dimensions, answer.dimensions}
+        return Fraction(1) if both <= temperatures and (("deg", 1),) in both else None
+    return answer.factor / gold.factor
+
+
+def _clock(time: Ratio, beside: Ratio) -> tuple[int, ...]:
+    """The time on a 24-hour clock; as written if only `time` has a.m. or p.m., because `beside` may mean either."""
+    hour, *rest = time.time
+    if time.half and not beside.half and 1 <= beside.time[0] <= 12:
+        return time.time
+    return (hour % 12 + 12 * (time.half == "p") if time.half else hour, *rest)
+
+
+def _is_decimal(form: Answer) -> bool:
+    return isinstance(form.value, Expr) and arithmetic.decimal_digits(form.value) is not None
+
+
+def _as_equation(side: Answer) -> Expr | None:
+    """The left side minus the right side of an equation; None for what cannot be subtracted."""
+    if side.name:
+        try:
+            left: Expr | None = expression(side.name)
+        except NoExpression:
+            return None
+        right = _term(replace(side, name=()))
+    elif isinstance(side.value, Relation):
+        left, right = map(_term, side.value.sides)
+        if side.value.sign in (r"\ge", ">"):
+            left, right = right, left
+    else:
+        return None
+    return None if left is None or right is None else Call("+", (left, Call("-", (right,))))
+
+
+def _term(side: Answer) -> Expr | None:
+    bare = side.bare or side == Answer(side.value, letter=side.letter) and _is_letter(side)
+    return side.value if bare and isinstance(side.value, Expr) and side.unit is None else None
+
+
+# Names of answers, functions and letters.
+
+
+def _same_name(gold: Tokens, answer: Tokens) -> bool:
+    """`|AB|` is `AB`, `f(x)` is `f`, `x_{1}` is `x`; words match any symbol, and words that contain them."""
+    one, other = untokenize(gold), untokenize(answer)
+    drop = (r"m\angle", r"\angle", r"\triangle", r"\overline")
+    for word in drop:
+        one, other = one.replace(word, ""), other.replace(word, "")
+    if one.translate(_DECORATION) == other.translate(_DECORATION):
+        return True
+    worded = [any(token.kind == "word" and len(token.text) > 1 for token in side) for side in (gold, answer)]
+    if all(worded):
+        one, other = (name.lower().replace(" ", "") for name in (one, other))
+        return one in other or other in one
+    if any(worded):
+        return True
+    bases = [name.split("_")[0].split("(")[0] for name in (one, other)]
+    return bases[0] == other or bases[1] == one
+
+
+def _as_number(point: Answer) -> Answer:
+    """`C(9,4)` beside a number is a binomial, not a point."""
+    if isinstance(point.value, Row) and untokenize(point.name) == "C" and len(point.value.items) == 2:
+        top, bottom = map(quantity, point.value.items)
+        if top and bottom:
+            return Answer(Call("binomial", (top, bottom)))
+    return point
+
+
+def _in_letters_of(gold: Expr, answer: Expr) -> Expr:
+    """The answer with constants of integration in the gold's case: `Ce^{-x}` becomes `ce^{-x}`."""
+    wanted, given = letters_of(gold), letters_of(answer)
+    changed = {name: name[0].swapcase() + name[1:] for name in wanted - given if name[0] in "cCkK"}
+    if changed and set(changed.values()) == given - wanted and len(changed) == len(wanted - given):
+        for name, other in changed.items():
+            answer = _renamed(answer, other, name)
+    return answer
+
+
+def _renamed(expr: Expr, old: str, new: str) -> Expr:
+    if isinstance(expr, Symbol):
+        return Symbol(new) if expr.name == old else expr
+    return Call(expr.name, tuple(_renamed(arg, old, new) for arg in expr.args)) if isinstance(expr, Call) else expr

@@ -1,0 +1,153 @@
+"""The client of the workers: every request is answered by its deadline; only workers compute.
+
+Workers are separate processes (no forks: the caller may hold CUDA, Ray, threads). A late one ends and is replaced in
+the background, so that the next request finds a ready worker. The deadline is CPU time, so a busy machine costs no
+verdict; a worker that waits instead of computing is killed after ten times as long.
+"""
+
+import json
+import logging
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from same_answer.process import NoVerdict
+
+logger = logging.getLogger("same_answer")
+START_SECONDS = 60.0
+PATIENCE = 10  # times the deadline, for a worker that waits
+ALGEBRA = "same_answer.worker"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of one worker: seconds of CPU time per request, megabytes of address space."""
+
+    deadline: float = field(default_factory=lambda: float(os.environ.get("REAL_VERIFIER_DEADLINE", 2.0)))
+    memory: int = field(default_factory=lambda: int(os.environ.get("REAL_VERIFIER_MEMORY_MB", 2048)))
+
+
+class Worker:
+    """One process and its two pipes; used by one thread at a time."""
+
+    def __init__(self, program: str, limits: Limits):
+        root = str(Path(__file__).resolve().parents[1])
+        environment = os.environ | {
+            "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")])),
+            "CUDA_VISIBLE_DEVICES": "",
+            "OMP_NUM_THREADS": "1",
+        }
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", program, str(limits.memory), str(os.getpid())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+        )
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.communicate()  # closes its pipes and waits for its end
+
+    def ask(self, request: dict | None, seconds: float) -> dict:
+        """The reply; None waits until the worker is ready. Blocks without the GIL; a timer kills a late worker."""
+        assert self.process.stdin and self.process.stdout
+        end = time.monotonic() + seconds
+        timer = threading.Timer(seconds, self.process.kill)
+        timer.start()
+        try:
+            self.process.stdin.write(json.dumps(request).encode() + b"\n" if request else b"")
+            self.process.stdin.flush()
+            line = self.process.stdout.readline()
+        except BrokenPipeError:
+            line = b""
+        finally:
+            timer.cancel()
+        if line.endswith(b"\n"):
+            return json.loads(line)
+        late = time.monotonic() >= end or self._ended() == -signal.SIGPROF
+        raise NoVerdict("timeout", "ended at the deadline") if late else NoVerdict("worker_died")
+
+    def _ended(self) -> int | None:
+        try:
+            return self.process.wait(1)
+        except subprocess.TimeoutExpired:
+            return None
+
+
+class WorkerPool:
+    """A few ready workers, one more than callers need: nobody waits while a killed worker is replaced."""
+
+    def __init__(self, size: int, limits: Limits, program: str = ALGEBRA):
+        self.limits, self.program = limits, program
+        # Last in, first out: the worker asked last has its caches warm, and the spare stays a spare.
+        self._ready: queue.LifoQueue[Worker | NoVerdict] = queue.LifoQueue()
+        self._wanted: queue.SimpleQueue[None] = queue.SimpleQueue()
+        for _ in range(size):
+            self._wanted.put(None)
+        # One thread starts all workers and lives as long as this process: Linux kills a child that asked to die with
+        # its parent when the *thread* that started it ends.
+        threading.Thread(target=self._start_workers, name="verifier-workers", daemon=True).start()
+
+    def ask(self, request: dict) -> dict:
+        """A worker's reply; raises NoVerdict. If the worker died, the request goes once to another worker."""
+        try:
+            return self._ask_one(request)
+        except NoVerdict as verdict:
+            if verdict.reason != "worker_died":
+                raise
+            return self._ask_one(request)
+
+    def _ask_one(self, request: dict) -> dict:
+        """Ask one worker, and replace it if it fails, because its libraries may be in a broken state."""
+        worker = self._next_worker()
+        try:
+            reply = worker.ask({**request, "seconds": self.limits.deadline}, PATIENCE * self.limits.deadline)
+        except BaseException:
+            self._replace(worker)
+            raise
+        failed = reply.get("failed")
+        if not failed or reply.get("whole"):
+            self._ready.put(worker)
+        else:
+            self._replace(worker)
+        if failed:
+            raise NoVerdict(failed, reply.get("detail", ""))
+        return reply
+
+    def _next_worker(self) -> Worker:
+        while True:
+            try:
+                worker = self._ready.get(timeout=START_SECONDS)
+            except queue.Empty:
+                raise NoVerdict("worker_unavailable", f"none was free for {START_SECONDS:.0f} s") from None
+            if isinstance(worker, NoVerdict):
+                self._wanted.put(None)
+                raise worker
+            if worker.process.poll() is None:
+                return worker
+            logger.warning("an idle verifier worker was gone (pid %d); starting another", worker.process.pid)
+            self._replace(worker)
+
+    def _replace(self, worker: Worker) -> None:
+        worker.kill()
+        self._wanted.put(None)
+
+    def _start_workers(self) -> None:
+        while True:
+            self._wanted.get()
+            try:
+                worker = Worker(self.program, self.limits)
+                try:
+                    worker.ask(None, START_SECONDS)
+                except NoVerdict:
+                    worker.kill()
+                    raise
+                self._ready.put(worker)
+            except Exception as error:
+                self._ready.put(NoVerdict("worker_unavailable", f"the worker could not be started: {error}"))

@@ -1,0 +1,198 @@
+"""The leaves of an answer: expressions with units, words, times, numbers in a base."""
+
+import re
+from fractions import Fraction
+from itertools import pairwise
+
+from same_answer.reading.cutting import is_words, texts_of, trimmed
+from same_answer.reading.grammar import expression
+from same_answer.reading.tex import Tokens, tokens, untokenize
+from same_answer.reading.tree import (
+    HIGH,
+    LOW,
+    NOTHING,
+    REALS,
+    Answer,
+    Call,
+    Expr,
+    NoExpression,
+    Number,
+    Ratio,
+    Symbol,
+    Text,
+    as_text,
+    letters_of,
+    quantity,
+)
+from same_answer.reading.units import BARE, SCALES, Unit, known, unit
+
+SYNONYMS = {
+    "nosolution": "emptyset", "norealsolution": "emptyset", "emptyset": "emptyset", "empty": "emptyset",
+    "nointegersolution": "emptyset", "infinitelymany": "infinity", "infinity": "infinity", "infinite": "infinity",
+    "infinitelymanysolution": "infinity", "ye": "yes", "true": "yes", "false": "no", "dne": "doesnotexist",
+    "undefined": "doesnotexist", "none": "emptyset", "impossible": "impossible",
+}  # fmt: skip
+# Phrases around a word that say nothing, without their spaces.
+_OPENING = (
+    "on(?=[a-z]+day)", "(?:the)?(?:function|graph|curve|answer|sequence|series|statement)is", "thereare", "thereis",
+    "thereexists", "theanswer(?:is)?", "answer(?:is)?", "theequationhas", "ithas", "has", "the", "itis", "is",
+)  # fmt: skip
+_CLOSING = (
+    "(?:function|number|value)s?", "(?<=neither)(?:evennorodd|oddnoreven)", "(?<=solution)s?exists?",
+    "(?<=solutions)exists?", "s",
+)  # fmt: skip
+FILLING = re.compile(f"^(?:{'|'.join(_OPENING)})+|(?:{'|'.join(_CLOSING)})$")
+REALS_SAID = re.compile(r"^(?:all)?realnumbers?$|^allreals?$|^reals$|^(?:the)?setof(?:all)?realnumbers$")
+_DATE = re.compile(r"[12]\d{3}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])")
+NUMERALS = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10,
+             "binary": 2, "octal": 8, "hexadecimal": 16, "twelve": 12, "sixteen": 16, "eleven": 11}  # fmt: skip
+
+
+def read_words(parts: Tokens) -> Answer | None:
+    texts = texts_of(parts)
+    if texts in ([r"\emptyset"], [r"\{", r"\}"], ["{", "}"]):
+        return NOTHING
+    if texts in ([r"\mathbb{R}"], [r"\R"]):
+        return REALS
+    if len(texts) == 1 and texts[0].startswith(r"\mathbb"):
+        return Answer(Text(texts[0]))
+    if len(texts) > 1 and texts[0] == "-" and texts[1].lower() == "infinity":
+        return LOW
+    if not is_words(parts):
+        return None
+    product = len(parts) == 1 and parts[0].kind == "letters" and len(texts[0]) <= 3 and not texts[0].isupper()
+    if product and texts[0].lower() not in ("yes", "no", "odd"):
+        return None
+    if len(texts) > 1 and texts[0].lower() in ("a", "an", "the"):
+        parts, texts = parts[1:], texts[1:]
+    said = re.sub(r"[^a-z0-9]", "", untokenize(parts).lower())
+    if REALS_SAID.match(said):
+        return REALS
+    said = FILLING.sub("", said) or said
+    said = said.removesuffix("s") if len(said) > 3 else said
+    if SYNONYMS.get(said) == "infinity":
+        return HIGH
+    if len(parts) == 1 and len(texts[0]) == 1:
+        return None
+    said = texts[0].lower() if texts[0].isupper() and len(parts) == 1 and said not in ("ye", "no", *SYNONYMS) else said
+    return Answer(Text(SYNONYMS.get(said, said)))
+
+
+def read_time(parts: Tokens) -> Answer | None:
+    """A time, or a date as `2024-03-15`, which is no subtraction."""
+    if _DATE.fullmatch(untokenize(parts)) and not any(token.spaced for token in parts[1:]):
+        return Answer(Text(untokenize(parts)))
+    found = re.fullmatch(
+        r"(\d{1,2}(?::\d\d){1,2}) ?(?:([aApP])\.? ?[mM]?\.?)?", untokenize(parts).replace("\\text", "")
+    )
+    if not found or not (found[2] is None or "m" in untokenize(parts).lower()):
+        return None
+    time = tuple(map(int, found[1].split(":")))
+    if time[0] > 24 or max(time[1:]) > 59:
+        return None  # 36:94 is a ratio
+    half = (found[2] or "").lower()
+    return Answer(Ratio(tuple(Number(Fraction(one)) for one in time), time, half))
+
+
+def name_of(parts: Tokens) -> str:
+    """The letter or function that an inequality bounds; an empty text for other tokens."""
+    try:
+        found = expression(parts)
+    except NoExpression:
+        return ""
+    if isinstance(found, Symbol):
+        return found.name if letters_of(found) else ""
+    if isinstance(found, Call) and found.name.endswith("()") and [type(arg) for arg in found.args] == [Symbol]:
+        return found.name
+    return ""
+
+
+def expr_of(parts: Tokens) -> Expr | None:
+    return quantity(read_quantity(trimmed(parts)))
+
+
+def is_numeric(parts: Tokens) -> bool:
+    found = expr_of(parts)
+    return found is not None and not letters_of(found)
+
+
+def read_based(parts: Tokens) -> Answer | None:
+    text = re.sub(r"[\s(){}]", "", untokenize(parts))
+    found = re.fullmatch(r"(-?(?=[A-F]*\d)[0-9A-F]+(?:\.\d+)?)(?:_(?:base)?|(?:in)?base)(\d{1,2}|[a-z]+)", text)
+    if not found or (found[2].isalpha() and found[2] not in NUMERALS):
+        return None
+    digits, base = found[1], int(found[2]) if found[2].isdigit() else NUMERALS[found[2]]
+    if not digits.removeprefix("-").replace(".", "").isdigit():
+        return Answer(Text(digits.lstrip("0")), base=base)
+    return Answer(expression(tokens(digits)), base=base)
+
+
+def read_quantity(parts: Tokens) -> Answer:
+    """An expression with a unit behind it: the longest tail that is a unit."""
+    parts = trimmed(parts)
+    try:
+        celsius = any(one.text == r"\circ" and after.text in ("C", "F") for one, after in pairwise(parts))
+        ohm = len(parts) > 1 and parts[-1].text == r"\Omega" and parts[-2].kind == "number"
+        bare = any(token.kind == "letters" and may_begin_unit(parts, at) for at, token in enumerate(parts) if at)
+        if not (celsius or ohm or bare or any(one.kind == "word" and len(one.text) == 1 for one in parts[1:])):
+            return percented(expression(parts))
+    except NoExpression:
+        pass
+    parts = scaled(parts)
+    for at in range(1, len(parts)):
+        if not may_begin_unit(parts, at):
+            continue
+        measure = unit(parts[at:])
+        if measure is None:
+            continue
+        head = trimmed(parts[:at])
+        if head and head[-1].text in (r"\cdot", "-"):
+            head = head[:-1]
+        try:
+            return Answer(expression(head), unit=measure)
+        except NoExpression:
+            continue
+    try:
+        return percented(expression(parts))
+    except NoExpression:
+        return as_text(parts)
+
+
+def percented(found: Expr) -> Answer:
+    """An expression with its sign of percent or degrees as a unit."""
+    negative = isinstance(found, Call) and found.name == "-"
+    size = found.args[0] if isinstance(found, Call) and negative else found
+    name = {"percent": "%", "degrees": "deg"}.get(size.name) if isinstance(size, Call) else None
+    if not name or not isinstance(size, Call):
+        return Answer(found)
+    return Answer(Call("-", size.args) if negative else size.args[0], unit=Unit(dimensions=((name, 1),)))
+
+
+def may_begin_unit(parts: Tokens, at: int) -> bool:
+    token, before = parts[at], parts[at - 1]
+    if token.kind == "word":
+        return True
+    if token.kind == "letters" and (before.kind == "number" or before.text == "}"):
+        return (
+            (token.text in BARE and before.kind == "number")
+            or (token.spaced and token.text in "NKJWV" and at == len(parts) - 1)
+            or token.text in ("per", "sq")
+            or (token.spaced and len(token.text) > 1 and (known(token.text) is not None or len(token.text) > 3))
+        )
+    if token.text == "%":
+        return True
+    if token.text == "^" and r"\circ" in texts_of(parts[at + 1 : at + 3]):
+        return True
+    if token.text in (r"\frac", r"\mu", r"\Omega", "(", "["):
+        return any(one.kind == "word" for one in parts[at + 1 :]) or (token.text == r"\Omega" and at == len(parts) - 1)
+    return False
+
+
+def scaled(parts: Tokens) -> Tokens:
+    """`6 \\text{ million people}` as 6 times ten to the sixth, people."""
+    for at, token in enumerate(parts):
+        if at and token.text.lower() in SCALES and (token.kind == "word" or token.spaced):
+            money = [one for one in parts[:at] if one.kind == "word"]
+            power = tokens(rf"\cdot10^{{{SCALES[token.text.lower()]}}}")
+            return (*(one for one in parts[:at] if one.kind != "word"), *power, *money, *parts[at + 1 :])
+    return parts

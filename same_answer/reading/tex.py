@@ -1,0 +1,349 @@
+"""From the text of an answer to its tokens; all Unicode and font variants of a sign give one token. No maths."""
+
+import re
+import unicodedata
+from collections.abc import Callable
+from fractions import Fraction
+from functools import lru_cache
+from typing import NamedTuple
+
+from same_answer.reading.words import CURRENCIES, in_english
+
+
+class Token(NamedTuple):
+    """`kind` is number, letters, word (upright), command or sign; `spaced` says that a space stood before it."""
+
+    kind: str
+    text: str
+    spaced: bool = False
+
+
+Tokens = tuple[Token, ...]
+
+_SYMBOLS = str.maketrans({
+    "−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "×": r"\cdot ", "·": r"\cdot ", "⋅": r"\cdot ", "∙": r"\cdot ",
+    "÷": "/", "∕": "/", "⁄": "/", "π": r"\pi ", "∞": r"\infty ", "≤": r"\le ", "⩽": r"\le ", "≥": r"\ge ",
+    "⩾": r"\ge ", "≠": r"\ne ", "≈": r"\approx ", "≃": r"\approx ", "±": r"\pm ", "∓": r"\mp ", "∪": r"\cup ",
+    "∩": r"\cap ", "∈": r"\in ", "∅": r"\emptyset ", "°": r"^{\circ}", "∘": r"\circ ", "√": r"\sqrt ", "′": "'",
+    "’": "'", "″": "''", "∠": r"\angle ", "⌊": r"\lfloor ", "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ",
+    "α": r"\alpha ", "β": r"\beta ", "γ": r"\gamma ", "δ": r"\delta ", "ε": r"\epsilon ", "θ": r"\theta ",
+    "λ": r"\lambda ", "μ": r"\mu ", "µ": r"\mu ", "ρ": r"\rho ", "σ": r"\sigma ", "τ": r"\tau ", "φ": r"\phi ",
+    "ω": r"\omega ", "Δ": r"\Delta ", "Ω": r"\Omega ", "Å": r"\text{angstrom}", "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}",
+    "\u00a0": " ", "…": r"\ldots ", "⟨": "(", "⟩": ")", "∖": r"\setminus ", "∣": "|", "、": ",", "。": ".",
+    "º": r"^{\circ}",
+} | {chr(code): chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)})  # fmt: skip
+GREEK = (
+    "alpha beta gamma delta epsilon zeta eta theta kappa lambda mu nu xi rho sigma tau phi chi psi omega Gamma "
+    "Delta Theta Lambda Xi Pi Sigma Phi Psi Omega vartheta Upsilon upsilon iota pi"
+).split()
+_CURRENCIES = {"$": "dollars", "€": "euros", "£": "sterling", "¥": "yen", "₹": "rupees", "₩": "won", "₽": "rubles"}
+_RAISED, _LOWERED = "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "₀₁₂₃₄₅₆₇₈₉"
+_PLAIN = str.maketrans(_RAISED + _LOWERED, "0123456789+-n0123456789")
+_COMMANDS = {
+    "dfrac": r"\frac", "tfrac": r"\frac", "cfrac": r"\frac", "dbinom": r"\binom", "tbinom": r"\binom",
+    "geq": r"\ge", "geqslant": r"\ge", "leq": r"\le", "leqslant": r"\le", "neq": r"\ne", "lt": "<", "gt": ">",
+    "times": r"\cdot", "ast": r"\cdot", "div": "/", "varnothing": r"\emptyset", "degree": r"^{\circ}",
+    "lbrace": r"\{", "rbrace": r"\}", "lbrack": "[", "rbrack": "]", "langle": "(", "rangle": ")",
+    "lvert": "|", "rvert": "|", "vert": "|", "mid": "|", "lVert": "|", "rVert": "|", "simeq": r"\approx",
+    "varphi": r"\phi", "varepsilon": r"\epsilon", "land": r"\text{and}", "wedge": r"\text{and}", "lor": r"\text{or}",
+    "vee": r"\text{or}", "dots": r"\ldots", "cdots": r"\ldots", "colon": ":", "pmod": r"\mod", "pod": r"\mod",
+    "sim": "", "prime": "'", "bmod": r"\mod",
+    "backslash": r"\setminus", "smallsetminus": r"\setminus", "infin": r"\infty", "ell": "l",
+    "mathopen": "", "mathclose": "", "imath": "i", "jmath": "j", "textdegree": r"^{\circ}", "implies": r"\Rightarrow",
+    "iff": r"\Rightarrow", "Leftrightarrow": r"\Rightarrow", "longrightarrow": r"\to", "rightarrow": r"\to",
+    # layout only
+    "left": "", "right": "", "middle": "", "big": "", "Big": "", "bigg": "", "Bigg": "", "bigl": "", "bigr": "",
+    "Bigl": "", "Bigr": "", "biggl": "", "biggr": "", "displaystyle": "", "textstyle": "", "limits": "", "rm": "",
+    "bf": "", "large": "", "Large": "", "LARGE": "", "huge": "", "Huge": "", "small": "", "normalsize": "",
+    "quad": " ", "qquad": " ", "square": " ", "blacksquare": " ", "hfill": " ", "nonumber": "", "enspace": " ",
+    "thinspace": " ",
+}  # fmt: skip
+_UPRIGHT = ("mathrm", "textrm", "textbf", "textit", "textnormal", "textsf", "texttt", "mbox", "hbox", "operatorname",
+            "text", "rm", "mathop", "textup")  # fmt: skip
+_FONTS = ("mathbf", "boldsymbol", "bm", "mathit", "mathsf", "mathtt", "pmb", "color", "textcolor", "colorbox",
+          "underline", "boxed", "fbox", "displaylines")  # fmt: skip
+INVERTIBLE = ("sinh", "cosh", "tanh", "coth", "sech", "csch", "sin", "cos", "tan", "cot", "sec", "csc")
+FUNCTIONS = (*(f"arc{name}" for name in INVERTIBLE), *INVERTIBLE, "ln", "log", "lg", "exp", "gcd", "lcm", "max", "min",
+             "det", "deg", "sinc")  # fmt: skip
+_ALIASES = {
+    "tg": "tan", "ctg": "cot", "cotg": "cot", "cotan": "cot", "cosec": "csc", "cosech": "csch", "arctg": "arctan",
+    "arcctg": "arccot",
+} | {f"{prefix}{name}": f"arc{name}" for prefix in ("ar", "a") for name in INVERTIBLE if name[-1] == "h"}  # fmt: skip
+_NAMED = (*FUNCTIONS, "pi", "infty", "sqrt", "cup", "cap")
+_JOINED = re.compile(f"({'|'.join(sorted((*FUNCTIONS, *GREEK, 'lceil', 'lfloor'), key=len, reverse=True))})[a-zA-Z]")
+_LAYOUT = re.compile(
+    r"\\begin\s*\{(?:aligned|align\*?|gathered|split|equation\*?|center)\}|\\end\s*\{(?:aligned|align\*?|gathered|split|equation\*?|center)\}"
+    r"|\\(?:phantom|hspace|vspace|hphantom)\*?\s*\{[^{}]*\}|\\(?:text)?color(?:box)?\s*\{[^{}]*\}|\\tag\*?\s*\{[^{}]*\}|\\renewcommand\s*\{[^{}]*\}\s*\{[^{}]*\}|^\s*\*\*|\*\*\s*\.?\s*$"
+    r"|(?<=\\\\)\s*\[-?[\d.]+\s*(?:pt|em|ex|mm|cm|in)\]"
+)
+_SPACE = re.compile(r"(?<!\\)\\[,;:> \n\t]|~|\$|(?<!\\)\\[()\[\]]|\\(?:mathstrut|strut|relax)(?![a-zA-Z])")
+_CODE = f"{'|'.join(('USD', 'EUR', 'GBP', 'JPY', 'INR', 'Rs', *CURRENCIES))}"
+_MONEY = re.compile(
+    rf"(?:(?<![a-zA-Z\\])(?:US|CA?|AU?|HK|NZ|S)(?=\\\$))?\\?(?:([$€£¥₹₩₽])|(?<![a-zA-Z])({_CODE})\.?(?![a-zA-Z]))[\s~]*"
+    r"(\d[\d.,]*(?<=\d)(?:\s*\\text\{\s*(?:thousand|[mb]illion)\s*\})?)"
+)
+_CODED = re.compile(rf"\\(?:text|mathrm)\s*\{{\s*({_CODE})\.?\s*\}}(?=[\s~]*\\?[\d$])")
+_GROUPED = re.compile(r"(?<=\d)(?:\{,\}|,\s*\\!|\\,)\s*(?=\d{3}(?!\d))")
+_SCIENTIFIC = re.compile(
+    r"(?<![\w.\\}])(\d+(?:\.\d*)?|\.\d+)\s*(?:\\text\{)?[eE]([+-]?)\}?\{?([+-]?\d+)\}?(?!\w|\.\d)"
+    r"|(?<=\d) ?[xX] ?(?=10\s*\^)"
+)
+_PERIOD = re.compile(
+    r"(?<![\d}])(\d*)\.(\d*)(?:\\(?:overline|bar|dot) ?(?:\{(\d{1,40})\}|(\d))(?!\d*\\dot)|\((\d{1,40})\)(?![\d^!(]))"
+    r"|(?<![\d}])(\d*)\.(\d*?)(\d{2,6}?|\d(?=(\d)\9))\8+(?: ?\\ldots)"
+)
+_ORDINAL = re.compile(
+    r"(?<=\d)\s*\^?\s*(?:\{?\s*\\(?:text|mathrm|textrm|textsuperscript)\{\s*(?:st|nd|rd|th)\s*\}\s*\}?|\{(?:st|nd|rd|th)\}|(?:st|rd|th)\b)"
+)
+_RAISED_O = re.compile(r"\^\s*\{?\s*(?:\\(?:text|mathrm|textrm)\s*\{\s*o\s*\}|(?<=[{])o|(?<=\d\^)o(?![a-z]))\s*\}?")
+_COMBINATIONS = re.compile(r"\{\}\s*_\{?(\w+)\}?\s*(?:\\(?:mathrm|text)\{C\}|C)\s*_\{?(\w+)\}?")
+_CHOOSE = re.compile(r"\{([^{}]*)\\choose(?![a-zA-Z])([^{}]*)\}")
+_SLANTED = re.compile(r"\^\{?(\d+)\}?\s*/\s*_\{?(\d+)\}?")
+_DOTS = re.compile(r"(?<=\d)\.(\d*)\\dot\s*\{?(\d)\}?(\d*)\\dot\s*\{?(\d)\}?")
+_EXCEPT = re.compile(
+    r"\\text\s*\{\s*(?:all )?real(?:s| numbers?) (?:except|but|other than)(?: for)?\s*\}(?:\s*[a-z]\s*=)?",
+    re.IGNORECASE,
+)
+_ABOUT = re.compile(
+    r"\\text\s*\{\s*(\(?)\s*(?:or )?(?:approximately|approx\.?|about|roughly)\s*\}"
+    r"|^\s*()(?:[aA]pproximately|[aA]pprox\.?|[aA]bout|[rR]oughly)(?=[\s~]*\\?[\d$])"
+)
+_EXCITED = re.compile(r"(?<=\s)([a-z]{3,}\}?)!+(?=\s*\}?\s*$)")  # 187 raspberries!
+_MINUTES = re.compile(r"(?<=\d)\s*min(?:\.|(?![a-zA-Z({_\\]))")
+_NOT = re.compile(r"(?<=[a-zA-Z\s])!=|\\not\s*=")  # 5!=120 is a factorial
+_COMMAND = re.compile(r"\\([a-zA-Z]+)\*?[ \t]*")
+_TOKEN = re.compile(
+    r"(\s*)(?:\\(begin|end)\s*\{\s*([a-z]+)\*?\s*\}(\{[lcr| ]*\}|(?=))"
+    r"|(\d+(?:\.\d+)?|\.\d+)|\\([a-zA-Z]+)|([a-zA-Z]+)|(\\.|\S))",
+    re.DOTALL,
+)
+_WORD_SIGNS = "'-"
+
+
+def clean(answer: str) -> str:
+    """The text in one spelling of signs and commands, without layout. Callers refuse long texts first."""
+    text = in_english(_from_unicode(answer))
+    if r"\begin" not in text:
+        text = re.sub(r"\\\\(?=[a-zA-Z])", r"\\", text)  # backslashes that a program doubled
+    for pattern, replacement in _REWRITINGS:
+        text = pattern.sub(replacement, text)
+    return text.strip().lstrip(",;:").rstrip(" \t\r\n.,;:")
+
+
+def is_recurring(answer: str) -> bool:
+    return _PERIOD.search(_from_unicode(answer)) is not None
+
+
+def _scientific(found: re.Match) -> str:
+    return rf"{found[1]}\cdot 10^{{{found[2]}{found[3]}}}" if found[1] else r"\cdot "
+
+
+def _money(found: re.Match) -> str:
+    """An amount with its currency as a unit; a dollar sign without a backslash stays: it begins a formula."""
+    return found[0] if found[0].startswith("$") else f"{found[3]}\\text{{ {found[2] or _CURRENCIES[found[1]]}}}"
+
+
+def _known_command(found: re.Match) -> str:
+    """A command in one spelling; `\\pik`, which TeX never has, is `\\pi k`. `\\lnot` and `\\sinus` are no products."""
+    if found[1] in _ALIASES:
+        return f"\\{_ALIASES[found[1]]} "
+    if found[1] not in (*FUNCTIONS, *_COMMANDS, *GREEK) and (joined := _JOINED.fullmatch(found[1])):
+        return f"\\{joined[1]} {found[0][1 + joined.end(1) :]}"
+    return _COMMANDS[found[1]] + " " if found[1] in _COMMANDS else found[0]
+
+
+@lru_cache(maxsize=4096)
+def tokens(text: str) -> Tokens:
+    """The tokens of a cleaned text, commas of thousands taken out."""
+    return tuple(_merged(_scanned(text, False)))
+
+
+def untokenize(parts: Tokens) -> str:
+    """The tokens as text, without fonts; spaces only between two words, two numbers, or after a command."""
+    out, last = "", ""
+    for token in parts:
+        if token.spaced and (last, token.kind) in (("number", "number"), ("word", "word")):
+            out += " "
+        name_follows = last == "command" and token.kind in ("letters", "word")
+        out += " " * name_follows + token.text
+        last = token.kind
+    return out
+
+
+def _scanned(text: str, upright: bool) -> list[Token]:
+    out: list[Token] = []
+    position, spaced = 0, False
+    while found := _TOKEN.match(text, position):
+        space, edge, name, _, number, command, letters, sign = found.groups()
+        position, spaced = found.end(), spaced or bool(space)
+        if edge:
+            out.append(Token("command", f"\\{edge}{{{name}}}", spaced))
+        elif number:
+            out.append(Token("number", number.lstrip() if number[0] != "." else "0" + number, spaced))
+        elif command in _UPRIGHT or command in _FONTS:
+            inner, position = _group(text, position)
+            if command in _UPRIGHT:
+                piece = _scanned(inner, True)
+            elif len(inner.strip()) == 1 and inner.strip() in "ijk" and command in ("mathbf", "boldsymbol", "bm"):
+                piece = [Token("command", f"\\vec{{{inner.strip()}}}")]
+            else:
+                piece = _scanned(inner, False)
+                if len(piece) > 1:
+                    piece = [Token("sign", "{"), *piece, Token("sign", "}")]
+            spaced = spaced or inner[:1].isspace()
+            out += [
+                token._replace(spaced=spaced or token.spaced) if not at else token for at, token in enumerate(piece)
+            ]
+            spaced = inner[-1:].isspace()
+            continue
+        elif command in ("mathbb", "mathcal", "mathscr", "mathfrak"):
+            inner, position = _group(text, position)
+            out.append(Token("command", f"\\{command}{{{inner.strip()}}}", spaced))
+        elif command:
+            out.append(Token("command", "\\" + command, spaced))
+        elif upright and letters in ("approximately", "approx", "roughly"):
+            out.append(Token("command", r"\approx", spaced))
+        elif upright and letters in ("i", "e"):
+            out += _letters(letters, spaced)
+        elif letters and upright:
+            while position < len(text) - 1 and text[position] in _WORD_SIGNS and text[position + 1].isalpha():
+                rest = re.compile("[a-zA-Z]+").match(text, position + 1)
+                letters, position = letters + text[position] + rest[0], rest.end()  # type: ignore[index,union-attr]
+            letters = _ALIASES.get(letters, letters)
+            known = letters in FUNCTIONS and letters not in ("min", "max", "deg", "sec")
+            out.append(Token("command", "\\" + letters, spaced) if known else Token("word", letters, spaced))
+        elif letters:
+            out += _letters(letters, spaced)
+        else:
+            out.append(Token("sign", sign, spaced))
+        spaced = False
+    return out
+
+
+def _letters(run: str, spaced: bool) -> list[Token]:
+    """A run of italics; `sin` and `pi` in it without their backslash are commands."""
+    if run in _NAMED:
+        return [Token("command", "\\" + run, spaced)]
+    return [Token("letters", run, spaced)]
+
+
+def _group(text: str, position: int) -> tuple[str, int]:
+    """The content of the braces at `position`, or the next character; and where it ends."""
+    while position < len(text) and text[position].isspace():
+        position += 1
+    if text[position : position + 1] != "{":
+        found = re.compile(r"\\[a-zA-Z]+|\d+|.|$", re.DOTALL).match(text, position)
+        return found[0], found.end()  # type: ignore[index,union-attr]
+    depth = 0
+    for at in range(position, len(text)):
+        depth += (text[at] == "{") - (text[at] == "}")
+        if depth == 0:
+            return text[position + 1 : at], at + 1
+    return text[position + 1 :], len(text)
+
+
+def texts_of(parts: Tokens) -> list[str]:
+    return [token.text for token in parts]
+
+
+OPENING = ("(", "[", "{", r"\{", r"\lfloor", r"\lceil")
+CLOSING = (")", "]", "}", r"\}", r"\rfloor", r"\rceil")
+
+
+def depth_change(token: Token) -> int:
+    text = token.text
+    return (text in OPENING or text.startswith(r"\begin{")) - (text in CLOSING or text.startswith(r"\end{"))
+
+
+def closing(parts: Tokens, at: int) -> int:
+    """The position of the bracket that closes the bracket at `at`; the end if none does."""
+    depth = 0
+    for index in range(at, len(parts)):
+        depth += depth_change(parts[index])
+        if depth == 0:
+            return index
+    return len(parts)
+
+
+def _merged(parts: list[Token]) -> list[Token]:
+    """The tokens without commas of thousands; at the top level commas go only if all could be of thousands."""
+    at_top: list[int] = []
+    inside: list[int] = []
+    stack = [""]
+    for at, token in enumerate(parts):
+        change = depth_change(token)
+        if change > 0:
+            stack.append(token.text)
+        elif change < 0 and len(stack) > 1:
+            stack.pop()
+        elif token.text == "," and set(stack) <= {"", "{"}:
+            (at_top if len(stack) == 1 else inside).append(at)
+    joints = [at for at in inside if _is_group(parts, at)]
+    joints += at_top if all(_is_group(parts, at) for at in at_top) else []
+    out: list[Token] = []
+    for at, token in enumerate(parts):
+        if at in joints:
+            continue
+        grouped = token.spaced and token.kind == "number" and re.match(r"\d{3}(?!\d)", token.text)
+        follows = at - 1 in joints or (grouped and out and re.fullmatch(r"[1-9]\d{0,2}(\d{3})*", out[-1].text))
+        if follows and out[-1].kind == "number" and not (grouped and _divides(parts, at + 1)):
+            out[-1] = out[-1]._replace(text=out[-1].text + token.text)
+        else:
+            out.append(token)
+    return out
+
+
+def _divides(parts: list[Token], at: int) -> bool:
+    return at < len(parts) and parts[at].text == "/"
+
+
+def _is_group(parts: list[Token], at: int) -> bool:
+    if not 0 < at < len(parts) - 1 or parts[at].spaced or parts[at + 1].spaced:
+        return False
+    first = at - 1
+    before, after = parts[at - 1], parts[at + 1]
+    opens = first == 0 or parts[first - 1].text != "," or _is_group(parts, first - 1)
+    leading = re.fullmatch(r"[1-9]\d{0,2}" if parts[first - 1].text != "," or first == 0 else r"\d{3}", before.text)
+    return bool(opens and leading and re.fullmatch(r"\d{3}(\.\d+)?", after.text))
+
+
+def _from_unicode(text: str) -> str:
+    if text.isascii():
+        return text
+    for run, sign in ((_RAISED, "^"), (_LOWERED, "_")):
+        text = re.sub(f"[{run}]+", lambda found, sign=sign: f"{sign}{{{found[0].translate(_PLAIN)}}}", text)  # type: ignore[misc]
+    text = re.sub("[¼½¾⅐-⅞]", lambda one: _fraction(*unicodedata.normalize("NFKC", one[0]).split("⁄")), text)
+    return "".join(letter for letter in text.translate(_SYMBOLS) if unicodedata.category(letter) != "Cf")
+
+
+def _recurring(number: re.Match) -> str:
+    groups = [group or "" for group in number.groups()]
+    whole, fixed, period = (
+        groups[0] or groups[5],
+        groups[1] or groups[6],
+        groups[2] or groups[3] or groups[4] or groups[7],
+    )
+    ends = 10 ** len(fixed) * (10 ** len(period) - 1)
+    value = Fraction(int(whole + fixed + period) - int(whole + fixed or "0"), ends)
+    return _fraction(value.numerator, value.denominator)
+
+
+def _fraction(above: object, below: object) -> str:
+    return f"\\frac{{{above}}}{{{below}}}"
+
+
+_REWRITINGS: list[tuple[re.Pattern, str | Callable[[re.Match], str]]] = [
+    (re.compile(pattern) if isinstance(pattern, str) else pattern, replacement)
+    for pattern, replacement in (
+        (r"\{\s*\\rm\s+([^{}]*)\}", r"\\mathrm{\1}"), (r"\\bigcup", r"\\cup"), (_SLANTED, r"\\frac{\1}{\2}"),
+        (_DOTS, r".\1\\overline{\2\3\4}"), (_EXCEPT, r"\\mathbb{R} \\setminus "), (_ABOUT, r"\1\2\\approx "),
+        (_EXCITED, r"\1"), (_MINUTES, r"\\text{ min}"), (_CODED, r"\1 "),
+        (_LAYOUT, " "), (_COMMAND, _known_command), (_RAISED_O, r"^{\\circ}"), (_ORDINAL, ""),
+        (_COMBINATIONS, r"\\binom{\1}{\2}"), (_CHOOSE, r"\\binom{\1}{\2}"), (_GROUPED, ""),
+        (r"(?<!\\)\\!(?=[a-zA-Z])", " "), (_MONEY, _money), (r"(?<!\\)\\!\s*", ""), (r"\\\$|(?<!\\)\\(?=\d)", ""),
+        (_SPACE, " "),
+        (r"\{([,:])\}", r"\1"), (r"\\([%_])", r"\1"), (r"\\#", ""), (r"\*\*", "^"), (r"\*", r"\\cdot "),
+        (r"\.\.\.", r"\\ldots "), (_NOT, r"\\ne "), ("<=", r"\\le "), (">=", r"\\ge "), ("==", "="),
+        (_SCIENTIFIC, _scientific), (_PERIOD, _recurring),
+    )
+]  # fmt: skip

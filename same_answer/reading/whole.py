@@ -1,0 +1,476 @@
+"""From tokens to the tree of an answer. All spellings are resolved here: `compare` never looks at text."""
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from functools import lru_cache
+
+from same_answer.arithmetic import NoFraction, NotRational, exact
+from same_answer.reading.cutting import (
+    RELATIONS,
+    find,
+    is_measure,
+    is_name,
+    is_name_row,
+    is_words,
+    listing,
+    opened,
+    sides_and_signs,
+    split,
+    texts_of,
+    trimmed,
+)
+from same_answer.reading.grammar import expression
+from same_answer.reading.quantities import (
+    expr_of,
+    is_numeric,
+    name_of,
+    read_based,
+    read_quantity,
+    read_time,
+    read_words,
+)
+from same_answer.reading.tex import Token, Tokens, clean, closing, tokens, untokenize
+from same_answer.reading.tree import (
+    HIGH,
+    LOW,
+    NOTHING,
+    REALS,
+    Answer,
+    Call,
+    Either,
+    Group,
+    NoExpression,
+    Ratio,
+    Relation,
+    Row,
+    Symbol,
+    Text,
+    as_text,
+    labelled,
+    letters_of,
+    quantity,
+)
+from same_answer.reading.units import unit
+
+_SAME = "attained achieved reached obtained for where if when at as whenever provided given with".split()
+_CONDITION = (*_SAME, "unless")  # `unless` means the opposite of the others
+_CONNECTING = (*_SAME, "all", "any", "every", "each", "some", ",", ")", r"\forall")
+_BOUNDING = {r"\in", r"\ne", r"\le", r"\ge", "<", ">"}
+_REVERSED = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le"}
+_MATRICES = ("matrix", "pmatrix", "bmatrix", "vmatrix", "Bmatrix", "smallmatrix", "array")
+
+
+@lru_cache(maxsize=4096)
+def read(text: str) -> Answer:
+    """The tree of an answer's text."""
+    return answer_of(opened(tokens(clean(text))))
+
+
+def answer_of(parts: Tokens) -> Answer:
+    parts = trimmed(parts)
+    for sense in (_choice, _conditioned, _approximated, _listed):
+        found = sense(parts)
+        if found is not None:
+            return found
+    return _item(parts)
+
+
+def _choice(parts: Tokens) -> Answer | None:
+    """`(A) 30`, `A. 30`, `\\text{Option A}`, `(A)`, or a single letter."""
+    texts = texts_of(parts)
+    if len(texts) > 1 and texts[0].lower() in ("option", "choice", "answer"):
+        texts, parts = texts[1:], parts[1:]
+    if len(texts) == 1 and re.fullmatch("[A-Z]", texts[0]):
+        return Answer(Symbol(texts[0]), letter=texts[0])
+    bracketed = len(texts) > 2 and texts[0] == "(" and texts[2] == ")"
+    letter = texts[1] if bracketed else texts[0] if texts else ""
+    if not re.fullmatch("[A-Z]", letter):
+        return None
+    rest = parts[3:] if bracketed else parts[2:] if texts[1:2] in ([")"], ["."], [":"]) else None
+    if rest is None or (rest and not bracketed and not rest[0].spaced and texts[1] == "."):
+        return None
+    if not rest:
+        return Answer(Symbol(letter), letter=letter)
+    if letter not in "ABCDE" or (rest[0].kind == "sign" and rest[0].text not in ("(", "[", "-", "{", r"\{")):
+        return None
+    return labelled(answer_of(trimmed(rest)), letter=letter)
+
+
+def _conditioned(parts: Tokens) -> Answer | None:
+    """A condition behind a value: after `for`, `at`, `where`; `, x \\ne 2`; `(n \\ge 1)`; `k \\in \\mathbb{Z}`."""
+    at = find(parts, _begins_condition, 1)
+    if at > 0 and not is_words(parts):
+        value = trimmed(parts[:at])
+        value = value[:-1] if texts_of(value)[-1:] == ["("] else value
+        said = _condition(token for token in parts[at:] if token.text.lower() not in _CONNECTING)
+        return labelled(answer_of(value), condition=said)
+    before, inside = _appended(parts)
+    if before and inside and before[-1].text != "," and (_bounds(inside) or _begins_condition(inside[0])):
+        return labelled(answer_of(before), condition=_condition(inside))
+    *pieces, last = split(parts, ",", ";")
+    head, last = parts[: len(parts) - len(last) - 1], trimmed(last)
+    if not pieces or not _bounds(last):
+        return None
+    if texts_of(pieces[0])[1:] == [r"\in", r"\mathbb{R}"]:
+        return answer_of(last)
+    integer = last[1].text == r"\in" and last[-1].text.startswith(r"\mathbb")
+    valued = find(head, lambda token: token.text in RELATIONS and token.text != "=") < 0
+    return labelled(answer_of(head), condition=_condition(last)) if integer or valued else None
+
+
+def _condition(parts: Iterable[Token]) -> tuple[str]:
+    """A condition as its text; `k \\in \\mathbb{Z}` and `k is an integer` give the same text."""
+    said = untokenize(tuple(parts)).lower().replace(" ", "")
+    whole = re.sub(r"\\in\\mathbb\{z\}|(?:isan|are|any)?integers?", "", said)
+    return (whole if whole == said else whole + " whole",)
+
+
+def _begins_condition(token: Token) -> bool:
+    return (token.kind == "word" and token.text.lower() in _CONDITION) or token.text == r"\forall"
+
+
+def _appended(parts: Tokens) -> tuple[Tokens, Tokens]:
+    """The tokens before a parenthesis that ends the answer, and those in it; nothing if none does."""
+    ends = (at for at, token in enumerate(parts) if at and token.text == "(" and closing(parts, at) == len(parts) - 1)
+    opening = next(ends, 0)
+    return parts[:opening], parts[opening + 1 : -1] if opening else ()
+
+
+def _bounds(parts: Tokens) -> bool:
+    """Whether this is an inequality or a membership of one letter: a condition on the value beside it."""
+    sides, signs = sides_and_signs(parts)
+    return bool(signs) and set(signs) <= _BOUNDING and all(sides) and any(map(is_name, sides))
+
+
+def _approximated(parts: Tokens) -> Answer | None:
+    """Two forms of one value: `\\sqrt{2} \\approx 1.41`; `0.2 \\; (20%)` and `\\sqrt{6} (\\approx 2.449)`."""
+    at = find(parts, lambda token: token.text == r"\approx")
+    if at >= 0 and find(parts, lambda token: token.text in (",", ";")) < 0:
+        before, after = trimmed(parts[:at]), trimmed(parts[at + 1 :])
+        if not after or not before:
+            return answer_of(after or before) if after or before else None
+        left = answer_of(before)
+        if is_name(before) and not left.letter:
+            return labelled(answer_of(after), name=before)
+        return Answer(Either((left, answer_of(after))))
+    value, inside = _appended(parts)
+    if value and inside and (inside[0].text in (r"\approx", "=", "or") or inside[-1].text == "%"):
+        again = inside[inside[0].kind in ("word", "command") or inside[0].text == "=" :]
+        return Answer(Either((answer_of(value), answer_of(again))))
+    return None
+
+
+def _listed(parts: Tokens) -> Answer | None:
+    """Several answers: between commas, semicolons, `and`, `or`, `\\cup`, or tuples side by side."""
+    if is_words(parts) and not any(token.text in (",", "and") for token in parts):
+        return None
+    found = listing(parts)
+    if found is None:
+        return None
+    pieces, said = found
+    if len(pieces) == 1:
+        return None if len(pieces[0]) == len(parts) else answer_of(pieces[0])
+    items = [answer_of(piece) for piece in pieces]
+    different = len({*items}) == len(items)
+    return joint(items, said) or as_group(items, alternatives="or" in said and different)
+
+
+def _item(parts: Tokens) -> Answer:
+    parts = trimmed(parts)
+    if not parts:
+        return Answer(Text(""))
+    for sense in (
+        read_words,
+        _measured,
+        read_time,
+        _related,
+        _plus_minus,
+        _set,
+        _labelled,
+        _bracketed,
+        _matrix,
+        _ratio,
+        read_based,
+    ):
+        found = sense(parts)
+        if found is not None:
+            return found
+    return read_quantity(parts)
+
+
+def _measured(parts: Tokens) -> Answer | None:
+    """A point or a set with a unit behind it, which is left out."""
+    end = closing(parts, 0)
+    behind = parts[end + 1 :]
+    if parts[0].text not in ("(", "[", r"\{") or not behind or behind[0].kind != "word" or unit(behind) is None:
+        return None
+    return _item(parts[: end + 1])
+
+
+def _plus_minus(parts: Tokens) -> Answer | None:
+    if not any(token.text in (r"\pm", r"\mp") for token in parts):
+        return None
+    signs = {r"\pm": "+-", r"\mp": "-+"}
+    sides = (tuple(Token("sign", signs[t.text][at]) if t.text in signs else t for t in parts) for at in (0, 1))
+    return as_group([*map(_item, sides)])
+
+
+def _set(parts: Tokens) -> Answer | None:
+    """`\\{...\\}`, builders, and differences of sets."""
+    for sign in (r"\setminus", "-"):
+        pieces = split(parts, sign)
+        if len(pieces) == 2 and (sign != "-" or texts_of(pieces[0]) in ([r"\mathbb{R}"], [r"\R"])):
+            whole, apart = map(answer_of, pieces)
+            rest = complement(replace(apart, name=()))
+            return (rest and intersection([whole, rest])) or as_text(parts)
+    if r"\cap" in texts_of(parts) or r"\setminus" in texts_of(parts):
+        return as_text(parts)
+    if parts[0].text != r"\{" or closing(parts, 0) != len(parts) - 1:
+        return None
+    inside = parts[1:-1]
+    at = find(inside, lambda token: token.text in ("|", ":"))
+    if at > 0 and find(inside[at + 1 :], lambda token: token.text in RELATIONS) >= 0:
+        return answer_of(inside[at + 1 :])
+    if not inside:
+        return NOTHING
+    items = [answer_of(piece) for piece in split(inside, ",", ";") if piece]
+    found = as_group(items, braced=True)
+    return Answer(Row(r"\{\}", (NOTHING,))) if found == NOTHING else found
+
+
+def _labelled(parts: Tokens) -> Answer | None:
+    """`A(7,1)`, `\\text{vertex } (7,1)`, `\\text{Ann: } 7`: the label may be left out."""
+    at = next((at for at, token in enumerate(parts) if token.kind != "word" and token.text not in ("'", "-")), 0)
+    if parts[0].kind == "letters" and len(parts[0].text) > 2:
+        at = 1
+    if at and texts_of(parts[at : at + 1]) == [":"] and len(parts) > at + 1:
+        return labelled(answer_of(parts[at + 1 :]), name=parts[:at])
+    name, inside = _appended(parts)
+    pointed = (
+        name and (len(name) == at or re.fullmatch("[A-Z]", untokenize(name))) and len(split(inside, ",", ";")) > 1
+    )
+    return labelled(_item(parts[len(name) :]), name=name) if pointed else None
+
+
+def _bracketed(parts: Tokens) -> Answer | None:
+    opening, last = parts[0].text, parts[-1].text
+    if opening not in ("(", "[") or last not in (")", "]") or closing(parts, 0) < len(parts) - 1:
+        return None
+    pieces = [trimmed(piece) for piece in split(parts[1:-1], ",", ";")]
+    if len(pieces) == 1:
+        return _item(parts[1:-1]) if (opening, last) in (("(", ")"), ("[", "]")) else None
+    if not all(pieces):
+        return as_text(parts)
+    return as_interval(opening, last, tuple(answer_of(piece) for piece in pieces))
+
+
+def _matrix(parts: Tokens) -> Answer | None:
+    begin = next((at for at, token in enumerate(parts) if token.text.startswith(r"\begin{")), -1)  # behind a factor
+    found = re.fullmatch(r"\\begin\{(\w+)\}", parts[begin].text)
+    if begin < 0 or not found or found[1] not in _MATRICES or closing(parts, begin) != len(parts) - 1:
+        return None
+    factor = expr_of(parts[:begin]) if begin else None
+    if begin and (factor is None or found[1] == "array"):
+        return None
+    lines = [split(line, "&") for line in split(parts[begin + 1 : -1], r"\\") if line]
+    entries = tuple(_item(trimmed(cell)) for line in lines for cell in line)
+    if factor is not None:
+        values = [quantity(one) for one in entries]
+        entries = tuple(
+            one if value is None else Answer(Call("*", (factor, value)))
+            for one, value in zip(entries, values, strict=True)
+        )
+    if found[1] == "array" and len(entries) == 1:
+        return entries[0]
+    shape = {len(entries): "column", 1: "row"}.get(len(lines), f"{len(lines)} rows")
+    return Answer(Row("det " * (found[1] == "vmatrix") + shape, entries))
+
+
+def _ratio(parts: Tokens) -> Answer | None:
+    spoken = any(token.kind == "word" and token.text == "to" for token in parts)
+    pieces = split(parts, ":", *["to"] * spoken)
+    if len(pieces) < 2 or not all(pieces):
+        return None
+    try:
+        return Answer(Ratio(tuple(expression(trimmed(piece)) for piece in pieces)))
+    except NoExpression:
+        return as_text(parts)
+
+
+# Equations, inequalities and memberships; and several answers as one: lists, unions, complements.
+
+
+def _related(parts: Tokens) -> Answer | None:
+    """Names with values, memberships, inequalities of a letter as intervals, and other relations."""
+    pieces, signs = sides_and_signs(parts)
+    if not signs or not all(pieces):
+        return None
+    if r"\Rightarrow" in signs:
+        return answer_of(pieces[-1])
+    if set(signs) == {"="}:
+        return _equation(pieces)
+    if signs == [r"\in"]:
+        if len(pieces[0]) == 1 or is_name(pieces[0]) or is_name_row(pieces[0]) or is_measure(pieces[0]):
+            inner = answer_of(pieces[1])
+            if is_name_row(pieces[0]):
+                return labelled(inner, name=pieces[0])
+            if not isinstance(inner.value, Text) or not inner.value.readable:
+                return inner
+    if set(signs) <= {"<", r"\le"} or set(signs) <= {">", r"\ge"}:
+        return _inequality(pieces, signs)
+    if signs == [r"\ne"]:
+        name = name_of(pieces[0])
+        if not name:
+            pieces, name = pieces[::-1], name_of(pieces[1])
+        points = answer_of(pieces[1])
+        if name and (isinstance(points.value, Group) or is_numeric(pieces[1])):
+            apart = complement(points)
+            return replace(apart, bounds=name) if apart else None
+    if signs[-1] == r"\approx":
+        return None
+    if len(signs) == 1:
+        return Answer(Relation(signs[0], (answer_of(pieces[0]), answer_of(pieces[1]))))
+    return as_text(parts)
+
+
+def _equation(pieces: list[Tokens]) -> Answer:
+    first, last = pieces[0], pieces[-1]
+    value = answer_of(last)
+    if len(pieces) == 2 and name_of(last) and not (is_name(first) or is_measure(first)):
+        first, last, value = last, first, answer_of(first)  # 5 = x
+    above, below = _quotient(first)
+    if is_name(first) or is_name_row(first) or name_of(first) or (is_name(above) and is_name(below)):
+        return labelled(value, name=first)
+    if all(map(is_numeric, pieces)):
+        return value  # 0.56 = 56\%: spellings of one value
+    if len(pieces) > 2 and (len(untokenize(last)) > 1 and is_measure(last) or all(map(is_name, pieces))):
+        return Answer(Text("=".join(map(untokenize, pieces)), False))  # AB = BC = CA
+    measured = any(is_measure((token,)) and len(token.text) > 1 for token in last)  # AB = 2CD
+    if len(pieces) > 2 or (is_measure(first) and not measured) or (is_measure(above) and is_numeric(last)):
+        return labelled(value, name=first)
+    return Answer(Relation("=", (answer_of(first), value)))
+
+
+def _quotient(parts: Tokens) -> tuple[Tokens, Tokens]:
+    """Numerator and denominator if the tokens are one fraction; else nothing."""
+    middle = closing(parts, 1) if parts[0].text == r"\frac" else -1
+    if middle < 0 or closing(parts, middle + 1) != len(parts) - 1:
+        return (), ()
+    return parts[2:middle], parts[middle + 2 : -1]
+
+
+def _inequality(pieces: list[Tokens], signs: list[str]) -> Answer:
+    if signs[0] in (">", r"\ge"):
+        pieces, signs = pieces[::-1], [_REVERSED[sign] for sign in signs[::-1]]
+    if len(pieces) == 3 and (name := name_of(pieces[1])):
+        ends = (answer_of(pieces[0]), answer_of(pieces[2]))
+        return as_interval("(" if signs[0] == "<" else "[", ")" if signs[1] == "<" else "]", ends, name)
+    if len(pieces) > 2:
+        said = "".join(f"{untokenize(one)}{sign}" for one, sign in zip(pieces, [*signs, ""], strict=True))
+        return Answer(Text(said, False))
+    closed = signs[0] == r"\le"
+    for at, side in enumerate(pieces):
+        name, other = name_of(side), pieces[1 - at]
+        if name and name not in letters_of(expr_of(other) or Symbol(name)):
+            ends = (LOW, answer_of(other)) if at == 0 else (answer_of(other), HIGH)
+            return as_interval("[" if closed else "(", "]" if closed else ")", ends, name)
+    return Answer(Relation(signs[0], (answer_of(pieces[0]), answer_of(pieces[1]))))
+
+
+def as_group(items: list[Answer], alternatives: bool = False, braced: bool = False) -> Answer:
+    flat: list[Answer] = []
+    for item in items:
+        for one in item.value.items if isinstance(item.value, Group) and item.bare else (item,):
+            # A repeated solution counts once; repeated plain numbers all count, because they may be multiple roots.
+            if one not in flat or quantity(one) is not None:
+                flat.append(one)
+    if len(flat) == 1:
+        return flat[0]
+    first = flat[0]
+    if first.name and not isinstance(first.value, Row) and not any(item.name for item in flat[1:]):
+        flat[0] = replace(first, name=())  # a = 4, -8, -10
+    return Answer(Group(tuple(flat), alternatives, braced))
+
+
+def as_interval(opening: str, closing_: str, ends: tuple[Answer, ...], bounds: str = "") -> Answer:
+    opening = "(" if ends[0] == LOW else opening
+    return Answer(Row(opening + (")" if ends[-1] == HIGH else closing_), ends), bounds=bounds)
+
+
+def joint(items: list[Answer], said: set[str]) -> Answer | None:
+    """`x \\ge 1 and x < 9` is one interval; `x > 0, x \\ne 1` and `x \\ne 0, 1` lack points. None for other items."""
+    first = items[0]
+    if not first.bounds or "or" in said:
+        return None
+    sets: list[Answer] = []
+    for item in items:
+        if item == Answer(item.value, bounds=first.bounds):
+            sets.append(Answer(item.value))
+        elif quantity(item) is not None and isinstance(first.value, Group):
+            sets.append(outside(item))
+        else:
+            return None
+    rows = [one.value for one in sets if isinstance(one.value, Row)]
+    if len(rows) > 1 and not ("and" in said and all(LOW in row.items or HIGH in row.items for row in rows)):
+        return None  # two intervals side by side
+    common = intersection(sets)
+    return replace(common, bounds=first.bounds) if common and common != NOTHING else common
+
+
+def intersection(sets: Sequence[Answer]) -> Answer | None:
+    """The intersection of intervals and unions of intervals; None if an end has no exact value."""
+    first, *others = [one for one in sets if one != REALS] or [REALS]
+    try:
+        for other in others:
+            pairs = ((row, beside) for row in _rows(first) for beside in _rows(other))
+            first = _union([both for row, beside in pairs if (both := _overlap(row, beside))])
+    except NoFraction:
+        return None
+    return first
+
+
+def outside(of: Answer) -> Answer:
+    """The real numbers without a point or an interval."""
+    row = _interval(of) or Row("[]", (of, of))
+    below = as_interval("(", ")" if row.brackets[0] == "[" else "]", (LOW, row.items[0]))
+    above = as_interval("(" if row.brackets[1] == "]" else "[", ")", (row.items[1], HIGH))
+    return _union([side for side in (below, above) if len({*_rows(side)[0].items}) == 2])
+
+
+def complement(of: Answer) -> Answer | None:
+    """The real numbers without a point, an interval or several of them."""
+    return intersection([*map(outside, of.value.items if isinstance(of.value, Group) else (of,))])
+
+
+def _union(intervals: list[Answer]) -> Answer:
+    return Answer(Group(tuple(intervals))) if len(intervals) > 1 else intervals[0] if intervals else NOTHING
+
+
+def _interval(side: Answer) -> Row | None:
+    row = side.value
+    return row if isinstance(row, Row) and side.bare and row.brackets[0] in "([" and len(row.items) == 2 else None
+
+
+def _rows(side: Answer) -> list[Row]:
+    items = side.value.items if isinstance(side.value, Group) else (side,)
+    rows = [*filter(None, map(_interval, items))]
+    if len(rows) < len(items):
+        raise NotRational
+    return rows
+
+
+def _overlap(one: Row, other: Row) -> Answer | None:
+    starts, ends = ([(row.items[at], row.brackets[at]) for row in (one, other)] for at in (0, 1))
+    low, opening = max(starts, key=lambda end: (_position(end[0]), end[1] == "("))
+    high, closing = min(ends, key=lambda end: (_position(end[0]), end[1] == "]"))
+    return Answer(Row(opening + closing, (low, high))) if _position(low) < _position(high) else None
+
+
+def _position(end: Answer) -> Fraction | float:
+    value = quantity(end)
+    if value is None:
+        raise NotRational
+    return -math.inf if end == LOW else math.inf if end == HIGH else exact(value)

@@ -1,0 +1,194 @@
+"""Decide whether the answer of a response equals the gold: cheapest checks first, a reason for each verdict."""
+
+import logging
+import math
+import os
+import re
+import threading
+import traceback
+from collections.abc import Callable
+from functools import lru_cache
+from typing import NamedTuple
+
+from same_answer import compare, conventions, extract
+from same_answer.arithmetic import NeedsDigits, is_number
+from same_answer.extract import Think, golds_of
+from same_answer.pool import ALGEBRA, Limits, WorkerPool
+from same_answer.process import NoVerdict
+from same_answer.reading.tex import FUNCTIONS, clean, tokens, untokenize
+from same_answer.reading.whole import read
+
+logger = logging.getLogger("same_answer")
+
+RIGHT = ("exact", "algebra")
+WRONG = ("no_answer", "unfinished_thinking", "too_long", "too_deep", "too_large", "different", "unread",
+         *conventions.CONVENTIONS)  # fmt: skip
+# No verdict: the label is "ignored" in training.
+FAILED = ("no_gold", "gold_unparsed", "timeout", "out_of_memory", "worker_died", "worker_unavailable", "worker_error",
+          "verifier_error")  # fmt: skip
+_MAX_LENGTH = 1_000
+_MAX_NESTING = 24
+_WORD = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{3,}(?![a-zA-Z])")
+_NAME = re.compile(r"(?:[A-Z][a-z']+)(?:[ -](?:[A-Z][a-z']+|of|the|and|de|in|on)){2,5}")  # The Lord of the Rings
+_TEXT = re.compile(r"\\text\{[^{}]*\}")
+_BRACKET = re.compile(r"\\.|[{}()\[\]]", re.DOTALL)
+
+
+class Verdict(NamedTuple):
+    """`score` is 1.0 (right), 0.0 (wrong) or nan (no verdict: ignore the response); `reason` says why."""
+
+    score: float
+    reason: str
+
+    @property
+    def ignored(self) -> bool:
+        return math.isnan(self.score)
+
+
+def verify(
+    response: str, label: object, think: Think = "optional", *, prompt: str = "", allowed: tuple[str, ...] = ()
+) -> Verdict:
+    """The verdict on one response; never raises and always returns in bounded time. Safe in any thread.
+
+    `label` is a gold or several (a list, or a JSON list of texts), any of which counts. `think` says whether a
+    response must finish its thinking with `</think>`; where it is optional, thinking that was begun must be finished.
+    With the prompt, answers that copy it or leave its operation undone are wrong, but for the `allowed` conventions.
+    """
+    return answered(lambda: _verdict(response, label, think, prompt, allowed), response, label)
+
+
+def answered(judge: Callable[[], Verdict], response: str, label: object) -> Verdict:
+    """What `judge` returns; no verdict where it fails, and a line in the log."""
+    try:
+        return judge()
+    except NoVerdict as failure:
+        _say("no verdict", str(failure), label, response)
+        return Verdict(math.nan, failure.reason)
+    except Exception:
+        _say("no verdict, a fault of the verifier", traceback.format_exc(), label, response)
+        return Verdict(math.nan, "verifier_error")
+
+
+def _say(what: str, why: str, label: object, response: str) -> None:
+    """Log a failure; all texts may come from a model, so control characters and surrogates are escaped."""
+    logger.warning("%s (%r): label %.200r, response ends %.200r", what, why, label, str(response)[-200:])
+
+
+def _verdict(response: str, label: object, think: Think, prompt: str, allowed: tuple[str, ...]) -> Verdict:
+    golds = golds_of(label)
+    if not golds:
+        raise NoVerdict("no_gold")
+    text = extract.after_thinking(response, think)
+    if text is None:
+        return Verdict(0.0, "unfinished_thinking")
+    answer = extract.boxed_answer(text)
+    if answer is None:
+        return Verdict(0.0, "no_answer")
+    if answer in golds:
+        return Verdict(1.0, "exact")
+    if len(answer) > _MAX_LENGTH:
+        return Verdict(0.0, "too_long")
+    if too_deep(answer):
+        return Verdict(0.0, "too_deep")
+    verdict = _compared(tuple(dict.fromkeys(map(_normal_gold, golds))), clean(answer))
+    if verdict.score == 1.0:
+        broken = [conventions.broken(gold, answer, prompt, allowed, _equal) for gold in golds]
+        return Verdict(0.0, max(broken)) if all(broken) else verdict
+    if verdict.reason == "different" and any(compare.unread(gold, answer) for gold in golds):
+        return Verdict(0.0, "unread")
+    return verdict
+
+
+def _equal(one: str, other: str) -> bool:
+    """Whether two texts have one value, as far as that can be told."""
+    try:
+        return _compared((one,), other).score == 1.0
+    except NoVerdict:
+        return False
+
+
+def _compared(golds: tuple[str, ...], answer: str) -> Verdict:
+    undecided, unreadable = [], False
+    for gold in golds:
+        if answer == gold:
+            return Verdict(1.0, "exact")
+        if _prose(gold):
+            if _unfonted(answer) == _unfonted(gold):
+                return Verdict(1.0, "exact")
+            unreadable = True
+            continue
+        try:
+            if compare.same(gold, answer):
+                return Verdict(1.0, "exact")
+        except NeedsDigits:
+            undecided.append(gold)
+        except NoVerdict:
+            unreadable = True
+    verdict = _worked_out(tuple(undecided), answer) if undecided else Verdict(0.0, "different")
+    if unreadable and verdict.score == 0.0:
+        raise NoVerdict("gold_unparsed", "a gold cannot be read, and the answer is not the same text")
+    return verdict
+
+
+def _worked_out(golds: tuple[str, ...], answer: str) -> Verdict:
+    """The workers' verdict. If the golds are numbers that need no work, an answer that exhausts a worker is wrong."""
+    try:
+        return Verdict(1.0, "algebra") if ask("robust", golds, answer, ALGEBRA) else Verdict(0.0, "different")
+    except NoVerdict as failure:
+        exhausted = failure.reason in ("timeout", "out_of_memory") and all(is_number(read(gold)) for gold in golds)
+        if exhausted or failure.reason == "too_large":
+            return Verdict(0.0, "too_large")
+        raise
+
+
+def too_deep(answer: str) -> bool:
+    """Whether brackets nest too deep. Callers ask this before parsing, because the parsers recurse into brackets."""
+    depth = 0
+    for bracket in _BRACKET.finditer(answer):
+        depth += {"{": 1, "(": 1, "[": 1, "}": -1, ")": -1, "]": -1}.get(bracket[0], 0)
+        if depth > _MAX_NESTING:
+            return True
+    return False
+
+
+def _prose(gold: str) -> bool:
+    """Whether a gold is prose with formulas in it; only the same text can be recognised as equal. A name is none."""
+    words = [word for word in _WORD.findall(_TEXT.sub(" ", gold)) if word not in FUNCTIONS]
+    return len(words) >= 3 and not gold[:1].isdigit() and not _NAME.fullmatch(gold)
+
+
+def _unfonted(text: str) -> str:
+    return untokenize(tokens(text)).replace(" ", "")
+
+
+@lru_cache(maxsize=4096)
+def _normal_gold(gold: str) -> str:
+    if len(gold) > _MAX_LENGTH or too_deep(gold):
+        raise NoVerdict("gold_unparsed", "too long or nested too deep")
+    return clean(gold)
+
+
+@lru_cache(maxsize=4096)
+def ask(grader: str, golds: tuple[str, ...], answer: str, program: str) -> bool:
+    """A worker's verdict, cached because rollouts of a prompt often have one answer. Failures raise, uncached."""
+    return pool(program).ask({"grader": grader, "golds": golds, "answer": answer})["equal"]
+
+
+def pool(program: str = ALGEBRA) -> WorkerPool:
+    """The workers that run this program. The first call begins to start them and returns at once."""
+    with _pool_lock:
+        if program not in _workers:
+            size = int(os.environ.get("REAL_VERIFIER_WORKERS", "2"))
+            _workers[program] = WorkerPool(size, Limits(), program)
+        return _workers[program]
+
+
+def _forget_workers() -> None:
+    """Drop the workers in a forked child, which must not share its parent's pipes."""
+    global _workers, _pool_lock
+    _workers, _pool_lock = {}, threading.Lock()
+
+
+_workers: dict[str, WorkerPool] = {}
+_pool_lock = threading.Lock()
+os.register_at_fork(after_in_child=_forget_workers)
