@@ -1,6 +1,7 @@
 """Answers that are equal to the gold and still no answers, for those who know the question: copied or unevaluated."""
 
 import contextlib
+import math
 import re
 from collections.abc import Callable
 from functools import lru_cache
@@ -64,14 +65,20 @@ def _is_copied(answer: Answer, gold: str, formulas: Formulas, equal: Equal) -> b
     value, wanted = quantity(answer), quantity(core(read(gold)))
     if form_of(answer) in formulas:
         return True
-    return value is not None and any(
-        letters_of(formula) == letters_of(value)
-        and (
-            contains(value, formula)
-            or form(simple(value)) == form(simple(formula))
-            or (wanted is not None and work(value) >= work(formula) and work(value) > work(wanted))
-        )
-        and equal(text, gold)
+    if value is None:
+        return False
+    bare, least = simple(value), work(simple(wanted)) if wanted else math.inf
+
+    def resembles(formula: Expr) -> bool:
+        if contains(value, formula):
+            return True
+        if is_number(answer):  # a fraction, which may be the gold in lower terms
+            return False
+        other = simple(formula)
+        return form(bare) == form(other) or least < work(bare) >= work(other)
+
+    return any(
+        letters_of(formula) == letters_of(value) and resembles(formula) and equal(text, gold)
         for text, formula in formulas.items()
         if isinstance(formula, Call) and not _is_whole(Answer(formula))
     )

@@ -7,7 +7,7 @@ import os
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 from real_openrlhf.base import reward_variables
 from real_openrlhf.base.errors import UserError, first_line, plain
@@ -24,7 +24,7 @@ SHOWN = 60  # characters of a label
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    file = {"required": True, "type": path_of, "metavar": "FILE.jsonl"}
+    file: dict[str, Any] = {"required": True, "type": path_of, "metavar": "FILE.jsonl"}
     parser.add_argument("--input", **file, help="rows with response and label")
     parser.add_argument("--output", **file, help="the rows, score and reason added")
     for name, said in (

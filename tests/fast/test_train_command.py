@@ -120,7 +120,8 @@ def test_a_slow_start_gets_a_second_line_and_only_one(tmp_path, capsys, monkeypa
 
 def test_every_variable_that_the_reward_files_read_is_carried():
     package = Path(real_openrlhf.__file__).parent
-    files = [file for room in ("rewards", "verifier", "hooks/rollout") for file in (package / room).rglob("*.py")]
+    rooms = (package / "rewards", package / "hooks/rollout", package.parent / "same_answer")
+    files = [file for room in rooms for file in room.rglob("*.py")]
     texts = [file.read_text() for file in files]
     read = {name for text in texts for name in re.findall(r'environ\.get\("(REAL_\w+)"', text)}
     assert read - {"REAL_VERIFIER_FAULTS"} == {*NAMES}  # the tests' own

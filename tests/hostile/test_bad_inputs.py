@@ -313,7 +313,7 @@ def test_one_file_has_one_verdict_in_all_commands(world, capsys, name, text):
     head, row = ("prompt,label\n", "12=,21\n") if name == "it.csv" else ("", text)
     (world / name).write_text(head + row * ROWS)
     assert train(f"--data {name} --dry-run") == 0, capsys.readouterr().err
-    assert main(["data", name, "--out", "made.jsonl", "--benchmarks", "none"]) == 0
+    assert main(["data", name, "--out", "made.jsonl"]) == 0
     assert [record["label"] for record in file_records(world / name)] == ["21"] * ROWS
 
 

@@ -204,7 +204,7 @@ REFUSED = [
         }.items()
     ),
     ("--algo.real.label_threshold nan", "--algo.real.label_threshold nan", "--algo.real.label_threshold 0.5"),
-    ("--algo.real.objective reel", "unknown objective 'reel': choose one of real, ", "--algo.real.objective real"),
+    ("--algo.real.objective reel", "unknown objective 'reel'. Choose one of real, ", "--algo.real.objective real"),
     ("--algo.real.set tau=0.3", "tau has a flag of its own. Use --algo.real.tau", "--algo.real.tau 0.3"),
     ("--algo.real.set reduction=mean", "no setting 'reduction'. Use one of these: score",
      "--algo.real.set reduction=mean --algo.real.objective bce"),

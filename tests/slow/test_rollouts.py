@@ -212,7 +212,7 @@ def test_an_engine_that_dies_is_no_fault_of_the_agent():
 @pytest.mark.parametrize(
     "text, told",
     [
-        ("AgentExecutor = 1", "it defines no executor AgentExecutor. Say"),
+        ("AgentExecutor = 1", "it defines no executor AgentExecutor. Derive one"),
         ("import no_such_module", "line 1, ModuleNotFoundError"),
         (None, "cannot be read (No such file or directory)"),
     ],

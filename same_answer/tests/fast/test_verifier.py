@@ -269,6 +269,8 @@ DISGUISES = ("F", "x = F", "(F)+0", "0+F", r"1\cdot(F)", "(F)^1", "-(-(F))", r"\
         (r"Expand $(x+2)(x+5)$.", "x^2+7x+10", "x(x+5)+2(x+5)", "copied"),
         (r"Expand $(x+2)(x+5)$.", "x^2+7x+10", "10+7x+x^2", ""),
         (r"Simplify $\frac{x^2-1}{x-1}$.", "x+1", r"\frac{1-x^2}{1-x}", "copied"),
+        (r"Write $\frac{21}{2^2 \cdot 5^7}$ as a decimal.", ".0000672", r"\frac{21}{312500}", ""),
+        (r"Factor $58x^5-203x^{11}$.", "-29x^5(7x^6-2)", "(-1)29x^5(7x^6-2)", ""),
         (r"Rationalize $\frac{1}{\sqrt{3}}$.", r"\frac{\sqrt{3}}{3}", r"\frac13\sqrt3", ""),
     ],
 )  # fmt: skip
