@@ -142,7 +142,7 @@ class Naive:
             return self.advantages[position] != 0
         own = [p for p in self.members(position // self.case.group) if self.labels[p] != -1]
         seen = {self.rewards[p] if self.objective.objective.graded else self.side(p) for p in own}
-        both = len(seen) > 1 or self.objective.uniform_groups == "keep"
+        both = len(seen) > 1 or self.objective.uniform_groups == "keep" or not self.objective.objective.two_sides
         return self.labels[position] != -1 and both
 
     def side(self, position: int) -> int:

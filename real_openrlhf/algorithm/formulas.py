@@ -302,16 +302,17 @@ def find(name: str | Objective) -> Objective:
     if file_of(name) is None:
         names = ", ".join(OBJECTIVES)
         raise ValueError(f"unknown objective {name!r}. {hint(name)}Choose one of {names}, or your own, FILE.py:NAME")
-    found, path, own = load(name), file_of(name), name.rpartition(":")[2]
-    if isinstance(found, Objective):
-        return found
-    if not callable(found):
+    loaded, path, own = load(name), file_of(name), name.rpartition(":")[2]
+    if isinstance(loaded, Objective):
+        return loaded
+    if not callable(loaded):
         there = ", ".join(functions_in(name)) or "no function"
         raise ValueError(
             f"{own!r} is no function of {path}, which has {there}. Give one of (scores, groups, settings)"
         )
-    first, *_ = (found.__doc__ or "").strip().splitlines() or [""]
+    first, *_ = (loaded.__doc__ or "").strip().splitlines() or [""]
     # a token loss has (log_ratio, advantage, mask, group); a default may be a constant of the user's own
-    needed = [one for one in inspect.signature(found).parameters.values() if one.default is one.empty]
+    parameters = inspect.signature(loaded).parameters.values()
+    needed = [parameter for parameter in parameters if parameter.default is parameter.empty]
     kind = TokenLoss if len(needed) == 4 else Objective
-    return kind(found, label=own, about=first, source=str(path))
+    return kind(loaded, label=own, about=first, source=str(path))

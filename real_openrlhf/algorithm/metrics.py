@@ -370,13 +370,13 @@ def over_updates(logs: list[dict[str, float]], weights: Sequence[float] | None =
     of_tokens = weights if weights is not None and any(weights) else [1.0] * len(logs)
 
     def merge(name: str) -> float:
-        rule, found = MERGED.get(name, of_trained("")), [number for number, log in enumerate(logs) if name in log]
-        values, own = [logs[number][name] for number in found], [1.0] * len(found)
+        rule, present = MERGED.get(name, of_trained("")), [number for number, log in enumerate(logs) if name in log]
+        values, own = [logs[number][name] for number in present], [1.0] * len(present)
         if rule.of == "trained":
-            own = [of_tokens[number] for number in found]
+            own = [of_tokens[number] for number in present]
         elif rule.of != "updates":
-            own = [logs[number][rule.of] for number in found]
-        own = own if any(own) else [1.0] * len(found)
+            own = [logs[number][rule.of] for number in present]
+        own = own if any(own) else [1.0] * len(present)
         if rule.merge:
             return rule.merge([value for value, weight in zip(values, own, strict=True) if weight])
         return sum(value * weight for value, weight in zip(values, own, strict=True)) / sum(own)

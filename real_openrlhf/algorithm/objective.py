@@ -31,9 +31,9 @@ def rollout_scores(
         raise ValueError(f"score kind {kind} needs rollout_log_probs, the sampler's log-probabilities of its tokens")
     mask = action_mask.bool()
 
-    def visible(found: Tensor | None) -> Tensor:
+    def visible(column: Tensor | None) -> Tensor:
         # Select before any arithmetic: 0 * nan is nan, also in a gradient. A missing input reads as nan.
-        return torch.where(mask, torch.full_like(old_log_probs, torch.nan) if found is None else found, 0.0)
+        return torch.where(mask, torch.full_like(old_log_probs, torch.nan) if column is None else column, 0.0)
 
     of_token = TOKEN_SCORES[kind.removeprefix(SUM)]
     per_token = of_token(*map(visible, (log_probs, old_log_probs, ref_log_probs, rollout_log_probs)))

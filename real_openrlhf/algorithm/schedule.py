@@ -45,10 +45,10 @@ class Limit:
         if self.max_tokens is not None and self.bins(items, lengths) > bins:
             return None
         heaviest_first = sorted(items, key=lambda item: -lengths[item])
-        found = _balanced(heaviest_first, lengths, bins, self)
-        if found is None and self.max_tokens is not None:
+        filled = _balanced(heaviest_first, lengths, bins, self)
+        if filled is None and self.max_tokens is not None:
             return _best_fit(heaviest_first, lengths, bins, self.max_tokens)
-        return found
+        return filled
 
 
 @dataclass(frozen=True)
@@ -207,15 +207,15 @@ def shallowest(
 
     `plain` is that number without waves. If no depth comes close, take the depth with the fewest micro-batches.
     """
-    found: list[tuple[int, int, list[list[Wave]]]] = []
+    tried: list[tuple[int, int, list[list[Wave]]]] = []
     depth = 1
     while depth <= most:
         steps = plan(depth)
-        found.append((sum(wave.depth for step in steps for wave in step), depth, steps))
-        if found[-1][0] <= spare * plain:
+        tried.append((sum(wave.depth for step in steps for wave in step), depth, steps))
+        if tried[-1][0] <= spare * plain:
             break
         depth *= 2
-    _, depth, steps = min(found, key=lambda one: one[:2])
+    _, depth, steps = min(tried, key=lambda attempt: attempt[:2])
     return depth, steps
 
 

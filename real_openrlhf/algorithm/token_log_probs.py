@@ -77,10 +77,10 @@ def factored_log_probs(
     if not temperature > 0:
         raise ValueError(f"temperature must be above 0, got {temperature}")
     vocabulary = len(factors[0][1])
-    found = labels.cpu()  # the only point where the host waits for a GPU
-    if len(labels) and int(found.max()) >= vocabulary:
-        raise ValueError(f"label {int(found.max())} is outside a vocabulary of {vocabulary}")
-    asked = (found >= 0).nonzero().squeeze(1).to(labels.device)
+    on_host = labels.cpu()  # the only point where the host waits for a GPU
+    if len(labels) and int(on_host.max()) >= vocabulary:
+        raise ValueError(f"label {int(on_host.max())} is outside a vocabulary of {vocabulary}")
+    asked = (on_host >= 0).nonzero().squeeze(1).to(labels.device)
     if len(asked) < len(labels):
         factors = [(hidden.index_select(0, asked), weight) for hidden, weight in factors]
     if logits_at_once is None:

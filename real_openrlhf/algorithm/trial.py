@@ -40,11 +40,11 @@ def problem(settings: ObjectiveSettings, steps: int = 10, sampled: bool = True) 
     """
     of_moment = partial(_problem_of_tokens, sampled=sampled) if settings.objective.of_tokens else _problem_of_groups
     with exits_raised():
-        found = {step: of_moment(settings, Moment(step, steps)) for step in (1, max(steps, 1))}
-    if len({*found.values()}) < 2:
-        return found[1]
+        problems = {step: of_moment(settings, Moment(step, steps)) for step in (1, max(steps, 1))}
+    if len({*problems.values()}) < 2:
+        return problems[1]
     # what is wrong at one end only, as a factor `progress`, which is 0 in the first step
-    return next(f"in step {step} of {steps} {said}" for step, said in found.items() if said)
+    return next(f"in step {step} of {steps} {problem}" for step, problem in problems.items() if problem)
 
 
 def learns_alone(settings: ObjectiveSettings) -> bool:
@@ -73,8 +73,8 @@ def _problem_of_groups(settings: ObjectiveSettings, moment: Moment) -> str | Non
     moves = False
     for moved in (0.0, 1.0):  # in the first update after a rollout all scores are equal
         scores = (_on_policy(settings.score) + moved * drift).requires_grad_()
-        if found := _problem(settings, scores, groups):
-            return found
+        if defect := _problem(settings, scores, groups):
+            return defect
         moves |= bool(_slopes(settings.objective.loss(scores, groups, settings), scores).any())
     if not moves:
         return "its gradient is 0 everywhere, so nothing would be trained. Let the loss depend on the scores"
@@ -137,26 +137,26 @@ def _problem_of_tokens(settings: ObjectiveSettings, moment: Moment, sampled: boo
         return settings.objective.loss(drift[rows, :tokens], advantages[rows, :tokens], mask[rows, :tokens], group)
 
     try:
-        found = weights(slice(None), max(LENGTHS))
-        if not isinstance(found, Tensor) or found.shape != mask.shape:
-            got = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
+        result = weights(slice(None), max(LENGTHS))
+        if not isinstance(result, Tensor) or result.shape != mask.shape:
+            got = f"shape {tuple(result.shape)}" if isinstance(result, Tensor) else type(result).__name__
             return f"it returns {got}, not one weight for each token, {tuple(mask.shape)}"
-        if found.is_complex():
+        if result.is_complex():
             return COMPLEX
         alone = [weights(slice(row, row + 1), tokens)[0] for row, tokens in enumerate(LENGTHS)]
     except (Exception, SystemExit) as error:
         return f"it raises {raised(error)}. Change it so that it takes rollouts of 1 to {max(LENGTHS)} tokens"
-    if not found[mask].isfinite().all():
+    if not result[mask].isfinite().all():
         return "its weights are not finite. Clamp what an exponential or a division may make large"
-    if not found[mask].any():
+    if not result[mask].any():
         return "its weights are 0 everywhere, so nothing would be trained"
-    if not torch.allclose(found[mask], torch.cat(alone), rtol=1e-4, atol=1e-6):
+    if not torch.allclose(result[mask], torch.cat(alone), rtol=1e-4, atol=1e-6):
         return (
             "the weights of a rollout change with the other rollouts of its micro-batch. Sum over the last dimension "
             "only, and leave out what `mask` leaves out"
         )
     known = (torch.tensor(LABELS) != IGNORED)[:, None]
-    if settings.objective.two_sides and found[mask & known & (advantages == 0)].any():
+    if settings.objective.two_sides and result[mask & known & (advantages == 0)].any():
         return (
             "it gives weights to tokens of advantage 0, which --train.skip_weightless leaves out. Multiply by the "
             "advantage, or declare TokenLoss(..., two_sides=False)"

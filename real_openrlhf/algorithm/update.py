@@ -321,7 +321,7 @@ class WeightedTokens(Update):
         rate = groups.mean(groups.positive.double(), groups.valid)[groups.index]
         self.columns_of = torch.stack([groups.positive.double(), groups.values, rate]).float().to(self.device)
 
-    def found(self, now: Forward, advantages: Tensor) -> Tensor:
+    def weights_at(self, now: Forward, advantages: Tensor) -> Tensor:
         """(B, T) the loss's weights at these advantages, 0 where the mask is 0."""
         mask = now.mask.bool()
         new, old, advantages = (torch.where(mask, one, 0.0) for one in (now.log_probs.detach(), now.old, advantages))
@@ -338,7 +338,7 @@ class WeightedTokens(Update):
             return 0.0 * log_probs.sum()
         known = (self.planned.table.labels[now.rows] != IGNORED).to(self.device)[:, None]
         trained = known & ((now.advantages != 0) | (not self.tokens.two_sides))
-        each = -torch.where(trained, self.found(now, now.advantages), 0.0).detach() * log_probs
+        each = -torch.where(trained, self.weights_at(now, now.advantages), 0.0).detach() * log_probs
         if self.tokens.mean == "token-mean":
             loss = each.sum() / self.planned.action_tokens
         else:
@@ -348,7 +348,7 @@ class WeightedTokens(Update):
 
     def magnitudes(self, now: Forward, labels: Tensor) -> Tensor:
         """|weight| of each token at an advantage of 1 or -1; also measures how many tokens it leaves out."""
-        weights = self.found(now, torch.where(labels == POSITIVE, 1.0, -1.0)[:, None].expand_as(now.old))
+        weights = self.weights_at(now, torch.where(labels == POSITIVE, 1.0, -1.0)[:, None].expand_as(now.old))
         mask = now.mask.bool()
         log_ratio = torch.where(mask, now.log_probs, 0.0) - torch.where(mask, now.old, 0.0)
         self.meter.add(ppo_clip_ratio=(mask & self.tokens.clipped(weights, log_ratio)).sum())

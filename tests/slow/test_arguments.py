@@ -241,7 +241,7 @@ def test_what_makes_no_sense_is_refused_with_the_fix(flags, message, fix):
     for refusal in found:
         assert "\n" not in refusal
         assert re.search(r"--[a-z]|text prompts", refusal)  # what is wrong by name,
-        assert re.search(r"\b(Use|Leave|Give|Change|use|choose|give) ", refusal)  # and what to do
+        assert re.search(r"\b(Use|Leave|Give|Change|Choose|use|choose|give) ", refusal)  # and what to do
     resolve(f"{REAL} {fix}")  # what the message says is then accepted
 
 

@@ -492,6 +492,7 @@ def test_an_asynchronous_evaluation_measures_the_step_that_it_names(monkeypatch,
     vars(generator).update(both, generate_kwargs={}, prompts_dataloader=MagicMock(__len__=lambda self: 9))
     generator.samples_generator = SimpleNamespace(generate_samples=lambda: ([weights[0]], None, 1, False))
     generator._run_eval = Remote(lambda: {"weights": weights[0]})
+    vars(generator).update(eval_dataloader=["a question"], _last_eval_step=-1, _eval_just_done=False)
     tracker = SimpleNamespace(
         log_eval=lambda step, numbers: seen.update({step: numbers["weights"]}), close=lambda: None
     )

@@ -28,12 +28,12 @@ class Mismatch:
         self.warn_above = WARN_ABOVE / args.rollout.temperature + cut
         self.stop_above = STOP_ABOVE / args.rollout.temperature + cut
 
-    def judge(self, found: Mapping[str, float], step: int) -> None:
+    def judge(self, logged: Mapping[str, float], step: int) -> None:
         """Warn if the gap in these logged numbers is more than rounding explains; raise if the models look
         unrelated."""
-        if "mismatch/mean" not in found:
+        if "mismatch/mean" not in logged:
             return
-        mean = found["mismatch/mean"]
+        mean = logged["mismatch/mean"]
         if not mean <= self.stop_above and self.stops:
             raise MismatchError(
                 f"vLLM and the policy are unrelated in optimizer step {step}: log-probabilities of the sampled tokens "

@@ -140,7 +140,7 @@ def entropy(rollout_samples: list) -> dict[str, float]:
 
 def by_verdict(samples: list, scores: list[float], threshold: float) -> dict[str, float]:
     """Mean length and share of truncated answers, for right and for wrong answers; no number if there are none."""
-    found, pairs = {}, [*zip(samples, scores, strict=True)]
+    stats, pairs = {}, [*zip(samples, scores, strict=True)]
     right = [sample for sample, score in pairs if score > threshold]
     wrong = [sample for sample, score in pairs if score <= threshold]  # nan, no verdict, is neither
     for own, length, cut in (
@@ -148,6 +148,6 @@ def by_verdict(samples: list, scores: list[float], threshold: float) -> dict[str
         (wrong, "rollout/response_length_wrong", "rollout/truncated_wrong"),
     ):
         if own:
-            found[length] = sum(int(sample.action_mask.sum()) for sample in own) / len(own)
-            found[cut] = sum(bool(sample.truncated[0]) for sample in own) / len(own)
-    return found
+            stats[length] = sum(int(sample.action_mask.sum()) for sample in own) / len(own)
+            stats[cut] = sum(bool(sample.truncated[0]) for sample in own) / len(own)
+    return stats

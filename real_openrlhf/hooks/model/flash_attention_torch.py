@@ -37,8 +37,8 @@ class Sequences(NamedTuple):
 
     @classmethod
     def from_mask(cls, mask: Tensor) -> "Sequences":
-        found = mask.cpu()
-        return cls.from_lengths(found.sum(-1), found.flatten().nonzero().squeeze(1), mask.device)
+        visible = mask.cpu()
+        return cls.from_lengths(visible.sum(-1), visible.flatten().nonzero().squeeze(1), mask.device)
 
     @classmethod
     def from_positions(cls, positions: Tensor) -> "Sequences":
@@ -56,8 +56,8 @@ def register() -> None:
 
 def refuse_unknown(model: PreTrainedModel) -> None:
     """Refuse a model whose attention is more than causal softmax attention with a window."""
-    if found := unfit_models.attention_problem(model.config.get_text_config().to_dict(), type(model)):
-        refuse(f"{type(model).__name__} {found}")
+    if problem := unfit_models.attention_problem(model.config.get_text_config().to_dict(), type(model)):
+        refuse(f"{type(model).__name__} {problem}")
 
 
 def refuse(what: str, remedy: str = unfit_models.ATTENTION_REMEDY) -> NoReturn:
@@ -91,14 +91,14 @@ def attention(
     if query.shape[3] != value.shape[3]:
         refuse(f"keys of width {query.shape[3]} and values of width {value.shape[3]}")
     batch, _, length, _ = query.shape
-    found = sequences(attention_mask, position_ids, batch)
+    packed = sequences(attention_mask, position_ids, batch)
     q, k, v = (one.transpose(1, 2).flatten(0, 1) for one in (query, key, value))
-    if found.places is not None:
-        q, k, v = (one[found.places] for one in (q, k, v))
+    if packed.places is not None:
+        q, k, v = (one[packed.places] for one in (q, k, v))
     way = by_kernel if query.is_cuda else one_by_one
-    result = way(q, k, v, found, scaling, sliding_window)
-    if found.places is not None:
-        result = result.new_zeros(batch * length, *result.shape[1:]).index_copy(0, found.places, result)
+    result = way(q, k, v, packed, scaling, sliding_window)
+    if packed.places is not None:
+        result = result.new_zeros(batch * length, *result.shape[1:]).index_copy(0, packed.places, result)
     return result.view(batch, length, *result.shape[1:]), None
 
 
@@ -122,8 +122,8 @@ def by_kernel(q: Tensor, k: Tensor, v: Tensor, of: Sequences, scale: float | Non
     sides, shared = (window - 1 if window else -1, 0), q.shape[1] != k.shape[1]
     ends = of.bounds, of.bounds, of.longest, of.longest
     asked = {"enable_gqa": shared} if "enable_gqa" in signature(varlen_attn).parameters else {}  # not in torch 2.11
-    found: Any = varlen_attn(q, k, v, *ends, scale=scale, window_size=sides, **asked)
-    return found
+    result: Any = varlen_attn(q, k, v, *ends, scale=scale, window_size=sides, **asked)
+    return result
 
 
 def one_by_one(q: Tensor, k: Tensor, v: Tensor, of: Sequences, scale: float | None, window: int | None) -> Tensor:

@@ -92,37 +92,37 @@ class LogitFreeHead:
         """Compare a few tokens in one forward: log-probabilities of this head and of the model's own logits."""
         rows = (labels.flatten() >= 0).nonzero().squeeze(1)
         rows = rows[:: max(len(rows) // CHECKED_TOKENS, 1)][:CHECKED_TOKENS]
-        few, found, plain_head = labels.flatten()[rows], [], self.head.forward
+        few, parts, plain_head = labels.flatten()[rows], [], self.head.forward
 
         def both_ways(hidden: Tensor) -> Tensor:
             hidden = hidden.flatten(0, -2)[rows]
-            found.append(self.log_probs(hidden, few, entropy=False)[0])
+            parts.append(self.log_probs(hidden, few, entropy=False)[0])
             return plain_head(hidden[None])
 
         with self.replaced(both_ways):
             logits = forward()["logits"]
-        if not found:
+        if not parts:
             raise UserError(f"this model's forward does not call its output embeddings. {unfit_models.HEAD_REMEDY}")
         logits = logits.flatten(0, -2).float() / self.temperature
         plain, label_logits = (one.gather(1, few[:, None]).squeeze(1) for one in (logits.log_softmax(1), logits))
         rounding = torch.finfo(self.layer.weight.dtype).eps  # twice a logit's largest rounding error
         explained = rounding * (label_logits.abs() + (logits.softmax(1) * logits.abs()).sum(1)) + SLACK
-        compare(found[0], plain, explained, f"{self.layer.weight.dtype}", self.say)
+        compare(parts[0], plain, explained, f"{self.layer.weight.dtype}", self.say)
 
 
-def compare(found: Tensor, plain: Tensor, explained: Tensor, number_format: str, say: Callable[[str], None]) -> None:
+def compare(own: Tensor, plain: Tensor, explained: Tensor, number_format: str, say: Callable[[str], None]) -> None:
     """Stop where the two ways differ by more than the number format explains; otherwise say by how much they do."""
-    differences = (found - plain).abs()
+    differences = (own - plain).abs()
     if not bool((differences <= explained).all()):
         worst = int((differences - explained).nan_to_num(torch.inf).argmax())
         raise UserError(
-            f"the logit-free head gives a token the log-probability {found[worst]:.4f}, the model's own logits "
+            f"the logit-free head gives a token the log-probability {own[worst]:.4f}, the model's own logits "
             f"{plain[worst]:.4f}; {number_format} explains {explained[worst]:.4f} of it. {unfit_models.HEAD_REMEDY}, "
             "and please report it"
         )
-    if len(found):
+    if len(own):
         say(
-            f"logit-free head: {len(found)} tokens differ from the model's own logits by at most "
+            f"logit-free head: {len(own)} tokens differ from the model's own logits by at most "
             f"{differences.max():.2g} nats ({number_format} explains {explained.max():.2g})"
         )
 
@@ -133,8 +133,8 @@ def text_config(model: Any) -> dict:
 
 def refuse_unknown(config: dict, head: nn.Module, layer: nn.Module) -> None:
     """Refuse a model whose log-probabilities are not the softmax of a linear layer."""
-    if found := unfit_models.head_problem(config):
-        raise UserError(found)
+    if problem := unfit_models.head_problem(config):
+        raise UserError(problem)
     adapted = head is not layer and not (hasattr(head, "lora_B") and not head.lora_variant)
     if adapted or getattr(type(layer), "forward", None) is not nn.Linear.forward:
         raise UserError(

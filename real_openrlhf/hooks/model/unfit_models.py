@@ -46,10 +46,10 @@ def problems(way: Way, config: Mapping, model_class: Any = None) -> Iterator[str
             "this model's layers get no positions (mrope_section), which separate packed answers: each would attend "
             f"to those before it. {PACKING_REMEDY}"
         )
-    if way.attention == ATTENTION and (found := attention_problem(config, model_class)):
-        yield f"{ATTENTION}: this model {found}. {ATTENTION_REMEDY}"
-    if way.logit_free and (found := head_problem(config)):
-        yield found
+    if way.attention == ATTENTION and (problem := attention_problem(config, model_class)):
+        yield f"{ATTENTION}: this model {problem}. {ATTENTION_REMEDY}"
+    if way.logit_free and (problem := head_problem(config)):
+        yield problem
 
 
 def keeps_state(config: Mapping) -> str | None:

@@ -25,13 +25,13 @@ class AgentError(RuntimeError):
 
 def find_agent(path: str) -> Callable[[], AgentExecutorBase]:
     """The file's executor class; raises a ValueError of one line if there is none."""
-    found = load(f"{path}:{CLASS}")
-    if not isinstance(found, type) or not issubclass(found, AgentExecutorBase):
+    executor = load(f"{path}:{CLASS}")
+    if not isinstance(executor, type) or not issubclass(executor, AgentExecutorBase):
         raise ValueError(
             f"it defines no executor {CLASS}. Derive one from "
             "openrlhf.utils.agent.MultiTurnAgentExecutor, as examples/agents/guess_number.py does"
         )
-    return found
+    return executor
 
 
 @cache
