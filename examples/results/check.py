@@ -15,7 +15,7 @@ import math
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -259,9 +259,7 @@ STALE = {  # the arms of `next/old-*` with the names that they had when their ra
 PLACES: dict[str, dict[str, tuple[str, ...]]] = {
     "4 updates": {label: (f"next/table-7a0258d5:{name}-lr-.*",) for label, name in TABLE.items()},
     "hard task": {label: (f"next/table-hard-7a0258d5:{name}-lr-.*",) for label, name in TABLE.items()},
-    "pretrained": {
-        label: (f"smollm2-mixed:{TABLE[label]}-lr-3e-05",) for label in ("REAL", FIXED, "GRPO", "GSPO")
-    },
+    "pretrained": {label: (f"smollm2-mixed:{TABLE[label]}-lr-3e-05",) for label in ("REAL", FIXED, "GRPO", "GSPO")},
     "pretrained, again": {
         label: (f"next/pretrained-78089738:{TABLE[label]}",) for label in ("REAL", "GRPO", "DAPO", "GSPO", FIXED)
     },
@@ -291,7 +289,12 @@ APART = {  # without REAL, or without a comparison of methods
     "older code": {
         **{
             label: (f"archive:mixed/{name}",)
-            for label, name in (("REAL", "real"), ("BCE", "real_bce"), ("DAPO", "dapo"), ("no anchor", "real_no_anchor"))
+            for label, name in (
+                ("REAL", "real"),
+                ("BCE", "real_bce"),
+                ("DAPO", "dapo"),
+                ("no anchor", "real_no_anchor"),
+            )
         },
         "KL to old policy": ("archive:knobs/real-kl_old_coef-0.001",),
         "KL to reference": ("archive:knobs/real-use_loss-estimator-k3-init_coef-0.001",),
@@ -323,7 +326,9 @@ COMPUTES = {
     **{f"ratio {side}": {"ratio", "clip"} for side in SIDES[:3]},
     "ratio none": {"clip"},
 }
-LACKS = r"(?:without (?:the |that |its )?|no |drops? (?:the |GRPO's )?|removes? (?:the )?){part}|{part} (?:is )?removed"
+LACKS = (
+    r"(?:without (?:the |that |its )?|no |drops? (?:the |GRPO's )?|removes? (?:the )?){part}|{part} (?:is )?removed"
+)
 
 
 def misnamed(text: str) -> Iterator[str]:
@@ -510,8 +515,9 @@ def unsaid(prose: str, known: dict[str, tuple[str, tuple[float | None, ...], str
     for paragraph in re.split(r"\n\s*\n|\n(?=[|*-] ?)", prose):
         for number in re.findall(rf"[01]\.\d{{3}} {PM} [01]\.\d{{3}}", paragraph):
             place, rates, conclusion = known.get(number, ("", (), ""))
-            if any(rate and not 0.99 < rate < 1.01 for rate in rates) and not re.search(r"times|×|tuned on", paragraph):
-                yield f"{number} ({place}) is at {', '.join(map(times, rates))} times the best rates, which is not said"
+            off_best = any(rate and not 0.99 < rate < 1.01 for rate in rates)
+            if off_best and not re.search(r"times|×|tuned on", paragraph):
+                yield f"{number} ({place}) is at {', '.join(map(times, rates))} times the best rates: not said"
             said = re.findall(rf"({'|'.join(CONCLUSIONS)}): [^;]*{re.escape(number)}", paragraph)
             yield from (f"{number} ({place}) is {conclusion}, not {word}" for word in said if word != conclusion)
 

@@ -126,7 +126,11 @@ def shown(report: Path) -> set[str]:
 def table(name: str, stem: str) -> str:
     """One of the report's tables, or that of a script beside the campaign."""
     if name == "check":
-        rows = [CHECKED[stem], ["---"] * len(CHECKED[stem]), *{**check.TABLES, **sentences.tables()}[f"check {stem}"]()]
+        rows = [
+            CHECKED[stem],
+            ["---"] * len(CHECKED[stem]),
+            *{**check.TABLES, **sentences.tables()}[f"check {stem}"](),
+        ]
         return "".join(f"|{'|'.join(row)}|\n" for row in rows)
     runs = runs_of(name)
     scripts = HERE / name.partition("-")[0]

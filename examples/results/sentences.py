@@ -58,8 +58,6 @@ class Claim:
     part: str = ""  # what the first arm lacks of the second; nothing else may differ
 
 
-
-
 def claims() -> Iterator[Claim]:
     for place in ("4 updates", "hard task", *PRETRAINED, "16 updates"):
         yield Claim("adaptive weights help", place, ("REAL", FIXED), place != "pretrained")
@@ -111,7 +109,16 @@ def table() -> Iterator[list[str]]:
         seeds = str(min(len(arm(claim.place, label).runs) for label in claim.arms))
         title = claim.paper if claim.paper != before else ""
         before = claim.paper
-        yield [title, claim.place, " − ".join(claim.arms), *numbers, rates, seeds, "yes" * claim.preregistered, conclusion]
+        yield [
+            title,
+            claim.place,
+            " − ".join(claim.arms),
+            *numbers,
+            rates,
+            seeds,
+            "yes" * claim.preregistered,
+            conclusion,
+        ]
 
 
 def tables() -> dict[str, Callable[[], Iterator[list[str]]]]:
@@ -169,14 +176,20 @@ def results() -> Iterator[str]:
     older = {algo: of_map(algo, "16", "1e-4") for algo in ("real", "grpo")}
     assert not sum(map(collapsed, older["real"] + older["grpo"]))
     yield f"REAL scored {mean(older['real']):.2f} and GRPO {mean(older['grpo']):.2f}"
-    yield f"CISPO and REINFORCE keep the ratio and drop GRPO's clip and KL: they scored {real_minus('CISPO')} and {real_minus('REINFORCE')} lower than REAL"
+    lower = [real_minus(label) for label in ("CISPO", "REINFORCE")]
+    yield f"keep the ratio and drop GRPO's clip and KL: they scored {' and '.join(lower)} lower than REAL"
     yield f"{real_minus('GSPO')} and balanced REAL {real_minus(BALANCED)} higher than REAL"
-    permuted, bound = pairs(arm("16 updates, first seeds", "REAL").means(*LATER), arm("16 updates, first seeds", "permuted").means(*LATER), 4)
+    permuted, bound = pairs(
+        arm("16 updates, first seeds", "REAL").means(*LATER),
+        arm("16 updates, first seeds", "permuted").means(*LATER),
+        4,
+    )
     yield f"cost {permuted} (nine seeds, pre-registered bound {bound})"
     clip = [100 * clipped(place, "GSPO") for place in ("4 updates", "hard task", "16 updates", *PRETRAINED)]
     yield f"it drops {min(clip):.0f} to {max(clip):.0f} % of the responses"
     queue = "queue of 4"
-    yield f"Scores against the rollout policy add {size(between(queue, SAMPLER, 'REAL'))}, τ = 0.1 adds {size(between(queue, 'tau 0.1', 'REAL'))}"
+    adds = [size(between(queue, label, "REAL")) for label in (SAMPLER, "tau 0.1")]
+    yield f"Scores against the rollout policy add {adds[0]}, τ = 0.1 adds {adds[1]}"
     assert multiple(queue, "tau 0.1") == multiple(queue, "REAL") == 1
     assert arm(queue, "tau 0.1").rate == 2 * arm(queue, "REAL").rate  # "at twice the learning rate"
     best = "rollout policy, tau 0.1"
@@ -190,12 +203,21 @@ def results() -> Iterator[str]:
     yield f"REAL scored {size(pooled)} higher than fixed weights"
     collapses = [sum(map(collapsed, of_map(algo, "64", "1e-3"))) for algo in ("real", "gspo")]
     yield f"at 1e-3 REAL collapsed in {collapses[0]} of 5 runs and GSPO in {collapses[1]}"
-    low, high = ([arm(place, name).last("rollout/entropy") for name in ("REAL", "GRPO")] for place in ("16 updates, first seeds", "4 updates"))
-    yield f"{pm(low[0])} nats for REAL and {pm(low[1])} for GRPO with 16 updates, {pm(high[0])} and {pm(high[1])} with four"
+    low, high = (
+        [arm(place, name).last("rollout/entropy") for name in ("REAL", "GRPO")]
+        for place in ("16 updates, first seeds", "4 updates")
+    )
+    yield f"{pm(low[0])} nats for REAL and {pm(low[1])} for GRPO with 16 updates"
+    yield f"{pm(high[0])} and {pm(high[1])} with four"
     yield f"from {pm(arm('a machine', 'REAL').ends())} to {pm(arm('another machine', 'REAL').ends())}"
     assert np.sign(end_gap("a machine")) != np.sign(end_gap("another machine"))  # "reverses GRPO minus REAL"
     assert made_again() == 80
-    seeds = (t_quantile(1 - 0.025 / 3, 100) + t_quantile(0.8, 100)) ** 2 * between("pretrained", "REAL", "GSPO").se ** 2 * 5 / LEAD**2
+    seeds = (
+        (t_quantile(1 - 0.025 / 3, 100) + t_quantile(0.8, 100)) ** 2
+        * between("pretrained", "REAL", "GSPO").se ** 2
+        * 5
+        / LEAD**2
+    )
     yield f"{LEAD}, the paper's lead over GSPO at 7B, would take {math.ceil(seeds)} seeds"
 
 
@@ -217,7 +239,9 @@ def median_kl(label: str) -> float:
 
 
 def clipped(place: str, label: str) -> float:
-    return float(np.mean([np.mean([*run.train["ppo_clip_ratio"].values()]) for run in arm(place, label).runs.values()]))
+    return float(
+        np.mean([np.mean([*run.train["ppo_clip_ratio"].values()]) for run in arm(place, label).runs.values()])
+    )
 
 
 def gains(found: Sequence) -> np.ndarray:
