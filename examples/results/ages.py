@@ -15,7 +15,7 @@ from methods import METHODS, Look
 
 SIZES = (0, 1, 2, 4, 8)
 PAPER, ROLLOUT = METHODS["real"].look.colour, "#CC79A7"
-# Arms of check.py with their names in the legend. REAL: the policy that scores are against is the colour, tau the dashes
+# Arms of check.py, named in the legend. REAL: the colour is the policy that scores are against, dashes are tau
 LINES = {
     "rollout policy, tau 0.1": ("REAL against the rollout policy, τ = 0.1", Look(ROLLOUT, "--", "s")),
     "rollout policy": ("REAL against the rollout policy", Look(ROLLOUT, "-", "o")),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import check
 import matplotlib
+import sentences
 from drawing import INK, STYLE, save_png
 from matplotlib.figure import Figure
 from methods import METHODS
@@ -28,9 +29,9 @@ def headline(path: Path) -> None:
         axes = figure.add_subplot()
         labels = []
         for place, title in HEADLINE.items():
-            gap = check.between(place, "REAL", "GRPO")
+            gap, conclusion, _ = sentences.concluded(place, ("REAL", "GRPO"))
             half = check.t_quantile(0.975, gap.freedom) * gap.se
-            colour = NEW if abs(gap.mean) > half else OLDER
+            colour = OLDER if conclusion == "inconclusive" else NEW
             axes.bar([title], [gap.mean], yerr=[half], color=colour, width=0.6, capsize=3, ecolor=INK)
             rates = " and ".join(dict.fromkeys(check.times(check.multiple(place, arm)) for arm in ("REAL", "GRPO")))
             seeds = len(check.arm(place, "REAL").runs)
@@ -38,7 +39,7 @@ def headline(path: Path) -> None:
         axes.set_xticks(range(len(labels)), labels)
         axes.axhline(0, color=INK, linewidth=0.8)
         axes.set_ylabel("REAL minus GRPO, pass@1")
-        axes.set_title("REAL beats GRPO only at three times the best learning rate")
+        axes.set_title("REAL leads GRPO only at three times the best learning rate (grey: inconclusive)")
         save_png(figure, path)
 
 
