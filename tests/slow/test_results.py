@@ -161,7 +161,7 @@ def test_committed_runs_say_what_they_are_and_nothing_of_the_machine():
             assert not re.search(r'"/(?!dev)', json.dumps(record)), name  # no absolute path
 
 
-GONE = {"--publish": 1, "--skill": 1, "--beside": 1, "--compact": 0}  # an older command's flags, and their values
+GONE = {"--publish": 1, "--skill": 1, "--recipe": 1, "--beside": 1, "--compact": 0}  # flags, and their values
 
 
 def test_the_committed_runs_have_the_names_that_their_commands_give(monkeypatch):
