@@ -102,7 +102,7 @@ REFUSED = [
     ("report run --outt x", "Did you mean --out?"),  # before the --out that is missing
     ("data rows.jsonl --out x.jsonl --templat none", "Did you mean --template?"),  # no prefix is a flag
     ("grade --inptu graded.jsonl --output x", "Did you mean --input?"),
-    (f"{COMPARE} --sedes 3", "Did you mean --seeds?"),
+    (f"{COMPARE} --sedes 3", "unknown flag --sedes. Did you mean --seed?"),
     (f"{COMPARE} --benchmarks problems.jsonl --eval-flags '--kk 4'", "unknown flag --kk. Did you mean --k?"),
     ("report --out x it.jsonl", "no run to report on", ""),
     ("report run --out run/run.json", "Choose another --out"),
