@@ -1,6 +1,6 @@
-"""Draws the pictures of the pages: docs/images/architecture.png and waves.png, and of a run of train_real_cpu.sh first_run.png.
+"""Draws docs/images/architecture.png and waves.png; or first_run.png, of a run that train_real_cpu.sh made:
 
-    python docs/draw.py [RUN_DIR]
+python docs/draw.py [RUN_DIR]
 """
 
 import json

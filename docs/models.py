@@ -437,26 +437,27 @@ COLUMNS = {
 }
 TEXT = """# Which models work
 
-`--model` takes any of these architectures. Where a part is refused, the last column has the flags to add to a GPU recipe. A dry run
-refuses the same things before it downloads anything.
+`--model` takes any of these architectures. Where a part is refused, the last column has the flags to add to a GPU
+recipe. A dry run refuses the same things before it downloads anything.
 
 {table}
 
 Each row is a small random copy of the architecture, tried on CPU with {versions}:
 
-- **packed**: several responses in one sequence, as the GPU recipes train them. Layers with linear attention or convolutions carry state
-  from one response into the next ({leaks} in these copies), and capped scores or attention sinks need another kernel,
-  so both are refused;
+- **packed**: several responses in one sequence, as the GPU recipes train them. Layers with linear attention or
+  convolutions carry state from one response into the next ({leaks} in these copies), and capped scores or attention
+  sinks need another kernel, so both are refused;
 - **padded**: one response per row;
 - **no logits**: `--ds.logit_free`, against the model's own logits;
 - **LoRA**: adapters on every linear layer, merged for vLLM;
-- **weights to vLLM**: a vLLM engine with other weights gets the policy's and samples. *Unsupported*: by vLLM's CPU build.
+- **weights to vLLM**: a vLLM engine with other weights gets the policy's and samples. *Unsupported*: by vLLM's CPU
+  build.
 
-*Exact* means at most {exact:g} nats per token in fp32. For vLLM in bf16 it means a mean difference below {gap:g}, at least ten times smaller
-than with the old weights.
+*Exact* means at most {exact:g} nats per token in fp32. For vLLM in bf16 it means a mean difference below {gap:g}, at
+least ten times smaller than with the old weights.
 
-`python docs/models.py` makes this page. On GPUs a run hands over the same tensors by the same names; for models with experts, nobody
-has tried it on one.
+`python docs/models.py` makes this page. On GPUs a run hands over the same tensors by the same names; for models with
+experts, nobody has tried it on one.
 """
 
 
@@ -465,7 +466,11 @@ def page(rows: dict[str, dict]) -> str:
 
     good = {name: row for name, row in rows.items() if "died" not in row}
     body = [
-        [name, *(row.get(column, "died") for column in COLUMNS), f"`{flags}`" if (flags := row.get("flags")) else "none"]
+        [
+            name,
+            *(row.get(column, "died") for column in COLUMNS),
+            f"`{flags}`" if (flags := row.get("flags")) else "none",
+        ]
         for name, row in rows.items()
     ]
     leaks = sorted(float(row["leak"].split()[2]) for row in good.values() if "leak" in row)

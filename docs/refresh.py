@@ -54,7 +54,7 @@ def reads(name: str) -> str:
 
 
 def metrics(logged: dict[str, Metric], rows: str) -> str:
-    """A line for each number. Names and meanings are the code's; what stands behind an arrow is the page's and stays."""
+    """A line a number. Names and meanings are the code's; what stands behind an arrow is the page's and stays."""
     advice = {line["name"]: f" → {line['advice']}" for line in ADVICE.finditer(rows)}
     return "".join(f"- `{name}`: {one.meaning}{advice.get(name, '')}\n" for name, one in logged.items())
 

@@ -26,7 +26,15 @@ LANES = [  # in each of these one command builds on the other, or takes long
 ]
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ("*.md", "docs/**/*.md", "patches/*.md", "requirements/*.md", "benchmarks/*.md", "examples/*.md", "examples/*/*.md")
+PAGES = (
+    "*.md",
+    "docs/**/*.md",
+    "patches/*.md",
+    "requirements/*.md",
+    "benchmarks/*.md",
+    "examples/*.md",
+    "examples/*/*.md",
+)
 PAGES += ("examples/results/*/*.md",)
 SCRIPTS = ("examples/*/*.sh", "examples/*/*.sbatch", "examples/*/*.py", "benchmarks/*.sh", "benchmarks/*.py")
 SCRIPTS += ("docs/*.py", "requirements/*.py", "tests/run.sh")
