@@ -183,6 +183,7 @@ def results() -> Iterator[str]:
     assert conclusions(alike) == [CONCLUSIONS[2]] * 2
     cost = {name: Gap.between(arm("queue of 0", name), arm("queue of 8", name)) for name in ("REAL", "VESPO")}
     assert len(arm("queue of 8", "REAL").steps & arm("queue of 0", "REAL").steps) == 5
+    assert [round(age("queue of 8", step)) for step in (11, 16)] == [5, 8]
     yield f"a queue of eight costs REAL {size(cost['REAL'])} and VESPO {size(cost['VESPO'])}"
     both = [between(place, "REAL", FIXED) for place in PRETRAINED]
     pooled = Gap(*pool(both))
@@ -262,6 +263,19 @@ def made_again() -> int:
 
 def real_minus(label: str) -> str:
     return size(between("16 updates", "REAL", label))
+
+
+def age(place: str, step: int) -> float:
+    """How many steps old the responses of a step are: since the held-out pass@1 was their pass rate. Mean over runs
+    that are well between their first and last pass@1 then. `next/PREDICTIONS.md` quotes it."""
+    found = []
+    for run in (run for label in PLACES[place] for run in arm(place, label).runs.values()):
+        steps, rate = np.linspace(0, 30, 3001), run.train["rollout/pass_rate"][step]
+        evaluated = sorted(run.evals)
+        known = np.maximum.accumulate(np.interp(steps, evaluated, [run.evals[step] for step in evaluated]))
+        if known[0] + 0.1 < rate < min(0.75, known[-1] - 0.05):
+            found.append(step - 1 - steps[np.searchsorted(known, rate)])
+    return float(np.mean(found))
 
 
 def size(gap: Gap) -> str:
