@@ -64,7 +64,8 @@ def claims() -> Iterator[Claim]:
     for place in ("16 updates", "stale"):
         yield Claim("surrogate without ratio > with ratio", place, ("ratio none", "ratio both"), True, "ratio")
     for other, where in (
-        ("GRPO", ("4 updates", "hard task", *PRETRAINED, "16 updates")),
+        ("REINFORCE", ("1 update",)),
+        ("GRPO", ("1 update", "4 updates", "hard task", *PRETRAINED, "16 updates")),
         ("DAPO", ("4 updates", "hard task", "pretrained, again")),
         ("GSPO", ("4 updates", "hard task", *PRETRAINED, "16 updates")),
     ):
