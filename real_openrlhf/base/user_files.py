@@ -1,5 +1,6 @@
 """Files of a user's own: FILE.py:NAME as a path, loaded, and what its code raised in one line."""
 
+import ast
 import contextlib
 import hashlib
 import os
@@ -52,6 +53,20 @@ def reward_function(path: Path | str) -> Callable:
     if not callable(found):
         raise ValueError(f"{path} has no reward_func. Define `def reward_func(queries, prompts, labels)` in it")
     return found
+
+
+def reward_problem(path: Path) -> str | None:
+    """The defect of a reward file, found by parsing it; it is run in rollout actors only."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except OSError:
+        return "does not exist. Give a Python file with reward_func, or a URL."
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        return f"is not Python ({error}). Mend it."
+    names = {getattr(node, "name", None) or getattr(node, "id", None) for node in ast.walk(tree)}
+    if not names & {"reward_func", "*"}:
+        return "has no reward_func. Define `def reward_func(queries, prompts, labels)` in it, at its top."
+    return None
 
 
 @cache

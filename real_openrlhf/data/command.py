@@ -8,7 +8,7 @@ from tqdm import tqdm
 
 from real_openrlhf import __version__
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.base.manifests import MANIFEST, refuse_foreign_rows, write_rows
+from real_openrlhf.base.ownership import MANIFEST, refuse_foreign_rows, write_rows
 from real_openrlhf.base.parsing import did_you_mean, path_of, positive
 from real_openrlhf.data import cleaning
 from real_openrlhf.data.benchmarks import BENCHMARKS, read_benchmark

@@ -7,6 +7,7 @@ import argparse
 import contextlib
 import hashlib
 import os
+import tomllib
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -14,14 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from real_openrlhf.base import files
-from real_openrlhf.base.errors import UserError
+from real_openrlhf.base.errors import BY_VARIABLE, KEY_VARIABLE, REWARD, WANDB_KEY, UserError
 from real_openrlhf.base.files import parsed, sha256
-from real_openrlhf.base.secrets import BY_VARIABLE, KEY_VARIABLE, REWARD, WANDB_KEY
+from real_openrlhf.base.parsing import PassThrough, path_of
 from real_openrlhf.base.user_files import absolute, file_of
 from real_openrlhf.data.sources import SUFFIXES, is_hub_id, read_local
 from real_openrlhf.machine import nvidia
 from real_openrlhf.recipes.algorithms import ALGORITHMS
-from real_openrlhf.recipes.plan import (
+from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
+from real_openrlhf.recipes.run_flags import (
     AGENT,
     OBJECTIVE,
     RECIPE,
@@ -31,12 +33,10 @@ from real_openrlhf.recipes.plan import (
     compose,
     other_training,
 )
-from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.runs.provenance import PACKAGE
 from real_openrlhf.training.checks import flag_checks
-from real_openrlhf.training.tasks.reverse_task import TASK
-from real_openrlhf.training.tasks.tiny_model import cache_folder, prepare
+from real_openrlhf.training.tiny_task import TASK, cache_folder, prepare
 
 MODEL, TRAINING, VALIDATION = "--actor.model_name_or_path", "--data.prompt_dataset", "--eval.dataset"
 RUN_DIR = "--train.run_dir"
@@ -52,6 +52,39 @@ SHORTHANDS = {
 Maker = Callable[[], object]
 TRAINS_OWN = "recipe algo dry-run resume run-name runs-dir data-dir config".split()
 OPTIONS = [*SHORTHANDS, *(f"--{name}" for name in TRAINS_OWN)]
+
+
+# `train --config FILE.toml`: options of `train` at its top, OpenRLHF's flags in a table [flags]; typed ones win
+
+
+class WithConfig(PassThrough):
+    """Puts the words of --config before the typed words; a shorthand becomes OpenRLHF's flag."""
+
+    def parse_known_args(self, args: Iterable[str] | None = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        only, typed = argparse.ArgumentParser(add_help=False, allow_abbrev=False), [*(args or ())]
+        only.add_argument("--config", type=path_of)
+        path = only.parse_known_args(typed)[0].config
+        pairs = (word.partition("=") for word in (*(words_of_config(path) if path else ()), *typed))
+        words = [SHORTHANDS.get(name, name) + equals + value for name, equals, value in pairs]
+        return super().parse_known_args(words, namespace)
+
+
+def words_of_config(path: Path) -> list[str]:
+    """The file as words of a command line."""
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        content |= content.pop("flags", {})
+    except (OSError, ValueError, TypeError) as error:
+        raise UserError(f"--config {path} cannot be read: {error}") from error
+    return [word for name, value in content.items() for word in _typed_as(name, value)]
+
+
+def _typed_as(name: str, value: Any) -> list[str]:
+    if isinstance(value, dict):  # `actor.adam.lr = 1e-4` is a table in a table in TOML
+        return [word for key, inner in value.items() for word in _typed_as(f"{name}.{key}", inner)]
+    if isinstance(value, bool):
+        return [f"--{name}" if value else f"--no-{name}"]
+    return [f"--{name}", *map(str, value)] if isinstance(value, list) else [f"--{name}={value}"]
 
 
 @dataclass(frozen=True)

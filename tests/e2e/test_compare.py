@@ -14,8 +14,7 @@ import pytest
 from every import every
 from small_runs import LEARNING
 
-from real_openrlhf.training.tasks.reverse_task import TASK
-from real_openrlhf.training.tasks.tiny_model import prepare
+from real_openrlhf.training.tiny_task import TASK, prepare
 
 SECONDS = 900
 TIMES = ("time", "timing/")

@@ -42,8 +42,8 @@ ROOMS = {
 }
 # Run where nothing is installed yet, before a process has chosen its device, or in thousands of processes.
 STANDARD_LIBRARY_ONLY = """
-    cli patching base.errors base.files base.ownership base.parsing base.signals machine.doctor recipes.recipes
-    runs.provenance runs.run_folder training.checks.memory_estimate training.tasks.reverse_task hooks.flags.arguments
+    cli patching base.errors base.files base.ownership base.parsing machine.doctor recipes.recipes
+    runs.provenance runs.run_folder training.checks.memory_estimate training.tiny_task hooks.flags.arguments
     algorithm.formulas algorithm.schedule evaluation.engines rewards.math_reward
 """.split()
 # OpenRLHF is for hooks/; this module asks for it inside functions.
@@ -234,7 +234,7 @@ REFUSING = ("comparison", "data", "evaluation", "hooks", "report", "runs", "trai
 # Where a dry run of `train` and of `compare` begins. OpenRLHF's parser, which it runs, calls the hooks.
 ROOTS = (
     "training.command.parse",
-    "training.config_file.WithConfig.parse_known_args",
+    "training.run_inputs.WithConfig.parse_known_args",
     "training.run_inputs.Request.of",
     "training.launch.place.Place.of",
     "training.checks.run_checks.found",

@@ -20,7 +20,7 @@ import gym_reward  # noqa: E402
 import sums  # noqa: E402
 
 from real_openrlhf.rewards import math_reward  # noqa: E402
-from real_openrlhf.training.tasks.tiny_model import BOX  # noqa: E402
+from real_openrlhf.training.tiny_task import BOX  # noqa: E402
 
 ONE_DIGIT = ["--set", "min_terms=2", "max_terms=2", "min_digits=1", "max_digits=1"]
 

@@ -7,8 +7,8 @@ import pytest
 from small_runs import ON_GPUS, run_flags
 
 from real_openrlhf.recipes.algorithms import ALGORITHMS
-from real_openrlhf.recipes.plan import PAPER, SET, recorded_flags
 from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
+from real_openrlhf.recipes.run_flags import PAPER, SET, recorded_flags
 from real_openrlhf.training import command
 from real_openrlhf.training.checks import flag_checks, memory_estimate, model_check
 from real_openrlhf.training.checks.data_check import step_problems

@@ -32,8 +32,7 @@ from real_openrlhf.hooks.controller.labels import label_rollouts
 from real_openrlhf.hooks.controller.run_controller import RunController
 from real_openrlhf.hooks.engine.requests import AGENT, executor
 from real_openrlhf.hooks.rollout.agents import TURNS, UNFINISHED, AgentError
-from real_openrlhf.training.tasks.reverse_task import ReverseTask
-from real_openrlhf.training.tasks.tiny_model import make_tokenizer
+from real_openrlhf.training.tiny_task import ReverseTask, make_tokenizer
 
 AGENTS = Path(__file__).parents[2] / "examples/agents"
 EXAMPLE, CALCULATOR = AGENTS / "guess_number.py", AGENTS / "calculator.py"

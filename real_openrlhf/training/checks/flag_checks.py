@@ -7,7 +7,7 @@ from real_openrlhf.base.errors import UserError
 from real_openrlhf.hooks.flags.refusals import BOUNDS, batch_problems, notes, out_of_bounds
 from real_openrlhf.recipes import openrlhf_parser
 from real_openrlhf.recipes.algorithms import ALGORITHMS
-from real_openrlhf.recipes.plan import DERIVED, RunFlags
+from real_openrlhf.recipes.run_flags import DERIVED, RunFlags
 from real_openrlhf.training.checks.findings import Line, Note
 
 # Names of OpenRLHF before 0.11, TRL and verl -> ours. The last part of a verl key is looked up too.

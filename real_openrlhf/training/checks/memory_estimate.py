@@ -10,7 +10,7 @@ from typing import Any
 
 from real_openrlhf.algorithm import graph_memory
 from real_openrlhf.algorithm.graph_memory import LOGITS_AT_ONCE_ON_GPU, RUNTIME_BYTES, resident_bytes
-from real_openrlhf.recipes.plan import RunFlags
+from real_openrlhf.recipes.run_flags import RunFlags
 from real_openrlhf.training.checks.findings import Line, Note
 
 GB = 1e9

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from real_openrlhf.base.errors import UserError, last_line
 from real_openrlhf.base.files import parsed
-from real_openrlhf.recipes.plan import RunFlags
+from real_openrlhf.recipes.run_flags import RunFlags
 from real_openrlhf.training.checks.findings import Note
 
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from real_openrlhf.algorithm.formulas import Objective, assignments, find
-from real_openrlhf.base.secrets import HIDDEN, REWARD, WANDB_KEY, hide
+from real_openrlhf.base.errors import HIDDEN, REWARD, WANDB_KEY, hide
 from real_openrlhf.recipes import openrlhf_parser
 from real_openrlhf.runs import run_folder
 
