@@ -53,10 +53,6 @@ def hide(words: Sequence[str]) -> list[str]:
     return [HIDDEN if before == WANDB_KEY and word != BY_VARIABLE else hidden(word) for before, word in pairs]
 
 
-def has_one(words: Sequence[str]) -> bool:
-    return hide(words) != [*words]
-
-
 # Foreign text
 
 # Controls but tab, line feed and carriage return (of progress bars); marks of text direction; lone surrogates.

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO
 
 from real_openrlhf.base import files, ownership
-from real_openrlhf.base.errors import UserError, exit_code, has_one
+from real_openrlhf.base.errors import UserError, exit_code, hide
 from real_openrlhf.base.files import parsed, write_json
 from real_openrlhf.base.parsing import Parser, PassThrough, did_you_mean, flag_name, path_of, positive, whole, words_of
 from real_openrlhf.evaluation import command as eval_command
@@ -86,7 +86,7 @@ def entries(algos: Iterable[str], seeds: int, first_seed: int = 1, grid: Sequenc
     methods = [("real", OBJECTIVE, *words) if OWN.fullmatch(words[0]) else words for words in methods if words]
     if not methods or any(len(values) < 2 or not values[0] for values in grid):
         raise UserError("--algos or --grid is empty. Type --algos real, or --grid actor.adam.lr 1e-4 1e-3.")
-    if any(map(has_one, (*methods, *grid))):
+    if any(hide(words) != [*words] for words in (*methods, *grid)):
         raise UserError("--algos and --grid make the runs' names, and a secret is in them. Give its flag apart.")
     for algo, *_ in methods:
         if algo not in ALGORITHMS:

@@ -169,8 +169,15 @@ class Request:
         return {path: make for path, make in makers if str(path) in read and not path.exists()}
 
     def made(self) -> "Request":
-        """The request with all files that were missing."""
-        with made_once():
+        """With all missing files. Of several commands that start together one makes them, and the others wait."""
+        try:
+            cache_folder().mkdir(parents=True, exist_ok=True)
+            lock = open(cache_folder() / ".making", "a")
+        except OSError as error:
+            where = f"the folder of made models, {cache_folder()}, cannot be written: {error.strerror}"
+            raise UserError(f"{where}. Set REAL_CACHE to one with 1 GB.") from error
+        with lock:
+            files.wait_for_lock(lock)
             for path, make in self.missing().items():
                 if not path.exists():  # a task's files are made together
                     make()
@@ -226,23 +233,6 @@ def _make_set(name: str, path: Path, tokenizer: str) -> None:
         command.prepare_benchmark(name, None, path)
 
 
-@contextlib.contextmanager
-def made_once() -> Iterator[None]:
-    """Of several commands that start together, one makes the missing files and the others wait for it."""
-    try:
-        cache_folder().mkdir(parents=True, exist_ok=True)
-        lock = open(cache_folder() / ".making", "a")
-    except OSError as error:
-        raise UserError(unwritten_cache(error.strerror)) from error
-    with lock:
-        files.wait_for_lock(lock)
-        yield
-
-
-def unwritten_cache(why: object) -> str:
-    return f"the folder of made models, {cache_folder()}, cannot be written: {why}. Set REAL_CACHE to one with 1 GB."
-
-
 def config_of(model: Path) -> dict:
     """config.json of a model on this disk; {} for any other model."""
     with contextlib.suppress(OSError, TypeError, ValueError):
@@ -252,23 +242,16 @@ def config_of(model: Path) -> dict:
 
 def training_rows(names: str) -> int | None:
     """Rows of training sets with commas between them, of files counted, else as published; None if unknown."""
-    published = {training_set(TASK.name, Path()): TASK.train_prompts}
-    total = 0
-    for path in map(Path, names.split(",")):
-        known = published.get(path) or (TRAINING_ROWS.get(path.stem) if path.suffix == ".jsonl" else None)
-        count = _row_count(path) if path.is_file() else known
-        if count is None:
-            return None
-        total += count
-    return total
+    counts = [_row_count(path) for path in map(Path, names.split(","))]
+    return None if None in counts else sum(map(int, counts))
 
 
 def _row_count(path: Path) -> int | None:
+    if not path.is_file():
+        if path == training_set(TASK.name, Path()):
+            return TASK.train_prompts
+        return TRAINING_ROWS.get(path.stem) if path.suffix == ".jsonl" else None
     with contextlib.suppress(OSError, ValueError, UserError):  # of a broken file, which its own check reports
-        if path.suffix == ".parquet":
-            import pyarrow.parquet
-
-            return int(pyarrow.parquet.ParquetFile(path).metadata.num_rows)
         if path.suffix == ".jsonl":
             return len(path.read_bytes().splitlines())
         if path.suffix in SUFFIXES:
@@ -300,18 +283,14 @@ def provenance_of(flags: RunFlags, environment: Mapping[str, str]) -> dict:
 def found_anywhere(flags: Mapping[str, tuple[str, ...]], data_dir: Path) -> dict[str, tuple[str, ...]]:
     """The user's models, sets and files by absolute path: Ray's actors run in other directories."""
 
-    def file(name: str) -> str:
-        return str(Path(name).expanduser().resolve())
-
     def sets(names: str) -> str:
         return ",".join(str(training_set(name.strip(), data_dir)) for name in names.split(","))
 
-    def rewards(names: str) -> str:  # files or URLs
-        return ",".join(file(name) if name.endswith(".py") else name for name in names.split(","))
+    def scripts(names: str) -> str:  # files or URLs
+        return ",".join(os.path.realpath(os.path.expanduser(n)) if n.endswith(".py") else n for n in names.split(","))
 
-    found = {TRAINING: sets, REWARD: rewards, AGENT: file}
-    found |= {OBJECTIVE: absolute}
-    return {flag: tuple(map(found.get(flag, str), words)) for flag, words in flags.items()}
+    paths = {TRAINING: sets, REWARD: scripts, AGENT: scripts, OBJECTIVE: absolute}
+    return {flag: tuple(map(paths.get(flag, str), words)) for flag, words in flags.items()}
 
 
 OWN_FILES = {  # keys of a record

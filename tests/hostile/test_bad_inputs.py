@@ -153,8 +153,6 @@ MODELS = [
     Case("a broken configuration", _file(CONFIG, "{"), "has no readable config.json (Expecting property name"),
     Case("a model of another owner", lambda folder: (folder / "model").chmod(0o700),
          "has no readable config.json ([Errno 13] Permission denied", nobody=True),
-    Case("heads that vLLM's CPU attention lacks", _json_of(CONFIG, head_dim=16),
-         "its heads are 16 wide, and vLLM's attention on CPU takes 32, 64, 80,"),
 ]  # fmt: skip
 
 NAMED, RESUMED = "--run-name mine", "--run-name mine --resume"

@@ -16,7 +16,6 @@ from vllm.sampling_params import RequestOutputKind
 from real_openrlhf.evaluation import engines
 from real_openrlhf.hooks.engine import plugin
 from real_openrlhf.hooks.engine.requests import AGENT, Requests, TokenizerRef, engine_arguments, held
-from real_openrlhf.training.checks.model_check import CPU_HEAD_WIDTHS
 
 AGENT_FILE = Path(__file__).parents[2] / "examples/agents/guess_number.py"
 
@@ -49,12 +48,6 @@ def test_a_response_is_answered_once_and_its_text_made_only_for_an_agent(agents,
     found = requests(**agents).parameters(SamplingParams(), "1+1")
     assert found.output_kind is RequestOutputKind.FINAL_ONLY and found.detokenize is text
     assert found.extra_args == ({AGENT: ("a.py", None)} if "agent" in agents else None)  # ours comes with each request
-
-
-def test_the_widths_of_heads_on_cpu_are_vllms():
-    from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
-
-    assert [*CPU_HEAD_WIDTHS] == CPUAttentionBackend.get_supported_head_sizes()
 
 
 class Loads:

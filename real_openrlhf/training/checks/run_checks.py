@@ -131,7 +131,7 @@ def _model(request: Request, place: Place, elsewhere: bool) -> Iterator[str]:
     if Path(model) not in request.missing():
         try:
             config = model_check.read_config(model)
-            yield from model_check.problems(flags, config, place.on_cpu)
+            yield from model_check.problems(flags, config)
         except model_check.Unreachable as error:
             yield Note(error, "the model on the hub") if elsewhere else str(error)
     if not (shape := memory_estimate.shape_of(config or {})):
