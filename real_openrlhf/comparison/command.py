@@ -42,7 +42,6 @@ OWN = re.compile(r".+\.py:\w+")  # an objective of the user's own
 UNCLIPPED = ("--actor.max_norm", "100")  # for the tiny model, on which gradient norms differ between methods
 SET_HERE = {"--algo", "--seed", "--train.seed", "--run-name", "--runs-dir", "--resume", "--dry-run", *PLACES}
 ASKED = "asked.json"  # in a run's eval/: the words of the evaluation that reached its end
-SIGNALS = (129, 130, 143)  # exit codes of a run that was asked to end
 LOOK_SECONDS = 5.0
 
 
@@ -189,7 +188,7 @@ def run(args: argparse.Namespace) -> int:
     if problems := check(runs, todo, args.dry_run):
         raise UserError(*problems)
     if args.dry_run:
-        print(f"dry run: nothing is wrong; nothing was started. Evaluation: {shlex.join(runs.evaluation) or 'none'}")
+        print(f"Flags of all runs OK. Evaluation: {shlex.join(runs.evaluation) or 'none'}")
         return 0
     code = work(runs, todo)
     report(runs.out)
@@ -248,7 +247,7 @@ def work(runs: Runs, todo: Sequence[Entry]) -> int:
                 continue  # another process has ended it since this one began
             print(f"\n--- {entry.name}, {len(waiting) + 1} of {len(runs.entries)} runs to go", flush=True)
             code = train_and_evaluate(runs, entry)
-        if code in SIGNALS:
+        if code in train_command.SIGNALS:
             return code
         last = code or last
     return last

@@ -178,52 +178,6 @@ def test_what_has_one_home(what):
     assert {name for name, text in TEXTS.items() if re.search(pattern, text)} == homes
 
 
-REPLACING = {"data.sources"}  # an option of its library
-
-
-def test_parts_of_other_libraries_are_replaced_in_fixes_only():
-    """No module outside of hooks/fixes assigns to what it imports from another package."""
-    assert {name for name in TREES if "hooks.fixes" not in name and replaced_by(TREES[name])} <= REPLACING
-
-
-def test_a_replaced_part_is_seen():
-    assert replaced_by(ast.parse("import torch\nfrom vllm import utils as u\ntorch.nn.relu = u.gelu = None")) == {
-        "torch",
-        "u",
-    }
-    assert replaced_by(ast.parse("from vllm import utils\nsetattr(utils, 'gelu', None)")) == {"utils"}
-    assert not replaced_by(ast.parse("import os, torch\nos.environ['A'] = 'b'\nx = torch.zeros(1)\nx.grad = None"))
-
-
-def replaced_by(tree: ast.AST) -> set[str]:
-    """The names of other packages' parts whose attributes the code assigns to."""
-    nodes = [*ast.walk(tree)]
-    bound = set()
-    for node in nodes:
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            source = getattr(node, "module", None)
-            for alias in node.names:
-                package = (source or alias.name).partition(".")[0]
-                if package not in {*sys.stdlib_module_names, OURS}:
-                    bound.add(alias.asname or alias.name.partition(".")[0])
-    assigned = [target for node in nodes if isinstance(node, ast.Assign) for target in node.targets]
-    assigned += [one for target in assigned if isinstance(target, ast.Tuple) for one in target.elts]
-    assigned += [node.target for node in nodes if isinstance(node, ast.AugAssign)]
-    assigned += [
-        ast.Attribute(node.args[0], "", ast.Store())
-        for node in nodes
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "setattr"
-    ]
-    roots = set()
-    for target in assigned:
-        place = target
-        while isinstance(place, ast.Attribute | ast.Subscript):
-            place = place.value
-        if place is not target and isinstance(place, ast.Name):
-            roots.add(place.id)
-    return roots & bound
-
-
 # A dry run is a promise: each refusal of a run, an evaluation or a report is in it, or in LATE with the reason.
 # Its refusals are found in the code: those of every function that its checks can call.
 

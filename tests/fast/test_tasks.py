@@ -28,6 +28,7 @@ def test_the_data_is_a_function_of_the_seed(tmp_path):
         assert one == two != other
     row = json.loads((tmp_path / "one" / "eval.jsonl").read_text().splitlines()[0])
     assert row.keys() == {"prompt", "label", "datasource"} and row["datasource"] == "reverse"
+    assert row["label"] == row["prompt"][DIGITS - 1 :: -1] and row["label"][0] != "0"
 
 
 def test_a_line_to_pretrain_on_is_tokens_of_the_task_and_comes_back():
@@ -68,11 +69,6 @@ def test_the_default_model_comes_with_the_package_and_is_of_todays_configuration
     assert json.loads((folder / "config.json").read_text()) == asdict(task)
     assert AutoTokenizer.from_pretrained(folder / "model").get_vocab() == tiny_task.make_tokenizer(task).get_vocab()
     assert AutoModelForCausalLM.from_pretrained(folder / "model").num_parameters() > 300_000
-
-
-def test_labels_are_the_number_backwards():
-    row = ReverseTask().rows()[0][0]
-    assert row["label"] == row["prompt"][DIGITS - 1 :: -1] and row["label"][0] != "0"
 
 
 @pytest.mark.parametrize("skill", [1.0, 0.15])
