@@ -30,16 +30,16 @@ BOX = r"\boxed{"  # one token; the verifier for mathematics reads what is in it
 
 @dataclass(frozen=True)
 class TinyTask(ABC):
-    """A task's configuration, of which everything follows; each kind gives its own defaults."""
+    """A task's configuration, of which everything follows; the defaults are those of the task `reverse`."""
 
-    skill: float  # share of right answers in the second phase
-    seed: int
-    train_prompts: int
-    eval_prompts: int
-    sure_steps: int  # pre-training steps on right answers
-    unsure_steps: int  # then on answers that are right with probability `skill`
-    batch_size: int
-    learning_rate: float
+    skill: float = 0.15  # share of right answers in the second phase; the pass rate ends at about two thirds of it
+    seed: int = 0
+    train_prompts: int = 8000
+    eval_prompts: int = 128
+    sure_steps: int = 150  # pre-training steps on right answers
+    unsure_steps: int = 200  # then on answers that are right with probability `skill`
+    batch_size: int = 128
+    learning_rate: float = 2e-3
 
     name: ClassVar[str]  # of the cache's folder
     tokens: ClassVar[tuple[str, ...]]  # beside those for padding and ends
@@ -182,20 +182,10 @@ DIGIT_SET = "0123456789"
 DIGITS = 4
 NUMBERS = [number for number in range(10**DIGITS) if number % 10]  # no answer begins with 0
 MAX_DOTS = 6
-RESPONSE_LENGTH = MAX_DOTS + DIGITS + 3  # with the box, which is two tokens, and the end token
 
 
 @dataclass(frozen=True)
 class ReverseTask(TinyTask):
-    skill: float = 0.15  # the model's pass rate ends at about two thirds of it
-    seed: int = 0
-    train_prompts: int = 8000
-    eval_prompts: int = 128
-    sure_steps: int = 150
-    unsure_steps: int = 200
-    batch_size: int = 128
-    learning_rate: float = 2e-3
-
     name = "reverse"
     tokens = (*DIGIT_SET, "=", ".", BOX, "}")
     split = r"\\boxed\{|."

@@ -79,9 +79,7 @@ def flag_problems(flags: RunFlags, removed: list[str], ours: list[str]) -> Itera
             near = [old] if old else difflib.get_close_matches(flag, [*actions, *ours], n=1, cutoff=0.6)
             hint = f"Did you mean {near[0]}?" if near else "`real-openrlhf train --help` says where they are listed."
             yield flag, f"unknown flag {flag}. {hint}"
-        elif (
-            flag in flags.settings and flags.settings[flag].origin != DERIVED
-        ):  # a derived flag is wrong if its source is
+        elif flag in flags.settings and flags.settings[flag].origin != DERIVED:  # a derived one is wrong by its source
             _, error = openrlhf_parser.parsed(parser.parse_args, flags.typed(flag))
             if error:
                 switch = " It is a switch: give it no value." if actions[flag].nargs == 0 else ""

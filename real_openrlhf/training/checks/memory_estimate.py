@@ -72,9 +72,9 @@ def states(shape: Shape, flags: RunFlags) -> float:
 
 def tokens(flags: RunFlags, when: str) -> int:
     """Tokens of one micro-batch: with gradients (`train`), or without (`rollout`)."""
-    if not flags.args.train.dynamic_batch_enable:
-        return getattr(flags.args, when).micro_batch_size * flags.args.data.max_len
-    return getattr(flags.args, when).max_tokens_per_gpu or flags.args.train.max_tokens_per_gpu
+    part, train = getattr(flags.args, when), flags.args.train
+    samples = part.micro_batch_size * flags.args.data.max_len
+    return (part.max_tokens_per_gpu or train.max_tokens_per_gpu) if train.dynamic_batch_enable else samples
 
 
 def moments(shape: Shape, flags: RunFlags) -> tuple[float, float, float]:

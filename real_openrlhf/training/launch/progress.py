@@ -60,10 +60,8 @@ class Progress:
             self.told = True
             kinds = [key for key in line if ("/failed_" in key or "/ignored_" in key) and line[key] > 0]
             why = f", {max(kinds, key=lambda key: line[key])}" if kinds else ""
-            print(
-                f"no verdict on {share:.0%} of this step's answers{why}: they train nothing. See {self.log}",
-                flush=True,
-            )
+            share_of = f"no verdict on {share:.0%} of this step's answers{why}"
+            print(f"{share_of}: they train nothing. See {self.log}", flush=True)
 
     def new_lines(self, path: Path) -> list[dict]:
         """New complete lines; a line that is still being written is read next time. A resume shortens the file."""
