@@ -213,7 +213,7 @@ def check(runs: Runs, todo: Sequence[Entry], dry_run: bool) -> list[str]:
     for entry in reversed({(entry.algo, entry.flags): entry for entry in reversed(todo)}.values()):
         try:
             request = runs.request(entry, *["--dry-run"] * dry_run)
-            wrong = run_checks.found(request, Place.of(request.recipe)).problems
+            wrong = run_checks.findings(request, Place.of(request.recipe)).problems
             if not wrong and runs.evaluation and request.flags.args.ds.lora.rank:
                 wrong = ["`eval` cannot load the adapter that a LoRA run saves. Give --benchmarks none."]
         except UserError as error:

@@ -110,7 +110,7 @@ def request_of(words: Sequence[str]) -> Request:
 def run(args: argparse.Namespace) -> int:
     request = Request.of(args)
     place = Place.of(request.recipe)
-    findings = run_checks.found(request, place)
+    findings = run_checks.findings(request, place)
     findings.refuse()
     if request.resumed and not args.dry_run and (unseen := end_unwatched(request.resumed)):
         print(f"{unseen}\n")

@@ -191,7 +191,7 @@ ROOTS = (
     "training.run_inputs.WithConfig.parse_known_args",
     "training.run_inputs.Request.of",
     "training.launch.place.Place.of",
-    "training.checks.run_checks.found",
+    "training.checks.run_checks.findings",
     "comparison.command.Runs.of",
     "comparison.command.check",
     "comparison.command.refuse_other_inputs",

@@ -29,35 +29,35 @@ from real_openrlhf.training.run_inputs import OPTIONS, TRAINING, VALIDATION, Req
 FILLED = ("--ckpt.path", "--ckpt.output_dir")
 
 
-def found(request: Request, place: Place) -> Findings:
-    findings = Findings(where="The cluster" if place.address else "This machine")
-    right = request.without(_flags(request, findings))
+def findings(request: Request, place: Place) -> Findings:
+    every = Findings(where="The cluster" if place.address else "This machine")
+    right = request.without(_flags(request, every))
     if not openrlhf_parser.defaults():
-        return findings  # without OpenRLHF there are no arguments to check
+        return every  # without OpenRLHF there are no arguments to check
     flags, args, local = right.flags, right.args, place.address is None
     for check in (flag_checks.size_problems, flag_checks.chosen_loss, _reward):
-        findings.add(check(flags))
-    findings.add(reward_variables.problems())
+        every.add(check(flags))
+    every.add(reward_variables.problems())
     if (
         flags.args.logger.wandb.key == BY_VARIABLE
         and local
         and not {**os.environ, **request.secrets}.get(KEY_VARIABLE)
     ):
-        findings.problems.append(
+        every.problems.append(
             f"{WANDB_KEY} {BY_VARIABLE}: {KEY_VARIABLE} is not set. Type `export {KEY_VARIABLE}=...`."
         )
     if request.secrets and not local:
         where = f"Set {KEY_VARIABLE} where its Ray is started, and give {WANDB_KEY} {BY_VARIABLE}."
-        findings.problems.append(f"{WANDB_KEY}: a key typed here does not reach the cluster {place.address}. {where}")
+        every.problems.append(f"{WANDB_KEY}: a key typed here does not reach the cluster {place.address}. {where}")
     machine = [*place.problems(flags), *(preflight.kernel_problems(flags) if local else ())]
     if args.dry_run and local and machine:
-        findings.elsewhere = place.lacks(flags) or "see the notes"
-    findings.add(machine, of_machine=True)
-    findings.add(_folders(right))
-    findings.add(data(right))
-    findings.add(_model(right, place, bool(findings.elsewhere)))
-    findings.add(_resumed(right, place))
-    return findings
+        every.elsewhere = place.lacks(flags) or "see the notes"
+    every.add(machine, of_machine=True)
+    every.add(_folders(right))
+    every.add(data(right))
+    every.add(_model(right, place, bool(every.elsewhere)))
+    every.add(_resumed(right, place))
+    return every
 
 
 def _reward(flags: RunFlags) -> Iterator[str]:
