@@ -146,10 +146,8 @@ class Runs:
         return (path / "run.json").exists() and run_folder.state(path)["status"] == "finished"
 
     def is_done(self, entry: Entry) -> bool:
-        asked = self.path(entry) / "eval" / ASKED
-        evaluated = (
-            not self.evaluation or asked.exists() and parsed(asked.read_bytes()) == {"words": [*self.evaluation]}
-        )
+        asked, words = self.path(entry) / "eval" / ASKED, {"words": [*self.evaluation]}
+        evaluated = not self.evaluation or (asked.exists() and parsed(asked.read_bytes()) == words)
         return self.is_trained(entry) and evaluated
 
     @contextlib.contextmanager

@@ -38,17 +38,7 @@ def findings(request: Request, place: Place) -> Findings:
     for check in (flag_checks.size_problems, flag_checks.chosen_loss, _reward):
         every.add(check(flags))
     every.add(reward_variables.problems())
-    if (
-        flags.args.logger.wandb.key == BY_VARIABLE
-        and local
-        and not {**os.environ, **request.secrets}.get(KEY_VARIABLE)
-    ):
-        every.problems.append(
-            f"{WANDB_KEY} {BY_VARIABLE}: {KEY_VARIABLE} is not set. Type `export {KEY_VARIABLE}=...`."
-        )
-    if request.secrets and not local:
-        where = f"Set {KEY_VARIABLE} where its Ray is started, and give {WANDB_KEY} {BY_VARIABLE}."
-        every.problems.append(f"{WANDB_KEY}: a key typed here does not reach the cluster {place.address}. {where}")
+    every.add(_key(right, place))
     machine = [*place.problems(flags), *(preflight.kernel_problems(flags) if local else ())]
     if args.dry_run and local and machine:
         every.elsewhere = place.lacks(flags) or "see the notes"
@@ -58,6 +48,16 @@ def findings(request: Request, place: Place) -> Findings:
     every.add(_model(right, place, bool(every.elsewhere)))
     every.add(_resumed(right, place))
     return every
+
+
+def _key(request: Request, place: Place) -> Iterator[str]:
+    """wandb's, which travels as a variable."""
+    known = {**os.environ, **request.secrets}.get(KEY_VARIABLE)
+    if place.address is None and not known and request.flags.args.logger.wandb.key == BY_VARIABLE:
+        yield f"{WANDB_KEY} {BY_VARIABLE}: {KEY_VARIABLE} is not set. Type `export {KEY_VARIABLE}=...`."
+    if place.address and request.secrets:
+        where = f"Set {KEY_VARIABLE} where its Ray is started, and give {WANDB_KEY} {BY_VARIABLE}."
+        yield f"{WANDB_KEY}: a key typed here does not reach the cluster {place.address}. {where}"
 
 
 def _reward(flags: RunFlags) -> Iterator[str]:
