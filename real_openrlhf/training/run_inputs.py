@@ -243,7 +243,7 @@ def config_of(model: Path) -> dict:
 def training_rows(names: str) -> int | None:
     """Rows of training sets with commas between them, of files counted, else as published; None if unknown."""
     counts = [_row_count(path) for path in map(Path, names.split(","))]
-    return None if None in counts else sum(map(int, counts))
+    return None if None in counts else sum(count for count in counts if count)
 
 
 def _row_count(path: Path) -> int | None:
@@ -311,11 +311,10 @@ def own_files(flags: RunFlags) -> dict[str, list[Path]]:
     def named(*names: str) -> list[Path]:
         return [Path(name) for flag in names if flag in given for name in flags.text(flag).split(",")]
 
-    functions = [path for flag in (OBJECTIVE,) if flag in given and (path := file_of(given[flag].text))]
-    agents = [Path(word) for word in given[AGENT].words] if AGENT in given else []
+    functions = [path] if OBJECTIVE in given and (path := file_of(given[OBJECTIVE].text)) else []
     rewards = [path for path in named(REWARD) if path.suffix == ".py" and PACKAGE not in path.parents]
-    found = {"data": named(TRAINING, VALIDATION), "objective": [*functions, *agents], "rewards": rewards}
-    return {key: [path for path in dict.fromkeys(paths) if path.is_file()] for key, paths in found.items()}
+    every = {"data": named(TRAINING, VALIDATION), "objective": [*functions, *named(AGENT)], "rewards": rewards}
+    return {key: [path for path in dict.fromkeys(paths) if path.is_file()] for key, paths in every.items()}
 
 
 def trains_other(record: dict, flags: RunFlags) -> dict[str, tuple]:
