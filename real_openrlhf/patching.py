@@ -265,25 +265,19 @@ def assert_applied() -> None:
     series = load_series()
     spec = importlib.util.find_spec("openrlhf")
     if spec is None or not spec.submodule_search_locations:
-        raise UserError(f"openrlhf cannot be imported by {sys.executable} on {_node()}. Install it on that node.")
+        raise UserError(
+            f"openrlhf cannot be imported by {sys.executable} on node {socket.gethostname()}. Install it on that node."
+        )
     package = Path(spec.submodule_search_locations[0])
     states = file_states(package.parent, series)
     wrong = [path for path, state in states.items() if state != AFTER]
     if wrong:
         apply = [sys.executable, "-m", "real_openrlhf.patching", "apply", "--root", str(package.parent)]
         raise UserError(
-            f"{package} on {_node()} does not carry the patches {series.name} "
+            f"{package} on node {socket.gethostname()} does not carry the patches {series.name} "
             f"({len(wrong)} of {len(states)} files differ, such as {wrong[0]}). On that node run "
             f"`{shlex.join(apply)}` and start Ray again."
         )
-
-
-def _node() -> str:
-    name = socket.gethostname()
-    try:
-        return f"node {name} ({socket.gethostbyname(name)})"
-    except OSError:
-        return f"node {name}"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
