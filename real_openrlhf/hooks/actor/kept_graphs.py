@@ -25,16 +25,13 @@ def kept_tokens(engine: Any, args: SimpleNamespace) -> float:
         checkpointing=args.actor.gradient_checkpointing_enable,
         logit_free=args.ds.logit_free,
     )
-    left = device_bytes(args) - states_bytes(engine, args) - sampler_bytes(args)
-    runtime = RUNTIME_BYTES if get_accelerator().device_name() != "cpu" else 0.0
-    return graph_memory.kept_tokens(left - runtime, per_token)
-
-
-def device_bytes(args: SimpleNamespace) -> float:
-    """Memory of one rank: its GPU's, or on CPU an equal part of the machine's."""
-    if get_accelerator().device_name() == "cpu":
-        return psutil.virtual_memory().total / args.actor.num_gpus_per_node
-    return float(get_accelerator().total_memory())
+    if get_accelerator().device_name() == "cpu":  # an equal part of the machine's memory
+        left = psutil.virtual_memory().total / args.actor.num_gpus_per_node
+    else:
+        left = get_accelerator().total_memory() - RUNTIME_BYTES
+        if args.train.colocate_all and not args.train.async_enable and not args.vllm.enable_sleep:
+            left -= args.vllm.gpu_memory_utilization * get_accelerator().total_memory()  # vLLM stays beside it
+    return graph_memory.kept_tokens(left - states_bytes(engine, args), per_token)
 
 
 def states_bytes(engine: Any, args: SimpleNamespace) -> float:
@@ -52,10 +49,3 @@ def states_bytes(engine: Any, args: SimpleNamespace) -> float:
         reference=every if args.derived.reference and not offloaded else 0,
     )
     return sum(resident.values())
-
-
-def sampler_bytes(args: SimpleNamespace) -> float:
-    """Bytes that vLLM holds on this device during training; 0 if it runs elsewhere or sleeps."""
-    stays = args.train.colocate_all and not args.train.async_enable and not args.vllm.enable_sleep
-    on_gpu = get_accelerator().device_name() != "cpu"
-    return args.vllm.gpu_memory_utilization * device_bytes(args) if stays and on_gpu else 0.0

@@ -15,7 +15,7 @@ from real_openrlhf.base.parsing import positive, whole
 from real_openrlhf.base.reward_variables import reward_variables
 from real_openrlhf.base.user_files import absolute
 from real_openrlhf.hooks.flags.refusals import notes, problems, run_problems
-from real_openrlhf.hooks.messages.settings import dealt, estimator_of
+from real_openrlhf.hooks.settings import dealt, estimator_of
 
 __all__ = ["add", "refuse_too_few_gpus", "resolve", "reward_variables", "to_the_end"]  # the patches call these
 
@@ -148,8 +148,8 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
         type=whole,
         default=2,
         metavar="N",
-        help="with --train.run_dir: write N groups of each step and a few held-out answers of each evaluation into "
-        "DIR/rollouts.jsonl, which `real-openrlhf show DIR` prints (default: 2; 0: none)",
+        help="with --train.run_dir: write N groups of each step into DIR/rollouts.jsonl, which "
+        "`real-openrlhf show DIR` prints (default: 2; 0: none)",
     )
     group.add_argument(
         "--train.hung_minutes",

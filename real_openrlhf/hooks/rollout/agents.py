@@ -12,8 +12,8 @@ import torch
 from openrlhf.utils.agent import AgentExecutorBase
 
 from real_openrlhf.base.user_files import load, raised
+from real_openrlhf.hooks.rollout.prompt_stream import seeded_by_turn
 from real_openrlhf.hooks.rollout.reward_calls import checked, logged, number
-from real_openrlhf.hooks.rollout.sample_seeds import seeded_by_turn
 
 CLASS = "AgentExecutor"
 TURNS, UNFINISHED = "agent/turns", "agent/unfinished"  # in extra_logs, so that metrics.jsonl has their means
