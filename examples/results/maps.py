@@ -17,6 +17,7 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from methods import METHODS
 
 from real_openrlhf.report.read_runs import Run
 from real_openrlhf.report.settings import at_the_end, tasks, validation
@@ -69,8 +70,8 @@ def cells(runs: Iterable[Run], flags: Sequence[str]) -> list[Cell]:
         for setting in task.settings:
             curves = [curve for run in setting.counted if (curve := validation(run, task.sets)) is not None]
             found.append((setting, Cell(setting.label, place, setting.runs, curves)))
-    order = {setting.algo: None for setting, _ in found}
-    return [cell for algo in order for setting, cell in found if setting.algo == algo]
+    order = [*METHODS, *(setting.algo for setting, _ in found)]
+    return [cell for _, cell in sorted(found, key=lambda pair: order.index(pair[0].algo))]
 
 
 def _text(value: object) -> str:

@@ -19,7 +19,7 @@ import ages
 import gradient_magnitude
 import maps
 import places
-from drawing import save_png
+from drawing import save_png, shrink
 from methods import REAL_FAMILY
 from records import HERE, runs_of, spread_over_tau
 
@@ -76,6 +76,7 @@ def refresh() -> None:
                     target.write_text(table(name, target.stem))
                 else:
                     shutil.copyfile(Path(folder) / file, target)
+                    shrink(target)
     gradient_magnitude.save_picture(FIGURE_ONE)
     places.save_picture(PLACES)
     if len(ages.ages()) > 1:

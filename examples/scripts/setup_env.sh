@@ -135,7 +135,7 @@ lock_out_what_runs() { # until this script ends
     flock -n 8 && return
     exec 8>&-
     process=$(find -L /proc/[0-9]*/fd -maxdepth 1 -samefile "$IN_USE" 2>/dev/null | cut -d/ -f3 | sort -n | head -n 1) || true
-    [ -z "$process" ] || process="$process ($(tr '\0' ' ' <"/proc/$process/cmdline" | cut -c1-120))"
+    [ -z "$process" ] || process="$process ($({ tr '\0' ' ' <"/proc/$process/cmdline" | cut -c1-120; } 2>/dev/null))" || true # it may end
     die "process ${process:-of another user or machine} uses $VENV." \
         "Run this again when it has ended, or name another folder: REAL_VENV=/path/to/venv."
 }

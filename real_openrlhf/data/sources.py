@@ -43,38 +43,21 @@ def read_hub(dataset: HubDataset) -> Rows:
     import datasets
     from huggingface_hub import HfApi
 
-    revision, silence = None, ""
-    try:
+    revision = None
+    with contextlib.suppress(Exception):  # where the hub does not answer, the cache may still hold the data set
         revision = HfApi().dataset_info(dataset.repo, timeout=20).sha
-    except Exception as error:  # where the hub does not answer, the cache may still hold the data set
-        silence = first_line(error)
     try:
-        with _from_cache_only() if silence else contextlib.nullcontext():
-            rows = datasets.load_dataset(dataset.repo, split=dataset.split, revision=revision, data_dir=dataset.folder)
+        rows = datasets.load_dataset(dataset.repo, split=dataset.split, revision=revision, data_dir=dataset.folder)
     except Exception as error:  # the hub's client raises a dozen unrelated types for one missing network
         if "Config name is missing" in str(error):
             raise UserError(
                 f"{dataset.repo} has several configurations. Name the folder of one, as {dataset.repo}@main"
             ) from error
         raise UserError(
-            f"cannot load {dataset.repo} from the hub ({silence or first_line(error)}). "
+            f"cannot load {dataset.repo} from the hub ({first_line(error)}). "
             "Check the network, or give a local copy with --source"
         ) from error
     return Rows(rows, {"hub": dataset.repo, "split": dataset.split, "revision": revision})
-
-
-@contextlib.contextmanager
-def _from_cache_only() -> Iterator[None]:
-    """Within the block `datasets` asks no hub, which has just not answered: it would try again for half a minute."""
-    import datasets.config
-    from huggingface_hub import constants
-
-    before = datasets.config.HF_HUB_OFFLINE, constants.HF_HUB_OFFLINE
-    datasets.config.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE = True
-    try:
-        yield
-    finally:
-        datasets.config.HF_HUB_OFFLINE, constants.HF_HUB_OFFLINE = before
 
 
 def read_local(path: Path) -> Rows:

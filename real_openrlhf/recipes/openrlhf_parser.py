@@ -37,7 +37,7 @@ def functions() -> SimpleNamespace:
         return SimpleNamespace(**runpy.run_path(str(package.parent / f"{name.replace('.', '/')}.py")))
 
     tree = ast.parse(script.read_bytes())
-    body = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name in PARSER_FUNCTIONS]
+    body: list[ast.stmt] = [it for it in tree.body if getattr(it, "name", None) in PARSER_FUNCTIONS]
     names = {"__builtins__": vars(builtins) | {"__import__": import_alone}, "argparse": argparse, "os": os}
     names |= {"datetime": datetime, "real_arguments": importlib.import_module("real_openrlhf.hooks.flags.arguments")}
     exec(compile(ast.Module(body, []), str(script), "exec"), names)

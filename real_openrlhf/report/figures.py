@@ -8,6 +8,7 @@ from typing import Any
 
 import matplotlib
 import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -73,10 +74,10 @@ def _draw(settings: Sequence[Setting], panels: Mapping[str, Curve], columns: int
                     (setting.label, title, *point)
                     for point in _line(axes, setting, curve, {"label": names[setting], **style})
                 ]
-        handles = {}
+        handles: dict[str, Artist] = {}
         for axes in figure.axes:
             handles |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
-        figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=beside, frameon=False)
+        figure.legend([*handles.values()], [*handles], loc="outside lower center", ncols=beside, frameon=False)
         if logged:
             path.parent.mkdir(parents=True, exist_ok=True)
             FigureCanvasAgg(figure).print_png(path)

@@ -131,7 +131,7 @@ def run_of(path: Path, meta: dict[str, Any], logged: "Mapping[str, pandas.DataFr
         tables[phase] = table.where(table.abs() < LARGEST).dropna(how="all").dropna(axis=1, how="all").sort_index()
     if all(table.empty for table in tables.values()):
         raise UnreadableRun("nothing was logged")
-    name, algo, status = (word(meta.get(key)) for key in ("name", "algo", "status"))
+    name, algo, status = word(meta.get("name") or path.name), word(meta.get("algo")), word(meta.get("status"))
     seed = meta["seed"] if type(meta.get("seed")) is int else None
     return Run(path, name, algo, seed, status, meta, tables, evaluation if isinstance(evaluation, dict) else None)
 

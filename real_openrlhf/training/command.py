@@ -17,6 +17,7 @@ from real_openrlhf.algorithm.formulas import hint
 from real_openrlhf.base import ownership, signals
 from real_openrlhf.base.files import FINISHED
 from real_openrlhf.base.parsing import path_of, short_path, whole
+from real_openrlhf.hooks.engine import plugin
 from real_openrlhf.hooks.fixes.process_starts import RAY_ENDED
 from real_openrlhf.recipes import openrlhf_parser
 from real_openrlhf.recipes.algorithms import ALGORITHMS
@@ -258,6 +259,7 @@ def show(request: Request, place: Place) -> None:
         ("recipe", f"{recipe.name}: {recipe.about}"),
         ("algorithm", f"{algorithm.name}: {algorithm.about}"),
         ("where", place.about),
+        ("vLLM", plugin.model_runner()),
     ):
         print(f"  {name:9}  {about}")
     print()

@@ -180,11 +180,13 @@ class Training:
         path.mkdir(parents=True, exist_ok=True)
         with run_folder.only_one(path):
             time.sleep(self.seconds)
-            rows = [{"phase": "train", "step": n, "time": time.time()} for n in range(1, 4)]
-            write_lines(path, rows[: self.made if fails else 3])
+            rows = [{"phase": "train", "step": n, "time": time.time(), "reward": 0.5} for n in range(1, 4)]
+            rows += [{"phase": "eval", "step": 3, "time": time.time(), "eval_x_pass1": 0.5}]
+            write_lines(path, rows[: self.made if fails else 4])
             flags = recorded_flags(request_of([*args.words, "--resume"]).flags_in(path))
             ending = {"status": "failed", "reason": "no memory"} if fails else {"status": "finished", "reason": None}
-            about = {"name": path.name, "algo": args.algo, "recipe": "cpu", "seed": args.seed, "flags": flags}
+            seed = int(args.words[args.words.index("--seed") + 1])
+            about = {"name": path.name, "algo": args.algo, "recipe": "cpu", "seed": seed, "flags": flags}
             times = {"started": str(len(self.tried)), "finished": "2026-11-25T00:00:00+00:00"}
             run_folder.write(path, {**about, "data": {}, **times, **ending})
         return self.code if fails else 0
@@ -276,5 +278,9 @@ def test_the_command_prints_its_table_and_what_is_missing(training, capsys, monk
     monkeypatch.setattr(command, "check", lambda *_: [])
     assert main(["compare", *THREE]) == 1
     said = capsys.readouterr()
-    assert "3 runs, 0 finished" in said.out and "| REAL" in said.out and "report: " in said.out
+    assert (
+        "3 runs, 0 finished" in said.out
+        and Path("out/report/tables/results.md").read_text() in said.out
+        and "report: " in said.out
+    )
     assert said.err.splitlines()[-1].startswith("missing: grpo-s1. Run the same command again")

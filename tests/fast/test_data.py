@@ -134,31 +134,6 @@ def test_data_that_are_not_mathematics_get_no_box_unless_asked(tmp_path, capsys,
     assert said in printed and "2 prompts begin with a system message" in printed
 
 
-def test_a_hub_that_does_not_answer_is_tried_once(tmp_path, capsys, monkeypatch):
-    """Else `datasets` would try again for half a minute. Here the hub is a closed port."""
-    from datasets import config
-    from huggingface_hub import HfApi, constants
-
-    tried = []
-
-    def silent(self, repo, timeout):
-        tried.append(repo)
-        raise ConnectionError("no route")
-
-    monkeypatch.setattr(HfApi, "dataset_info", silent)
-    for module in (config, constants):
-        monkeypatch.setattr(module, "HF_HUB_OFFLINE", False)
-    for name in ("HF_ENDPOINT", "ENDPOINT"):
-        for module in (config, constants):
-            monkeypatch.setattr(module, name, "http://127.0.0.1:1", raising=False)
-    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
-    assert main(["data", "nobody/gsm8k@main", "--out", str(tmp_path / "o.jsonl")]) == 2
-    assert tried == ["nobody/gsm8k"]
-    printed = capsys.readouterr()
-    assert "cannot load nobody/gsm8k from the hub (no route). Check the network" in printed.err
-    assert "Retrying" not in printed.err + printed.out
-
-
 def test_named_columns_go_before_known_ones():
     rows = [{"problem": "no", "answer": "no", "q": "What?", "extra": {"gold": "7"}}]
     assert list(read_problems(rows, "q", "extra.gold")) == [Problem(0, "What?", ("7",))]

@@ -13,11 +13,14 @@ import numpy as np
 import pytest
 from invented_runs import map_run, map_runs, write_lines, write_run
 
+from real_openrlhf.recipes.algorithms import ALGORITHMS
+
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "examples" / "results"
 
 
 sys.path.insert(0, str(RESULTS))
+BUILT_IN = dict(ALGORITHMS)
 import campaigns  # noqa: E402 (its files import each other by name)
 import check  # noqa: E402
 import gradient_magnitude  # noqa: E402
@@ -27,6 +30,19 @@ import refresh  # noqa: E402
 import sentences  # noqa: E402
 
 from real_openrlhf.comparison import command  # noqa: E402
+
+OF_RECORDS = dict(ALGORITHMS)  # as `methods.install` leaves them
+ALGORITHMS.clear()
+ALGORITHMS.update(BUILT_IN)  # for other tests of this process
+
+
+@pytest.fixture(autouse=True)
+def methods_of_the_records():
+    ALGORITHMS.clear()
+    ALGORITHMS.update(OF_RECORDS)
+    yield
+    ALGORITHMS.clear()
+    ALGORITHMS.update(BUILT_IN)
 
 
 def curve(campaign: str, run: str) -> list[float]:
@@ -161,7 +177,7 @@ def test_committed_runs_say_what_they_are_and_nothing_of_the_machine():
             assert not re.search(r'"/(?!dev)', json.dumps(record)), name  # no absolute path
 
 
-GONE = {"--publish": 1, "--skill": 1, "--beside": 1, "--compact": 0}  # an older command's flags, and their values
+GONE = {"--publish": 1, "--skill": 1, "--recipe": 1, "--beside": 1, "--compact": 0}  # flags, and their values
 
 
 def test_the_committed_runs_have_the_names_that_their_commands_give(monkeypatch):

@@ -47,7 +47,7 @@ class Shape:
 def shape_of(config: Mapping) -> Shape | None:
     """The shape in a model's config.json; None for what these sums do not describe (experts, other families)."""
     names = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
-    sizes = [config.get(name) for name in names]
+    sizes: list[Any] = [config.get(name) for name in names]
     if any("expert" in key for key in config) or not all(type(size) is int and size > 0 for size in sizes):
         return None
     hidden, intermediate, layers, heads, vocabulary = sizes
