@@ -295,12 +295,6 @@ class Naive:
         gap = torch.cat([one["drawn"] - one["old"] for one in columns.values()])[keep]
         found |= {"mismatch/mean": float(gap.abs().sum()) / count, "mismatch/kl": float(gap.sum()) / count}
         found["mismatch/max"] = float(gap.abs().max()) if len(gap) else 0.0
-        own = [
-            float((one["drawn"] - one["old"]).abs().mean())
-            for p, one in columns.items()
-            if self.trained[p] and len(one["new"])
-        ]
-        found["mismatch/rollout_max"] = max(own, default=0.0)
         largest = [
             float((one["new"] - one["old"]).max()) for p, one in columns.items() if self.trained[p] and len(one["new"])
         ]

@@ -227,7 +227,6 @@ MISMATCH_METRICS = {
     "mismatch/kl": of_trained(
         "mean over sampled tokens of log pi of vLLM - log pi: an estimate of the KL to the policy"
     ),
-    "mismatch/rollout_max": of_trained("largest mean gap of a rollout", max),
 }
 
 # Logged with `--algo.real.tis_cap`.
@@ -251,19 +250,17 @@ def token_gaps(policy: Tensor, sampler: Tensor, action_mask: Tensor) -> Tensor:
 
 
 def gaps(policy: Tensor, sampler: Tensor, action_mask: Tensor) -> tuple[Tensor, Tensor]:
-    """A micro-batch's gaps, in float64 on its device: (tokens and sums, to add up), (maxima, to merge by max)."""
+    """A micro-batch's gaps, in float64 on its device: (tokens and sums, to add up), the largest."""
     each = token_gaps(policy, sampler, action_mask)
     sums = torch.stack([action_mask.bool().sum().double(), each.abs().double().sum(), each.double().sum()])
-    of_rollouts = each.abs().sum(-1) / action_mask.bool().sum(-1).clamp(min=1)
-    return sums, torch.stack([each.abs().max(), of_rollouts.max()]).double()
+    return sums, each.abs().max().double()
 
 
 def mismatch_metrics(sums: Tensor, largest: Tensor) -> dict[str, float]:
     """`MISMATCH_METRICS` from the results of `gaps`, merged over all ranks; 0 without tokens."""
     tokens, absolute, signed = sums.tolist()
     count = max(tokens, 1)
-    values = (absolute / count, float(largest[0]), signed / count, float(largest[1]))
-    return dict(zip(MISMATCH_METRICS, values, strict=True))
+    return dict(zip(MISMATCH_METRICS, (absolute / count, float(largest), signed / count), strict=True))
 
 
 # name -> meaning, of the updates of any method.
@@ -340,7 +337,7 @@ class Meter:
 
         self.sums = {name: zeros() for name in (*TERMS, *shares)}
         self.sums |= {"ratios": zeros(*RATIO_TABLE_SHAPE), "gaps": zeros(3)}
-        self.maxima = {"score_drift": zeros(), "log_ratio": zeros(), "gaps": zeros(2)}
+        self.maxima = {"score_drift": zeros(), "log_ratio": zeros(), "gaps": zeros()}
 
     @torch.no_grad()
     def add(self, **sums: Tensor) -> None:
@@ -359,9 +356,9 @@ class Meter:
         """A micro-batch's largest log(pi/pi_old), and the distance of the unmoved policy from vLLM."""
         self.raise_to(log_ratio=_log_ratio(log_probs, old_log_probs, action_mask).max())
         if sampler is not None:
-            sums, maxima = gaps(unmoved, sampler, action_mask)
+            sums, largest = gaps(unmoved, sampler, action_mask)
             self.add(gaps=sums)
-            self.raise_to(gaps=maxima)
+            self.raise_to(gaps=largest)
 
     def gather(self, group: dist.ProcessGroup | None = None) -> None:
         """Merge the numbers of all ranks and copy them to the host: one SUM, one MAX, one copy."""

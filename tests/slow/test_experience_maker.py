@@ -371,8 +371,8 @@ def test_a_loss_of_tokens_of_one_side_has_a_gradient_wherever_there_is_a_verdict
         if i // 4 % 2:
             sample.scores = sample.rewards = torch.ones(1)
     samples[5].scores = torch.tensor([math.nan])
-    (share_of, *_) = (one.share for one in Maker(args).make_experience_batch(samples))
-    assert share_of.metrics["update/signal_share"] == share
+    (first, _) = token_maker(args).make_experience_batch(samples)
+    assert first.share.metrics["update/signal_share"] == share
 
 
 @pytest.mark.parametrize("max_tokens", [None, 30])

@@ -57,20 +57,6 @@ def test_a_logit_free_actor_has_the_log_probs_entropies_and_gradients_of_a_plain
     assert len(lines) == 1 and "8 tokens" in lines[0]
 
 
-@pytest.mark.parametrize("packing", [False, True])
-@pytest.mark.parametrize("asked", [{}, {"return_output": True}, {"action_mask": None, "return_logprobs": True}])
-def test_a_logit_free_actor_gives_the_same_in_each_way_to_ask(packing, asked):
-    plain, logit_free, _ = actors(packing)
-    given = batch() | asked
-    with torch.no_grad():
-        expected, found = plain(**given), logit_free(**given)
-    if isinstance(expected, tuple):
-        (expected, _), (found, _) = expected, found
-    attended = given["attention_mask"]
-    real = attended[:, 1:] * attended[:, :-1] if "return_logprobs" in asked else given["action_mask"]
-    torch.testing.assert_close(found * real, expected * real, rtol=1e-5, atol=1e-5)
-
-
 def test_a_logit_free_actor_that_is_asked_for_logits_gives_them():
     plain, logit_free, lines = actors(packing=False)
     given = batch() | {"action_mask": None}
