@@ -10,6 +10,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import NamedTuple
 
+import psutil
 import ray
 import torch
 import torch.distributed as dist
@@ -20,12 +21,13 @@ from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
 from torch import Tensor
 
 from real_openrlhf import patching
+from real_openrlhf.algorithm import graph_memory
+from real_openrlhf.algorithm.graph_memory import RUNTIME_BYTES, graph_bytes_per_token, resident_bytes
 from real_openrlhf.algorithm.metrics import STOP_ABOVE, WARN_ABOVE, fetch, logged_of_batch, norm_metrics, over_updates
 from real_openrlhf.algorithm.schedule import Wave
 from real_openrlhf.algorithm.step_plan import PlannedUpdate
 from real_openrlhf.algorithm.update import Coefficients, Forward, GroupUpdate, TokenUpdate, Update, WeightedTokens
 from real_openrlhf.base.files import enter
-from real_openrlhf.hooks.actor.kept_graphs import kept_tokens
 from real_openrlhf.hooks.fixes.deepspeed_optimizers import accumulate_as_flagged
 from real_openrlhf.hooks.model.lora_weights import refuse_shared_weights
 from real_openrlhf.hooks.planned_experience import PlanBuffer
@@ -83,8 +85,40 @@ class PolicyTrainer(EngineStartTrainer):
         self.mismatch = Mismatch(self.args, self.strategy.print)
 
     def kept_tokens(self) -> float:
-        """Number of tokens whose graphs fit in this rank's memory; the controller limits the size of waves by it."""
-        return kept_tokens(self.engine, self.args)
+        """Number of tokens whose graphs fit in this rank's memory, by which the controller limits waves; at least 0.
+
+        It follows from sizes only, not from the memory that is free now: a restarted run must make the same plan, and
+        while states are offloaded more memory is free than during training.
+        """
+        args, config = self.args, self.engine.module.config.get_text_config()
+        per_token = graph_bytes_per_token(
+            config.hidden_size,
+            getattr(config, "intermediate_size", None) or 4 * config.hidden_size,
+            config.num_hidden_layers,
+            config.vocab_size,
+            checkpointing=args.actor.gradient_checkpointing_enable,
+            logit_free=args.ds.logit_free,
+        )
+        if get_accelerator().device_name() == "cpu":  # an equal part of the machine's memory
+            left = psutil.virtual_memory().total / args.actor.num_gpus_per_node
+        else:
+            left = get_accelerator().total_memory() - RUNTIME_BYTES
+            if args.train.colocate_all and not args.train.async_enable and not args.vllm.enable_sleep:
+                left -= args.vllm.gpu_memory_utilization * get_accelerator().total_memory()  # vLLM stays beside it
+        # weights, gradients, Adam's states and reference of this rank in training, and ZeRO-3's gathers
+        sizes = [(getattr(one, "ds_numel", one.numel()), one.requires_grad) for one in self.engine.module.parameters()]
+        every = sum(size for size, _ in sizes)
+        offloaded = args.ref.offload and args.ds.zero_stage == 3  # DeepSpeed moves weights under ZeRO-3 only
+        resident = resident_bytes(
+            every,
+            sum(size for size, trained in sizes if trained),
+            gpus=self.engine.dp_world_size,
+            zero_stage=args.ds.zero_stage,
+            overlap_comm=args.ds.overlap_comm,
+            adam_offload=args.ds.adam_offload,
+            reference=every if args.derived.reference and not offloaded else 0,
+        )
+        return graph_memory.kept_tokens(left - sum(resident.values()), per_token)
 
     def take_tables(self) -> list[Tensor]:
         """Return the last batch's scores and weights to the controller, one table per update, and forget them."""
