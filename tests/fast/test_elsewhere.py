@@ -8,6 +8,7 @@ import collections
 import math
 import os
 import re
+import shutil
 import subprocess
 import sys
 from argparse import Namespace
@@ -471,3 +472,31 @@ def test_the_published_client_has_what_the_stand_in_has(tmp_path):
     subprocess.run([*install, PINNED], check=True)
     environment = {**os.environ, "PYTHONPATH": str(packages)}
     subprocess.run([sys.executable, "-c", PUBLISHED, str(ROOT / "tests")], env=environment, check=True)
+
+
+# The loss alone: Python 3.10 to 3.13
+
+ALONE = ["real_openrlhf", "algorithm.policy_loss", "algorithm.token_log_probs", "algorithm.trial"]
+IMPORTS = """
+import importlib, sys
+from unittest.mock import MagicMock
+for name in ("torch", "torch.distributed", "torch.nn", "torch.nn.functional", "torch.utils.checkpoint", "numpy"):
+    sys.modules[name] = MagicMock()
+sys.modules["torch"].Tensor = type("Tensor", (), {})
+sys.modules["torch"].nn.Module = sys.modules["torch"].autograd.Function = type("Base", (), {})
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+"""
+
+
+@every
+@pytest.mark.parametrize("version", ["3.10", "3.13"])
+def test_the_loss_imports_nothing_that_other_pythons_lack(version):
+    """With a stand-in for torch, of which an index may have no small build for that Python."""
+    names = [path.as_posix() for path in Path.home().glob(f".pyenv/versions/{version}.*/bin/python")]
+    python = next(iter(names), shutil.which(f"python{version}"))
+    if python is None:
+        pytest.skip(f"no Python {version} here")
+    modules = [ALONE[0], *(f"real_openrlhf.{name}" for name in ALONE[1:])]
+    environment = {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
+    subprocess.run([python, "-c", IMPORTS, *modules], env=environment, check=True)
