@@ -368,8 +368,8 @@ def test_a_loss_of_tokens_of_one_side_has_a_gradient_wherever_there_is_a_verdict
     args, samples = arguments(objective=f"{tmp_path}/mine.py:push"), batch_of_rollouts(32, 4)
     args.algo.advantage.estimator = "group_norm"
     for i, sample in enumerate(samples):
-        if i // 4 % 2:
-            sample.scores = sample.rewards = torch.ones(1)
+        sample.scores = torch.ones(1) if i // 4 % 2 else sample.scores
+        sample.rewards = sample.scores.clone()
     samples[5].scores = torch.tensor([math.nan])
     (first, _) = token_maker(args).make_experience_batch(samples)
     assert first.share.metrics["update/signal_share"] == share
