@@ -263,7 +263,7 @@ OBJECTIVES: dict[str, Objective] = {
     "constant": Objective(
         constant,
         label="REAL, constant weights",
-        about="control: REAL with its adaptive weights frozen at score 0",
+        about="control: REAL with each weight fixed at its value for score 0",
         source="not in the paper",
         settings=_PAPERS,
     ),
