@@ -129,7 +129,7 @@ def test_no_import_cycle():
 
 
 def test_hooks_have_an_order():
-    """No two of its folders ask each other; what actor and controller share lies in hooks/messages."""
+    """No two of its folders ask each other; what actor and controller share lies beside them."""
     folders: dict[str, set[str]] = {}
     for name in (name for name in TREES if name.count(".") == 2 and room(name) == "hooks"):
         asked = {other.split(".")[1] for other in modules(name, anywhere=True) if other.count(".") == 2}

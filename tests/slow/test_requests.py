@@ -33,14 +33,11 @@ def requests(mismatch="off", seeded=False, agent=None, upstreams_agent=None) -> 
 )
 def test_log_probabilities_are_asked_for_unless_they_are_off(mismatch, asked, expected):
     """0: that of the sampled token and of no other. What upstream's correction asks for stays."""
-    found = requests(mismatch).parameters(SamplingParams(logprobs=asked), "1+1")
+    asking, seeded = requests(mismatch), requests(mismatch, seeded=True)
+    found = asking.parameters(SamplingParams(logprobs=asked), "1+1")
     assert found.logprobs == expected and found.seed is None
+    assert seeded.parameters(SamplingParams(logprobs=asked), "1+1").logprobs == expected
     assert found.flat_logprobs == (expected is not None and asked is None)  # what somebody asked for is left as it is
-
-
-def test_seeds_and_log_probabilities_go_together():
-    one, other = (requests("stop", seeded=True).parameters(SamplingParams(), prompt) for prompt in ("a", "b"))
-    assert one.logprobs == other.logprobs == 0 and None not in (one.seed, other.seed) and one.seed != other.seed
 
 
 @pytest.mark.parametrize("agents, text", [({}, False), ({"agent": "a.py"}, True), ({"upstreams_agent": "a.py"}, True)])

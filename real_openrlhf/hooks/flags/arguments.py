@@ -15,7 +15,7 @@ from real_openrlhf.base.parsing import positive, whole
 from real_openrlhf.base.reward_variables import reward_variables
 from real_openrlhf.base.user_files import absolute
 from real_openrlhf.hooks.flags.refusals import notes, problems, run_problems
-from real_openrlhf.hooks.messages.settings import dealt, estimator_of
+from real_openrlhf.hooks.settings import dealt, estimator_of
 
 __all__ = ["add", "refuse_too_few_gpus", "resolve", "reward_variables", "to_the_end"]  # the patches call these
 
@@ -102,8 +102,8 @@ def _add_real(group: argparse._ArgumentGroup) -> None:
 def _add_run(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     kept = (
-        "with --train.run_dir: write N groups of each step and a few held-out answers of each evaluation into "
-        "DIR/rollouts.jsonl, which `real-openrlhf show DIR` prints (default: 2; 0: none)"
+        "with --train.run_dir: write N groups of each step into DIR/rollouts.jsonl, which `real-openrlhf show DIR` "
+        "prints (default: 2; 0: none)"
     )
     hung = (
         "real-openrlhf train ends a run after N minutes in one phase, such as generation or an update (default: 120; "

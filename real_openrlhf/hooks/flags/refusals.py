@@ -15,7 +15,7 @@ from real_openrlhf.algorithm.formulas import (
     readers,
 )
 from real_openrlhf.base.user_files import file_of
-from real_openrlhf.hooks.messages.settings import ranks_of
+from real_openrlhf.hooks.settings import ranks_of
 
 # Numbers that OpenRLHF's parser takes, and with which a run would crash, wait for ever or train on nonsense.
 OFF, OR_OFF = -1, ("--eval.steps", "--ckpt.save_steps")

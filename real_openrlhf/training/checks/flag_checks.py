@@ -90,7 +90,7 @@ def flag_problems(flags: RunFlags, removed: list[str], ours: list[str]) -> Itera
 
 def combination(flags: RunFlags) -> Iterator[str]:
     """Notes on the combined flags. Raises all objections of REAL's checks, or the first one of OpenRLHF's."""
-    from real_openrlhf.hooks.messages.settings import weightless_note
+    from real_openrlhf.hooks.settings import weightless_note
 
     try:
         args, refusal = openrlhf_parser.parsed(openrlhf_parser.functions().parse_args, flags.argv())
