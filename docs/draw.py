@@ -55,7 +55,12 @@ def architecture() -> None:
         across(axes, start, end)
     across(axes, "weigh", "backward")
     arrow(axes, (4.45, 4.6), (4.45, 3.85))
-    bend(axes, [(7.45, 2.8), (7.45, 2.02), (1.45, 2.02), (1.45, 1.65)], "responses, each with its rank and micro-batch", (4.4, 2.04))
+    bend(
+        axes,
+        [(7.45, 2.8), (7.45, 2.02), (1.45, 2.02), (1.45, 1.65)],
+        "responses, each with its rank and micro-batch",
+        (4.4, 2.04),
+    )
     arrow(axes, (10.45, 1.65), (10.45, 2.8))
     bend(
         axes, [(9.95, 0.6), (9.95, 0.27), (0.7, 0.27), (0.7, 0.6)], "next wave, until the update is whole", (5.3, 0.29)
