@@ -335,7 +335,7 @@ def misnamed(text: str) -> Iterator[str]:
     """Methods of which a clause says that they lack a part that they have."""
     for clause in re.split(r"[.;:|]\s|\bkeep|\band (?=drop)", text):
         for part in PARTS:
-            if re.search(LACKS.replace("{part}", part), clause):
+            if re.search(LACKS.replace("{part}", part), clause, re.IGNORECASE):
                 named = [name for name in COMPUTES if re.search(rf"\b{name}\b(?!'s)", clause)]
                 yield from (f"{name} has the {part}: {clause.strip()}" for name in named if part in COMPUTES[name])
 

@@ -185,16 +185,16 @@ def test_an_arm_computes_what_the_check_says_of_it():
 
 
 def test_differences_equal_those_that_were_recorded_when_the_runs_ended():
-    """In PREDICTIONS.md, by the package's own report: two ways to one number."""
+    """In PREDICTIONS.md, by the package's own report: two ways to one number. Those of a queue of eight counted an
+    evaluation that is missing, and differ."""
     text = (RESULTS / "next" / "PREDICTIONS.md").read_text()
-    recorded = set(re.findall(r"\| ([+-]\d\.\d{3} ± \d\.\d{3}), (?:level|higher|lower|open)", text))
-    found = set()
-    for place, arms in check.PLACES.items():
-        for label in {*arms} - {"REAL"}:
-            gap = check.between(place, label, "REAL")
-            found.add(f"{gap.mean:+.3f} ± {gap.se:.3f}")
-    missing = {one for one in recorded - found if one not in text.partition("### `old`, ages 2 and 8")[2][:3000]}
-    assert len(recorded) > 60 and missing <= {"-0.000 ± 0.029"}, missing
+    pairs = [(place, label, "REAL") for place, arms in check.PLACES.items() for label in {*arms} - {"REAL"}]
+    pairs += [("stale", f"ratio {side}", "ratio both") for side in ("right", "wrong", "none")]
+    found = {sentences.size(check.between(*pair)) for pair in pairs}
+    before, _, after = text.partition("### `old`, ages 2 and 8")
+    text = before + after.partition("### `ratio-old`")[2]
+    recorded = set(re.findall(r"\| [+-](\d\.\d{3} ± \d\.\d{3}), (?:level|higher|lower|open)", text))
+    assert len(recorded) > 40 and recorded <= found, recorded - found
 
 
 def test_a_queue_without_an_evaluation_is_compared_on_those_that_both_have():
@@ -204,7 +204,7 @@ def test_a_queue_without_an_evaluation_is_compared_on_those_that_both_have():
 
 def test_the_page_for_the_reader_is_short_and_its_tables_are_of_the_runs(monkeypatch):
     page = (ROOT / "docs/evidence/results.md").read_text()
-    assert len(page.split()) <= 1000
+    assert len([word for word in page.split() if re.search(r"\w", word)]) <= 950
     assert [*refresh.problems()] == []
 
 
