@@ -43,39 +43,19 @@ def of(count: str, meaning: str, merge: Callable[[list[float]], float] | None = 
 # Means over an empty set are 0, never nan; the key set is constant. "Weight" is a rollout's own
 # |d group loss / d score|, the paper's |W|, before the mean over prompts.
 GROUP_METRICS = {
-    "real/loss": Metric(
-        "the objective's true value: mean over the step's prompt groups (bce with reduction mean: valid rollouts)"
-    ),
-    "real/loss_pos": Metric("positive side of the loss: without negatives; 0 if one term joins both sides"),
-    "real/loss_neg": Metric("negative side of the loss: without positives; 0 if one term joins both sides"),
-    "real/score_pos": of("score_pos", "mean score of positives"),
-    "real/score_neg": of("score_neg", "mean score of negatives"),
-    "real/score_pos_std": of("score_pos", "standard deviation of the scores of positives"),
-    "real/score_neg_std": of("score_neg", "standard deviation of the scores of negatives"),
-    "real/score_pos_min": of("score_pos", "smallest score of a positive", min),
-    "real/score_pos_max": of("score_pos", "largest score of a positive", max),
-    "real/score_neg_min": of("score_neg", "smallest score of a negative", min),
-    "real/score_neg_max": of("score_neg", "largest score of a negative", max),
-    "real/score_pos_right": of("score_pos", "share of positives with score > 0"),
-    "real/score_neg_right": of("score_neg", "share of negatives with score < 0"),
-    "real/score_std": of("score", "standard deviation of the scores of all labelled rollouts"),
-    "real/score_abs_max": of("score", "largest |score| of a labelled rollout", max),
-    "real/score_drift": of_trained("largest |score in the gradient pass - score behind the weights|", max),
-    "real/weight_pos": of("pos", "mean weight of positives"),
-    "real/weight_neg": of("neg", "mean weight of negatives"),
+    "real/loss": Metric("the objective, mean over prompts (bce with `reduction=mean`: over responses)"),
+    "real/score_pos": of("score_pos", "mean score of correct responses"),
+    "real/score_neg": of("score_neg", "mean score of incorrect responses"),
+    "real/score_std": of("score", "standard deviation of all graded scores"),
+    "real/score_abs_max": of("score", "largest absolute score", max),
+    "real/score_drift": of_trained("largest difference between the scores of two forward passes", max),
+    "real/weight_pos": of("pos", "mean weight of correct responses"),
+    "real/weight_neg": of("neg", "mean weight of incorrect responses"),
     "real/weight_abs_max": Metric("largest weight", max),
-    "real/weight_bound": Metric("largest weight times tau; REAL's stays below 1 (Proposition 5.1)", max),
-    "real/weight_cv": of(
-        "classes",
-        "std/mean of the weights inside one class of one group, mean over those with two rollouts or more and any "
-        "weight; 0 is the constant-weight control",
-    ),
-    "real/mixed_groups": Metric("share of groups with positives and negatives"),
-    "real/all_positive_groups": Metric("share of groups with positives only, among labelled rollouts"),
-    "real/all_negative_groups": Metric("share of groups with negatives only, among labelled rollouts"),
-    "real/ignored": Metric("share of rollouts without a label"),
-    "real/truncated_pos": of("pos", "share of positives cut at the length limit"),
-    "real/truncated_neg": of("neg", "share of negatives cut at the length limit"),
+    "real/weight_bound": Metric("largest weight times tau, below 1 for REAL (Proposition 5.1)", max),
+    "real/weight_cv": of("classes", "std/mean of the weights within a class of a group; 0 with fixed weights"),
+    "real/mixed_groups": Metric("share of groups with correct and incorrect responses"),
+    "real/ignored": Metric("share of ungraded responses"),
 }
 
 SCORES = frozenset({"scores"})
@@ -83,19 +63,13 @@ SCORES = frozenset({"scores"})
 # name -> meaning, of a rollout batch.
 PLAN_METRICS = {
     "real/old_forward_share": Metric(
-        "share of rollouts that needed a forward for their old log-probabilities; 0 at one "
-        "update a rollout batch, at most 0.75 at four",
-        when=SCORES,
+        "share of responses that needed a forward pass for their old log-probabilities", when=SCORES
     ),
-    "real/wave_depth": Metric("most micro-batches of a rank whose graphs were kept at once", when=SCORES),
+    "real/wave_depth": Metric("most micro-batches of a rank whose graphs were alive at once", when=SCORES),
     "real/micro_batches": Metric("micro-batches of a rank in an optimizer step", when=SCORES),
-    "update/rollouts_crc": Metric(
-        "checksum of the updates' rollouts in their order: equal in two runs with equal batches"
-    ),
-    "update/signal_share": Metric("share of rollouts with a weight, or an advantage, that is not 0 under any policy"),
-    "update/trained_share": Metric(
-        "share of trained rollouts; `--train.skip_weightless` leaves out those with gradient 0"
-    ),
+    "update/rollouts_crc": Metric("checksum of the responses in their order, equal in runs with equal batches"),
+    "update/signal_share": Metric("share of responses whose weight or advantage can be other than 0"),
+    "update/trained_share": Metric("share of responses that were trained; the others have gradient 0"),
 }
 
 
@@ -107,79 +81,44 @@ def group_metrics(
     *,
     trained: Tensor | None = None,
     score_drift: float = 0.0,
-) -> dict[str, float]:
-    """`GROUP_METRICS` of one optimizer step, from its whole table and the result of `score_weights`.
+) -> tuple[dict[str, float], dict[str, float]]:
+    """(`GROUP_METRICS` of one optimizer step, the numbers of rollouts or classes behind its means, by `Metric.of`).
 
-    Score metrics cover the rollouts in the mask `trained` (None: all); shares and weights cover all rollouts.
+    From the step's whole table and the result of `score_weights`. Score metrics cover the rollouts in the mask
+    `trained` (None: all); shares and weights cover all rollouts.
     """
     scores, weights = scores.detach().double(), weighed.rollout_weights.double().abs()
-    truncated = torch.zeros_like(table.labels) if table.truncated is None else table.truncated
     groups = Groups.of(table)
-    labelled = groups.positive | groups.negative
-    scored = torch.ones_like(labelled) if trained is None else trained
-    has_positive, has_negative = (groups.size(side) > 0 for side in (groups.positive, groups.negative))
+    sides = {"pos": groups.positive, "neg": groups.negative}
+    scored = groups.valid if trained is None else groups.valid & trained
+    largest, spreads = _of(torch.amax, weights), []  # std/mean of |W| in each class of a group
+    has_positive, has_negative = (groups.size(side) > 0 for side in sides.values())
     metrics = {
         "real/loss": float(weighed.loss),
-        "real/loss_pos": float(weighed.loss_pos),
-        "real/loss_neg": float(weighed.loss_neg),
-        "real/score_std": _std(scores[labelled & scored]),
-        "real/score_abs_max": _extreme(scores[labelled & scored].abs(), torch.amax),
+        "real/score_std": _of(lambda values: values.std(correction=0), scores[scored]),
+        "real/score_abs_max": _of(torch.amax, scores[scored].abs()),
         "real/score_drift": float(score_drift),
-        "real/weight_abs_max": _extreme(weights, torch.amax),
-        "real/weight_bound": _extreme(weights, torch.amax) * settings.own.get("tau", 0.5),
-        "real/weight_cv": _mean(_weight_spreads(weights, groups)),
-        "real/mixed_groups": _mean(has_positive & has_negative),
-        "real/all_positive_groups": _mean(has_positive & ~has_negative),
-        "real/all_negative_groups": _mean(has_negative & ~has_positive),
-        "real/ignored": _mean(~groups.valid),
+        "real/weight_abs_max": largest,
+        "real/weight_bound": largest * settings.own.get("tau", 0.5),
+        "real/mixed_groups": _of(torch.mean, (has_positive & has_negative).double()),
+        "real/ignored": _of(torch.mean, (~groups.valid).double()),
     }
-    for side, chosen, sign in (("pos", groups.positive, 1), ("neg", groups.negative, -1)):
-        of_side = scores[chosen & scored]
-        metrics[f"real/score_{side}"] = _mean(of_side)
-        metrics[f"real/score_{side}_std"] = _std(of_side)
-        metrics[f"real/score_{side}_min"] = _extreme(of_side, torch.amin)
-        metrics[f"real/score_{side}_max"] = _extreme(of_side, torch.amax)
-        metrics[f"real/score_{side}_right"] = _mean(of_side * sign > 0)
-        metrics[f"real/weight_{side}"] = _mean(weights[chosen])
-        metrics[f"real/truncated_{side}"] = _mean(truncated[chosen])
-    return {name: metrics[name] for name in GROUP_METRICS}
-
-
-def group_counts(table: Table, weighed: WeighedLoss, trained: Tensor) -> dict[str, float]:
-    """How many rollouts, or classes of a group, are behind each mean of `group_metrics`, by `Metric.of`."""
-    groups = Groups.of(table)
-    positive, negative = groups.positive, groups.negative
-    counts = {
-        "pos": positive,
-        "neg": negative,
-        "score_pos": positive & trained,
-        "score_neg": negative & trained,
-        "score": (positive | negative) & trained,
-        "classes": _weight_spreads(weighed.rollout_weights.double().abs(), groups),
-    }
-    return {COUNT + name: float(len(chosen) if name == "classes" else chosen.sum()) for name, chosen in counts.items()}
-
-
-def _mean(values: Tensor) -> float:
-    return float(values.double().mean()) if values.numel() else 0.0
-
-
-def _std(values: Tensor) -> float:
-    return float(values.std(correction=0)) if values.numel() else 0.0
-
-
-def _extreme(values: Tensor, which: Callable[[Tensor], Tensor]) -> float:
-    return float(which(values)) if values.numel() else 0.0
-
-
-def _weight_spreads(weights: Tensor, groups: Groups) -> Tensor:
-    """std/mean of |W| inside each class of a group that has two rollouts or more and a mean above 0."""
-    spreads = []
-    for side in (groups.positive, groups.negative):
+    counts = {"score": scored.sum()}
+    for name, side in sides.items():
+        counts |= {name: side.sum(), f"score_{name}": (side & scored).sum()}
+        metrics[f"real/score_{name}"] = _of(torch.mean, scores[side & scored])
+        metrics[f"real/weight_{name}"] = _of(torch.mean, weights[side])
         mean = groups.mean(weights, side)
         seen = (groups.size(side) >= 2) & (mean > 0)
         spreads.append(groups.std(weights, side)[seen] / mean[seen])
-    return torch.cat(spreads)
+    metrics["real/weight_cv"] = _of(torch.mean, torch.cat(spreads))
+    counts["classes"] = sum(map(len, spreads))
+    metrics = {name: metrics[name] for name in GROUP_METRICS}
+    return metrics, {COUNT + name: float(count) for name, count in counts.items()}
+
+
+def _of(which: Callable[[Tensor], Tensor], values: Tensor) -> float:
+    return float(which(values)) if values.numel() else 0.0
 
 
 # The paper's Table 1: tokens by class and by the range of pi / pi_old.
@@ -216,7 +155,7 @@ def token_gradients(
 def rollout_gradients(
     score: str, log_probs: Tensor, old_log_probs: Tensor, action_mask: Tensor, weights: Tensor
 ) -> Tensor:
-    """The same for objectives with one weight a rollout, such as REAL: |weight * d score / d log pi| * its tokens."""
+    """The same for objectives with one weight a rollout: |weight * d score / d log pi| * its tokens."""
     mask = action_mask.bool()
     new, old = (torch.where(mask, part.detach(), 0.0) for part in (log_probs, old_log_probs))
     with torch.enable_grad():
@@ -269,23 +208,17 @@ def ratio_metrics(table: Tensor) -> dict[str, float]:
     return metrics
 
 
-# Distance of the trainer's log-probabilities from vLLM's, on the sampled tokens. Both programs run the same model and
-# should differ by rounding only. A larger distance is a fault: the rollouts then come from another policy.
+# Both programs run the same model and should differ by rounding only: else the rollouts come from another policy.
 MISMATCH_METRICS = {
-    "mismatch/mean": of_trained("mean over sampled tokens of |log pi - log pi of vLLM|, before the policy moves"),
-    "mismatch/max": of_trained("the largest of these", max),
-    "mismatch/kl": of_trained(
-        "mean over sampled tokens of log pi of vLLM - log pi: an estimate of the KL to the policy"
-    ),
-    "mismatch/rollout_max": of_trained("largest mean gap of a rollout", max),
+    "mismatch/mean": of_trained("mean over tokens of |log pi - log pi of vLLM| before the first update"),
+    "mismatch/max": of_trained("largest of a token", max),
+    "mismatch/kl": of_trained("mean of log pi of vLLM - log pi, an estimate of the KL"),
 }
 
 # Logged with `--algo.real.tis_cap`.
 TIS_METRICS = {
-    "mismatch/is_ratio": of_trained(
-        "mean importance ratio of a trained rollout, pi_old / pi of vLLM of its whole answer, capped"
-    ),
-    "mismatch/is_ratio_capped": of_trained("share of trained rollouts whose ratio was capped"),
+    "mismatch/is_ratio": of_trained("mean ratio pi_old / pi of vLLM of a response, capped by `--algo.real.tis_cap`"),
+    "mismatch/is_ratio_capped": of_trained("share of responses at the cap"),
 }
 
 # A trained model's logits lie between 16 and 32, where neighbouring bf16 numbers are 1/8 apart: either side rounds a
@@ -294,39 +227,30 @@ TIS_METRICS = {
 # beyond every clip range: rounding cannot cause it. The division by the temperature comes after this rounding.
 WARN_ABOVE, STOP_ABOVE = 1 / 16, 1 / 2
 
-GAP_SUMS, GAP_MAXIMA = 3, 2  # lengths of the two tensors that `gaps` returns
-
 
 def token_gaps(policy: Tensor, sampler: Tensor, action_mask: Tensor) -> Tensor:
     """(B, T) log pi of vLLM - log pi in float32, 0 where nothing was sampled."""
     return torch.where(action_mask.bool(), sampler.detach().float() - policy.detach().float(), 0.0)
 
 
-def rollout_gaps(policy: Tensor, sampler: Tensor, action_mask: Tensor) -> Tensor:
-    """(B,) mean over a rollout's tokens of the absolute gap; 0 without tokens."""
-    return token_gaps(policy, sampler, action_mask).abs().sum(-1) / action_mask.bool().sum(-1).clamp(min=1)
-
-
 def gaps(policy: Tensor, sampler: Tensor, action_mask: Tensor) -> tuple[Tensor, Tensor]:
-    """A micro-batch's gaps, in float64 on its device: (tokens and sums, to add up), (maxima, to merge by max)."""
+    """A micro-batch's gaps, in float64 on its device: (tokens and sums, to add up), the largest."""
     each = token_gaps(policy, sampler, action_mask)
     sums = torch.stack([action_mask.bool().sum().double(), each.abs().double().sum(), each.double().sum()])
-    largest = torch.stack([each.abs().max(), rollout_gaps(policy, sampler, action_mask).max()]).double()
-    return sums, largest
+    return sums, each.abs().max().double()
 
 
 def mismatch_metrics(sums: Tensor, largest: Tensor) -> dict[str, float]:
     """`MISMATCH_METRICS` from the results of `gaps`, merged over all ranks; 0 without tokens."""
     tokens, absolute, signed = sums.tolist()
     count = max(tokens, 1)
-    values = (absolute / count, float(largest[0]), signed / count, float(largest[1]))
-    return dict(zip(MISMATCH_METRICS, values, strict=True))
+    return dict(zip(MISMATCH_METRICS, (absolute / count, float(largest), signed / count), strict=True))
 
 
 # name -> meaning, of the updates of any method.
 UPDATE_METRICS = {
-    "update/clipped_share": Metric("share of the step's updates whose gradient was scaled down to `--actor.max_norm`"),
-    "update/grad_norm_max": Metric("largest gradient norm of the step's updates, before clipping", max),
+    "update/clipped_share": Metric("share of updates whose gradient was clipped to `--actor.max_norm`"),
+    "update/grad_norm_max": Metric("largest gradient norm of an update, before clipping", max),
     "update/ratio_max": Metric("largest pi/pi_old of a token", max),
 }
 
@@ -339,11 +263,6 @@ def norm_metrics(norms: Sequence[float], max_norm: float) -> dict[str, float]:
         "update/grad_norm_max": max(norms, default=0.0),
         "update/clipped_share": sum(norm > max_norm > 0 for norm in norms) / max(len(norms), 1),
     }
-
-
-def largest_log_ratio(log_probs: Tensor, old_log_probs: Tensor, action_mask: Tensor) -> Tensor:
-    """() largest log(pi/pi_old) of a micro-batch, at least 0 with masked tokens; `update/ratio_max` is its exp."""
-    return _log_ratio(log_probs, old_log_probs, action_mask).max().double()
 
 
 TERMS = ("entropy_loss", "ppo_kl", "kl_old", "kl", "logprobs_diff")  # sums over tokens, for log and loss
@@ -401,8 +320,8 @@ class Meter:
             return torch.zeros(shape, dtype=torch.float64, device=device)
 
         self.sums = {name: zeros() for name in (*TERMS, *shares)}
-        self.sums |= {"ratios": zeros(*RATIO_TABLE_SHAPE), "gaps": zeros(GAP_SUMS)}
-        self.maxima = {"score_drift": zeros(), "log_ratio": zeros(), "gaps": zeros(GAP_MAXIMA)}
+        self.sums |= {"ratios": zeros(*RATIO_TABLE_SHAPE), "gaps": zeros(3)}
+        self.maxima = {"score_drift": zeros(), "log_ratio": zeros(), "gaps": zeros()}
 
     @torch.no_grad()
     def add(self, **sums: Tensor) -> None:
@@ -418,13 +337,12 @@ class Meter:
     def see(
         self, log_probs: Tensor, old_log_probs: Tensor, action_mask: Tensor, unmoved: Tensor, sampler: Tensor | None
     ) -> None:
-        """Measure a micro-batch: the policy's distance from the old log-probabilities, and its own from vLLM before
-        it moved."""
-        self.raise_to(log_ratio=largest_log_ratio(log_probs, old_log_probs, action_mask))
+        """A micro-batch's largest log(pi/pi_old), and the distance of the unmoved policy from vLLM."""
+        self.raise_to(log_ratio=_log_ratio(log_probs, old_log_probs, action_mask).max())
         if sampler is not None:
-            sums, maxima = gaps(unmoved, sampler, action_mask)
+            sums, largest = gaps(unmoved, sampler, action_mask)
             self.add(gaps=sums)
-            self.raise_to(gaps=maxima)
+            self.raise_to(gaps=largest)
 
     def gather(self, group: dist.ProcessGroup | None = None) -> None:
         """Merge the numbers of all ranks and copy them to the host: one SUM, one MAX, one copy."""
