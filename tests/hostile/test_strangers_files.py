@@ -146,11 +146,10 @@ def test_an_interrupted_report_is_known_as_ours(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("files", [0, 1])  # of two, written before the kill
 def test_data_that_a_kill_interrupted_are_known_as_ours(here, monkeypatch, files):
-    from real_openrlhf.base import manifests
     from real_openrlhf.cli import main
 
     (here / "more.jsonl").write_text('{"problem": "1+1?", "answer": "2"}\n{"problem": "1+2?", "answer": "3"}\n')
-    whole, left = manifests.write_text, [files]
+    whole, left = ownership.write_text, [files]
 
     def killed(path: Path, pieces: list[str]) -> None:
         if not left[0]:
@@ -161,7 +160,7 @@ def test_data_that_a_kill_interrupted_are_known_as_ours(here, monkeypatch, files
     for source in ("math.jsonl", "more.jsonl", "math.jsonl"):  # none was there; then the first call's; then a mixture
         left[0] = files
         with monkeypatch.context() as patch:
-            patch.setattr(manifests, "write_text", killed)
+            patch.setattr(ownership, "write_text", killed)
             assert main(["data", source, "--out", "made.jsonl"]) == 130
     assert main("data more.jsonl --out made.jsonl".split()) == 0
     assert len((here / "made.jsonl").read_text().splitlines()) == 2
