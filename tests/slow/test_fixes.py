@@ -7,7 +7,6 @@ import sys
 
 import pytest
 from every import every
-from small_runs import run_args
 from small_world import REPOSITORY
 
 DISCO = f"{REPOSITORY}/examples/objectives/disco.py:disco_logl"
@@ -106,15 +105,8 @@ def test_a_run_gives_ray_longer_than_its_own_30_seconds_while_the_raylet_lives(m
     monkeypatch.setattr(services, "start_raylet", services.start_raylet)
     monkeypatch.setenv("RAY_agent_register_timeout_ms", "1")
     monkeypatch.setattr(process_starts, "SECONDS", 1.0)
-<<<<<<< HEAD
     process_starts.wait_longer()
     assert services.get_node("address", "node") == ("address", "node") and not unknown
-=======
-    args, asked = run_args(loss="ppo"), []
-    args.algo.kl = SimpleNamespace(init_coef=0.0)
-    arguments.to_the_end(lambda _: asked.append(services.get_node("address", "node")), lambda: args)
-    assert asked == [("address", "node")] and not unknown
->>>>>>> origin/main
     assert capsys.readouterr().err == "Ray has not started in 0 s, and gets 1\n"
     unknown += [RuntimeError("no such node")] * 99
     with pytest.raises(RuntimeError):
