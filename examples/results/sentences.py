@@ -138,13 +138,13 @@ def sentences() -> dict[Path, list[str]]:
 
 def counts() -> set[str]:
     """Collapses of fixed weights, of REAL, and of either alone, where z is above 0.1."""
-    yield f"z|not reported|0 to {sums().z:.2f}|"
     total = sum(cell.seeds for cell in spread_cells())
     fixed, real, both = (sum(cell.collapses[side] for cell in spread_cells()) for side in range(3))
     return {f"{number} of {total}" for number in (fixed, real, fixed - both, real - both)}
 
 
 def results() -> Iterator[str]:
+    yield f"z|not reported|0 to {sums().z:.2f}|"
     least, most = table_1()
     yield f"a standard deviation of at least {least:.3f}"
     yield f"at most {most / TAU:.2f}"
