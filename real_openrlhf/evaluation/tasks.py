@@ -1,6 +1,5 @@
 """The inputs of an evaluation: the model, and the problems of each benchmark as token ids."""
 
-import contextlib
 import hashlib
 import json
 from collections.abc import Iterable
@@ -103,10 +102,8 @@ def refuse_unfit(model: Path) -> None:
         from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
         if config.get("model_type") not in CONFIG_MAPPING_NAMES:
-            raise UserError(
-                f"model {model} brings Python code of its own (auto_map in config.json), which is not run here. Take "
-                "a model that transformers and vLLM know"
-            )
+            own = f"model {model} brings Python code of its own (auto_map in config.json), which is not run here"
+            raise UserError(f"{own}. Take a model that transformers and vLLM know")
 
 
 def fingerprint(model: Path) -> str:
@@ -116,11 +113,8 @@ def fingerprint(model: Path) -> str:
 
 
 def context_of(model: Path) -> int | None:
-    """The tokens for which a model was made; None if its folder or its configuration does not say."""
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        limit = json.loads((model / "config.json").read_text()).get("max_position_embeddings")
-        return limit if isinstance(limit, int) else None
-    return None
+    """The tokens for which a model was made; None if its configuration does not say."""
+    return json.loads((model / "config.json").read_text()).get("max_position_embeddings")
 
 
 def refuse_length(asked: int | None, model: Path) -> None:
@@ -137,16 +131,9 @@ def answer_length(model: Path, tasks: list[Task], asked: int | None) -> int:
     """Tokens of an answer: as asked for, else LONGEST or what the longest prompt leaves of the model's context."""
     longest, limit = max(len(task.tokens) for task in tasks), context_of(model)
     room = limit - longest if limit else LONGEST
-    if room < 1:
-        raise UserError(
-            f"the longest prompt has {longest} tokens, and the model's context is {limit}. Leave that benchmark out, "
-            "or take a model with a longer context"
-        )
-    if asked is not None and limit and asked > room:
-        raise UserError(
-            f"the longest prompt has {longest} tokens and --max-new-tokens is {asked}, but the model's context is "
-            f"{limit}. Use --max-new-tokens {room} or less"
-        )
+    if limit and (room < 1 or (asked or 1) > room):
+        fits = f"Use --max-new-tokens {room} or less" if room > 0 else "Leave that benchmark out"
+        raise UserError(f"the longest prompt has {longest} tokens, and the model's context is {limit}. {fits}")
     if asked is None and room < LONGEST:
         print(f"answers have at most {room} tokens, not {LONGEST}: the model's context is {limit}")
     return asked or min(room, LONGEST)
