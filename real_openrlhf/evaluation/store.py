@@ -75,10 +75,8 @@ class SampleStore:
         for name, value in {**dict.fromkeys(before["settings"]), **settings}.items():
             old = before["settings"].get(name)
             if old != value:
-                raise UserError(
-                    f"{self._samples.parent} was sampled with {name} = {old}, now it is {value}. "
-                    "Give another --out, or the old setting to continue"
-                )
+                changed = f"{self._samples.parent} was sampled with {name} = {old}, now it is {value}"
+                raise UserError(f"{changed}. Give another --out, or the old setting to continue")
         for name, value in prompts.items():
             if before["prompts"].get(name, value) != value:
                 raise UserError(f"{self._samples.parent} was sampled on another version of {name}. Give another --out")
@@ -86,10 +84,8 @@ class SampleStore:
         drawn = {sample.id for sample in self} if any(new.values()) else set()
         for name, ids in new.items():
             if shared := sorted(ids & drawn):
-                raise UserError(
-                    f"{self._samples.parent} has samples of another benchmark with ids of {name}, such as "
-                    f"{shared[0]!r}. Give another --out"
-                )
+                other = f"{self._samples.parent} has samples of another benchmark with ids of {name}"
+                raise UserError(f"{other}, such as {shared[0]!r}. Give another --out")
         write_json(self._manifest, {"settings": settings, "prompts": {**before["prompts"], **prompts}})
 
     def append(self, sample: Sample) -> None:

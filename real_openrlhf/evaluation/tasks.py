@@ -65,10 +65,8 @@ def file_records(file: Path) -> list[dict]:
         if isinstance(row["label"], int) and not isinstance(row["label"], bool):  # as a run's own labels may be
             row = row | {"label": str(row["label"])}
         if not isinstance(row["prompt"], str | list) or not isinstance(row["label"], str):
-            raise UserError(
-                f"{file}: row {number + 1}: the prompt must be text or a chat, the label text or a whole number. "
-                "Change that row"
-            )
+            wanted = "the prompt must be text or a chat, the label text or a whole number"
+            raise UserError(f"{file}: row {number + 1}: {wanted}. Change that row")
         records.append({"id": f"{file.stem}-{number}", **row})
     return records
 
@@ -121,10 +119,8 @@ def refuse_length(asked: int | None, model: Path) -> None:
     """Raise if an answer of --max-new-tokens cannot fit into the model's context whatever the prompt is."""
     limit = context_of(model)
     if asked is not None and limit and asked >= limit:
-        raise UserError(
-            f"--max-new-tokens {asked}: the model's context is {limit}. Give less, or leave it out: then it is "
-            f"{LONGEST} or what the context leaves"
-        )
+        usual = f"Give less, or leave it out: then it is {LONGEST} or what the context leaves"
+        raise UserError(f"--max-new-tokens {asked}: the model's context is {limit}. {usual}")
 
 
 def answer_length(model: Path, tasks: list[Task], asked: int | None) -> int:

@@ -73,7 +73,8 @@ def run(args: argparse.Namespace) -> int:
     print(f"{len(rows)} responses: {counts[1]} right, {counts[0]} wrong, {counts[None]} without a verdict")
     print(_counted(verdicts))
     if failed := [verdict for verdict in verdicts if verdict.ignored]:
-        print(f"{len(failed)} of {len(rows)} rows without a verdict: {_counted(failed)}", file=sys.stderr)
+        said = f"{args.grader}: {len(failed)} of {len(rows)} rows without a verdict: {_counted(failed)}"
+        print(said, file=sys.stderr)
     return 0
 
 

@@ -345,9 +345,9 @@ def folder(root, name, scores, settings=SETTINGS, labels=None):
 def compared(root, capsys, one, other):
     """The rows of the table that the command prints."""
     assert main(["eval", "--compare", str(folder(root, "a", one)), str(folder(root, "b", other))]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert "k = 4, T = 0.6" in lines[-1]
-    return [line.strip("| ").split(" | ") for line in lines if line.startswith("| ")][2:]
+    printed = capsys.readouterr().out
+    assert "k = 4, T = 0.6" in printed
+    return [line.strip("| ").split(" | ") for line in printed.splitlines() if line.startswith("| ")][2:]
 
 
 def test_differences_of_paired_problems_are_those_by_hand(tmp_path, capsys):
