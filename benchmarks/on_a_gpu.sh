@@ -1,18 +1,23 @@
 #!/usr/bin/env bash
 # Everything that only a GPU can show, on one GPU: bash benchmarks/on_a_gpu.sh [PART ...]
-#   exact   REAL's gradient through the attention kernel (and flash-attn's, if it is installed), packing and bf16,
-#           beside float64; with logits and without.
-#           Expected: at most 1.25 times as far off as plain bf16
-#   head    memory and time of the head without logits, 4,096 tokens x 152,064 words at the width of 7B.
-#           Expected: at most 0.35 of the memory with logits, and 1.5 of the time
-#   step    the actor's step at 1.5B shape with real and grpo: seconds, memory beside the estimate, waits of the host.
-#           Expected: no more memory than the estimate
-#   train   three steps of the recipe on random weights, vLLM and all; every answer trains, at a high learning rate.
-#           Expected: vLLM follows the policy (expected.py)
+#   exact     REAL's gradient through the attention kernel (and flash-attn's, if it is installed), packing and bf16,
+#             beside float64; with logits and without. Expected: at most 1.25 times as far off as plain bf16
+#   head      memory and time of the head without logits, 4,096 tokens x 152,064 words at the width of 7B.
+#             Expected: at most 0.35 of the memory with logits, and 1.5 of the time
+#   kernels   attention, head, Adam and the hand-over of weights to another process, each beside float64
+#   step      the actor's step at 1.5B shape with real and grpo: seconds, memory, waits of the host; two minutes on an
+#             H100 by arithmetic. Expected: no more memory than the estimate
+#   train     three steps of the recipe on random weights, vLLM and all, once with each of vLLM's model runners; every
+#             answer trains, at a high learning rate. Expected: vLLM follows the policy, with the second as with the first
+#   hundred   100 steps of REAL, its fixed-weight control and GRPO on the real model, with AIME24 before and after: half
+#             a day on an H100 by arithmetic. Expected: what docs/evidence/gpu_rehearsal.md predicts. PROMPTS=128 takes
+#             the paper's batch of prompts, in four times as long (default: 32); STEPS=N other steps
+#   setup     a new environment by setup_env.sh: its time and size; downloads it all, so it is made only when named
+#   first-day doctor and all of these but setup, each with a time limit, then a pack to send: OUT.tar.gz. The same command
+#             continues after a stop. OUT=FOLDER is where (default: first-day)
 # The recipe is qwen1.5b-1gpu; on a GPU below 60 GB lora-24gb, and `exact` has shorter answers: 17 GB
 # in place of 43, by arithmetic. GPU_GB=N says the size.
-#   setup   a new environment by setup_env.sh: its time and size; downloads it all, so it is made only when named
-# Each part says `ok` or `DIFFERS`, and fails where something differs. One whose packages are missing is skipped.
+# Each part says `ok` or `DIFFERS`, and fails where something differs. One that cannot run here is skipped, with the reason.
 # SMALL=1 runs the same parts on CPU, in small.
 # Uses the Python of the environment for GPUs, or else the one on PATH. Send us what it prints.
 set -uo pipefail
@@ -20,14 +25,14 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 python=${PYTHON:-$(bash examples/scripts/setup_env.sh where "$([ -n "${SMALL:-}" ] && echo cpu || echo gpu)")/bin/python}
 [ -x "$python" ] || python=python3
 parts=("$@")
-[ $# -gt 0 ] || parts=(exact head step train)
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
+[ $# -gt 0 ] || parts=(exact head kernels step train)
+model=deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B
 
 if [ -n "${SMALL:-}" ]; then
-    export DS_ACCELERATOR=cpu
-    rate=1e-4 exact=(--device cpu) setup=cpu head=(--tokens 256 --vocabulary 20000 --rounds 1)
-    step=(--recipe cpu-like-gpu --prompts 8) train=(--recipe cpu-like-gpu)
+    export DS_ACCELERATOR=cpu TORCHDYNAMO_DISABLE=1
+    recipe=cpu-like-gpu rate=1e-4 exact=(--device cpu) setup=cpu head=(--tokens 64 --vocabulary 5000 --rounds 1)
+    train=(--rollout.batch_size 16 --train.batch_size 32) steps=1
+    hundred=(--rollout.batch_size 8 --train.batch_size 64 --eval.n_samples_per_prompt 1)
 else
     memory='import torch; print(torch.cuda.get_device_properties(0).total_memory // 10**9)'
     gb=${GPU_GB:-$("$python" -c "$memory" 2>/dev/null)}
@@ -36,9 +41,9 @@ else
         echo "this GPU has $gb GB, and the smallest recipe here is for 24 GB: nothing was run" >&2
         exit 2
     fi
-    recipe=qwen1.5b-1gpu rate=1e-4 exact=() setup=gpu head=(--device cuda --width 3584) train=()
+    recipe=qwen1.5b-1gpu rate=1e-4 exact=() setup=gpu head=(--device cuda --width 3584) steps=${STEPS:-100}
     [ "$gb" -ge 60 ] || recipe=lora-24gb rate=1e-3 exact=(--longest 192)
-    step=(--recipe "$recipe")
+    hundred=(--rollout.batch_size "${PROMPTS:-32}" --train.batch_size $((${PROMPTS:-32} * 2))) # four updates a step
     echo "a GPU of $gb GB: step and train take recipe $recipe, exact takes ${exact[*]:-its longest answers}"
 fi
 
@@ -50,22 +55,35 @@ print(*missing)
 sys.exit(bool(missing))' "$@"
 }
 
-random_model() { # random weights in the recipe's shape with R1-Distill's tokenizer, if that is in the cache
-    "$python" - "$folder/model" <<'PYTHON'
-import sys
-import torch
-from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
-from real_openrlhf.training.checks.memory_estimate import KNOWN_CONFIGS
-name = "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B"
-tokenizer = AutoTokenizer.from_pretrained(name)
-with torch.device("cuda"):
-    Qwen2ForCausalLM(Qwen2Config(**KNOWN_CONFIGS[name], max_position_embeddings=16384)).bfloat16().save_pretrained(sys.argv[1])
-tokenizer.save_pretrained(sys.argv[1])
-PYTHON
+cli() { "$python" -m real_openrlhf.cli "$@"; }
+
+three_steps() { # three_steps RUNNER: 0 or 1, the first or the second of vLLM's model runners
+    [ -d "$folder/three/v$1" ] && rm -r "${folder:?}/three/v$1" # of a call that was stopped
+    # Left to the recipe, not a token would train: nothing is right, so no answer has a gradient.
+    VLLM_USE_V2_MODEL_RUNNER=$1 cli train --recipe "$recipe" "${train[@]}" --runs-dir "$folder/three" --run-name "v$1" \
+        --max-steps 3 --no-eval.at_start --no-eval.at_end --no-train.skip_weightless \
+        --algo.real.uniform_groups keep --actor.adam.lr "$rate"
+}
+
+# What a part needs beside its packages: prints what is missing, nothing if all is there.
+lacks() {
+    case $1 in
+    kernels) has torch real_openrlhf ;;
+    exact) has torch transformers deepspeed openrlhf ;;
+    head) has torch deepspeed openrlhf ;;
+    step) has torch transformers deepspeed openrlhf ray vllm ;;
+    train) has torch transformers deepspeed openrlhf ray vllm ;;
+    hundred)
+        has torch transformers deepspeed openrlhf ray vllm || return
+        [ -n "${SMALL:-}" ] || "$python" -c "from huggingface_hub import snapshot_download as get; get('$model')" \
+            >/dev/null 2>"$folder/hub" || { echo "the model: $(tail -n 1 "$folder/hub" | cut -c1-200)" && return 1; }
+        ;;
+    esac
 }
 
 run_part() {
     case $1 in
+    doctor) cli doctor ;;
     setup)
         REAL_VENV="$folder/venv" bash examples/scripts/setup_env.sh "$setup" && du -sh "$folder/venv"
         ;;
@@ -74,17 +92,25 @@ run_part() {
             "$python" benchmarks/packed_exactness.py "${exact[@]}" --logit-free
         ;;
     head) "$python" benchmarks/head_memory.py "${head[@]}" ;;
-    step) "$python" benchmarks/gpu_step.py "${step[@]}" ;;
+    kernels) "$python" benchmarks/kernels.py ;;
+    step) "$python" benchmarks/gpu_step.py --recipe "$recipe" --prompts 8 --steps 1 ;;
     train)
         if [ -z "${SMALL:-}" ]; then
-            # random weights hardly ever draw the end of an answer, so answers are short by the limit
-            random_model && train=(--recipe "$recipe" --model "$folder/model" --rollout.max_new_tokens 1024
-                --data.max_len 2048) || return 1
+            # Without a network: random weights and a task made here. Random weights hardly ever draw the end of an
+            # answer, so answers are short by the limit.
+            "$python" benchmarks/gpu_step.py --recipe "$recipe" --folder "$folder/model" || return 1
+            train=(--model "$folder/model" --data "$folder/model/train.jsonl" --eval.dataset "$folder/model/eval.jsonl"
+                --rollout.max_new_tokens 1024 --data.max_len 2048)
         fi
-        # Left to the recipe, not a token would train: nothing is right, so no answer has a gradient.
-        "$python" -m real_openrlhf.cli train "${train[@]}" --runs-dir "$folder/runs" --run-name run --max-steps 3 \
-            --no-eval.at_start --no-eval.at_end --no-train.skip_weightless --algo.real.uniform_groups keep \
-            --actor.adam.lr "$rate" && "$python" benchmarks/expected.py "$folder/runs/run"
+        three_steps 0 && "$python" benchmarks/expected.py "$folder/three/v0" || return 1
+        if [ -n "${SMALL:-}" ]; then
+            echo "skipped: vLLM's second model runner: a CPU has none" && return
+        fi
+        three_steps 1 && "$python" benchmarks/expected.py "$folder/three/v0" "$folder/three/v1"
+        ;;
+    hundred)
+        cli compare --recipe "$recipe" --algos real real_constant grpo --seeds 1 --steps "$steps" --benchmarks none \
+            --out "$folder" "${hundred[@]}" && "$python" benchmarks/expected.py --hundred "$folder"
         ;;
     *)
         echo "no such part: $1" >&2
@@ -93,16 +119,43 @@ run_part() {
     esac
 }
 
-"$python" -m real_openrlhf.cli doctor 2>/dev/null | head -30
+first_day() { # each part by itself, so that one that hangs or breaks costs only its own time
+    mkdir -p "$folder"
+    { git rev-parse HEAD; date -u; nvidia-smi; lscpu; "$python" -m pip freeze; } >"$folder/machine.txt" 2>&1
+    local part limit status=0
+    for part in doctor:300 exact:1200 head:1200 kernels:1200 step:1800 train:5400 hundred:180000; do
+        limit=${part#*:} part=${part%:*}
+        if [ -e "$folder/$part.done" ]; then
+            echo "== $part: done before"
+        elif OUT=$folder timeout -k 60 "$limit" bash benchmarks/on_a_gpu.sh "$part" 2>&1 | tee "$folder/$part.log"; then
+            grep -q '^skipped: missing' "$folder/$part.log" || touch "$folder/$part.done"
+        else
+            status=1
+        fi
+    done
+    # records, curves and logs, without weights
+    (cd "$folder" && find . -maxdepth 3 -type f -size -20M ! -path './model/*' ! -name '*.safetensors') |
+        tar czf "$folder.tar.gz" -C "$folder" -T - && echo "send us $folder.tar.gz ($(du -h "$folder.tar.gz" | cut -f1))"
+    return $status
+}
+
+if [ "${parts[*]}" = first-day ]; then
+    folder=$(realpath -m "${OUT:-first-day}")
+    first_day
+    exit
+fi
+if [ -n "${OUT:-}" ]; then
+    folder=$(realpath -m "$OUT") && mkdir -p "$folder"
+else
+    folder=$(mktemp -d)
+    trap 'rm -rf "$folder"' EXIT
+    cli doctor 2>/dev/null | head -30
+fi
 skipped=() failed=()
 for part in "${parts[@]}"; do
     echo "== $part"
-    needed=(torch transformers deepspeed openrlhf)
-    [ "$part" != head ] || needed=(torch)
-    [ "$part" != setup ] || needed=()
-    [ "$part" != train ] || needed+=(vllm)
-    if ! missing=$(has "${needed[@]}"); then
-        echo "skipped: not installed: $missing"
+    if ! missing=$(lacks "$part"); then
+        echo "skipped: missing: $missing"
         skipped+=("$part")
         continue
     fi

@@ -155,8 +155,8 @@ def find_target(root: Path | None, series: Series) -> tuple[Path, str | None]:
     """
     if root is not None and not (root / "openrlhf").is_dir():
         raise UserError(f"{root} contains no folder openrlhf. Give --root the folder that contains it.")
-    where = {} if root is None else {"path": [str(root)]}
-    distribution = next(iter(importlib.metadata.distributions(name="openrlhf", **where)), None)
+    where = sys.path if root is None else [str(root)]
+    distribution = next(iter(importlib.metadata.distributions(name="openrlhf", path=where)), None)
     if distribution is None:
         if root is not None:
             return root.resolve(), None

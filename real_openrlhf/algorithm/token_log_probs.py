@@ -304,7 +304,9 @@ def _compiled(function: Callable) -> Callable:
     def run(*given: Any) -> Any:
         nonlocal fast, tried
         try:
-            found = fast(*given)
+            # else the compiler reads `alpha` as its first value for ever: wrong at a second temperature (torch 2.13)
+            with torch._dynamo.config.patch(specialize_float=True):
+                found = fast(*given)
         except Exception as error:
             if tried or isinstance(error, torch.OutOfMemoryError):
                 raise

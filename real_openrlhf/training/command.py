@@ -17,7 +17,7 @@ from real_openrlhf.algorithm.formulas import hint
 from real_openrlhf.base import ownership, signals
 from real_openrlhf.base.files import FINISHED
 from real_openrlhf.base.parsing import path_of, short_path, whole
-from real_openrlhf.hooks.fixes.process_starts import RAY_ENDED
+from real_openrlhf.hooks.engine import plugin
 from real_openrlhf.recipes import openrlhf_parser
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.plan import (
@@ -51,7 +51,6 @@ MAIN = (
 
 PARSER = config_file.WithConfig
 FULL_BYTES = 1 << 20
-RAY_STARTS = 3  # of one run, before it fails
 SIGNALS = [128 + number for number in signals.ENDING]  # exit codes
 
 
@@ -233,16 +232,9 @@ def _supervised(path: Path, flags: RunFlags, environment: dict, lock: int, local
     command = [sys.executable, *TRAINER, *flags.argv()]
     if not local:
         return supervise(command, environment, lock, progress, watch)
-    for left in reversed(range(RAY_STARTS)):
-        with scratch(environment) as own:
-            code, reason = supervise(command, own.environment, lock, progress, watch)
-            again = code == RAY_ENDED and left > 0
-            own.keep = bool(reason) and code not in SIGNALS and not again
-        if not again:
-            break
-        print(f"{reason}: starting it again", flush=True)
-    if code == RAY_ENDED:
-        reason = f"{reason}, {RAY_STARTS} times. Type the same command with --resume when the machine is quieter"
+    with scratch(environment) as own:
+        code, reason = supervise(command, own.environment, lock, progress, watch)
+        own.keep = bool(reason) and code not in SIGNALS
     if own.keep and own.folder:
         print(f"Ray's own logs: {own.folder}")
     return code, reason
@@ -258,6 +250,7 @@ def show(request: Request, place: Place) -> None:
         ("recipe", f"{recipe.name}: {recipe.about}"),
         ("algorithm", f"{algorithm.name}: {algorithm.about}"),
         ("where", place.about),
+        ("vLLM", plugin.model_runner()),
     ):
         print(f"  {name:9}  {about}")
     print()

@@ -278,5 +278,9 @@ def test_the_command_prints_its_table_and_what_is_missing(training, capsys, monk
     monkeypatch.setattr(command, "check", lambda *_: [])
     assert main(["compare", *THREE]) == 1
     said = capsys.readouterr()
-    assert "3 runs, 0 finished" in said.out and "| REAL" in said.out and "report: " in said.out
+    assert (
+        "3 runs, 0 finished" in said.out
+        and Path("out/report/tables/results.md").read_text() in said.out
+        and "report: " in said.out
+    )
     assert said.err.splitlines()[-1].startswith("missing: grpo-s1. Run the same command again")

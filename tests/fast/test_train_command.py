@@ -18,7 +18,6 @@ import real_openrlhf
 from real_openrlhf.base import secrets, signals
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.reward_variables import NAMES
-from real_openrlhf.hooks.fixes.process_starts import NO_RAY, RAY_ENDED
 from real_openrlhf.machine import nvidia
 from real_openrlhf.runs import run_folder
 from real_openrlhf.training import command
@@ -235,11 +234,6 @@ def test_a_key_is_passed_on_and_written_nowhere(request_for, tmp_path, monkeypat
         ("print('no more'); print('\x1b[36m(Actor pid=1)\x1b[0m a warning'); raise SystemExit(1)", 1, "no more"),
         ("import os; os.kill(os.getpid(), 9)", 137, "killed by SIGKILL"),
         ("raise SystemExit(15)", 15, "ended by a SIGTERM from elsewhere"),
-        (
-            f"print({NO_RAY!r}); sys.exit({RAY_ENDED})",
-            RAY_ENDED,
-            f"{NO_RAY}, 3 times. Type the same command with --resume when the machine is quieter",
-        ),
     ],
 )
 def test_the_trainers_exit_code_is_the_commands(request_for, tmp_path, monkeypatch, capfd, program, code, reason):

@@ -134,7 +134,7 @@ def test_an_interrupted_report_is_known_as_ours(tmp_path, monkeypatch):
     page.refuse_foreign(tmp_path / "site")
 
 
-@pytest.mark.parametrize("files", [0, 1, 2])  # of three, written before the kill
+@pytest.mark.parametrize("files", [0, 1])  # of two, written before the kill
 def test_data_that_a_kill_interrupted_are_known_as_ours(here, monkeypatch, files):
     (here / "more.jsonl").write_text('{"problem": "1+1?", "answer": "2"}\n{"problem": "1+2?", "answer": "3"}\n')
     whole, left = manifests.write_text, [files]

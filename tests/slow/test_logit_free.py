@@ -1,13 +1,17 @@
 """`--ds.logit_free`: OpenRLHF's Actor gives the same with it, and so do steps on two ZeRO-3 ranks."""
 
+import shutil
+import warnings
 from types import SimpleNamespace
 
 import pytest
 import torch
+import torch._dynamo
 from every import EVERY, every
 from openrlhf.models import Actor
 from tiny_models import model_of
 
+from real_openrlhf.algorithm import token_log_probs as head
 from real_openrlhf.hooks.model.logit_free_head import attach
 
 TEMPERATURE = 0.6
@@ -149,3 +153,30 @@ def test_every_kind_of_head_trains_as_with_logits(two_ranks, wide_model, tied, v
         assert found == pytest.approx(expected, rel=1e-4)
     # A tied weight is also the embedding's; inside an adapter's forward it may stay gathered until its backward.
     assert STEPS <= logit_free["gathers"] <= plain["gathers"]
+
+
+@pytest.mark.skipif(not shutil.which("g++"), reason="torch's compiler needs g++ for a CPU")
+@pytest.mark.parametrize(
+    "function, constant, rows",
+    [(head._sums, True, 1), (head._slopes, torch.bfloat16, 1), (head._slopes_with_entropy, torch.bfloat16, 3)],
+)
+def test_as_a_gpu_run_compiles_it_each_function_is_one_graph_at_each_temperature(
+    monkeypatch, function, constant, rows
+):
+    """Any number of rows; a second temperature is not computed with the first one's kernel."""
+    monkeypatch.delenv("TORCHDYNAMO_DISABLE")  # which tests set
+    torch._dynamo.reset()
+    compiled, graphs = head._compiled.__wrapped__(function), torch._dynamo.utils.counters["stats"]
+    graphs.clear()
+    for number, scale in enumerate((0.6, 1.0, 1.7), 1):
+        for size in (64, 96, 33):
+            draw = torch.Generator().manual_seed(size)
+            logits = torch.randn(size, 512, generator=draw).bfloat16()
+            given = [torch.randn(size, generator=draw) for _ in range(rows)]
+            if function is head._sums:
+                given = [torch.randint(0, 512, (size, 1), generator=draw), *given]
+            expected = function(scale, constant, logits, *given)
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")  # "runs uncompiled"
+                torch.testing.assert_close(compiled(scale, constant, logits, *given), expected, rtol=1e-2, atol=1e-4)
+        assert graphs["unique_graphs"] == number

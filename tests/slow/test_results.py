@@ -13,11 +13,14 @@ import numpy as np
 import pytest
 from invented_runs import map_run, map_runs, write_lines, write_run
 
+from real_openrlhf.recipes.algorithms import ALGORITHMS
+
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "examples" / "results"
 
 
 sys.path.insert(0, str(RESULTS))
+BUILT_IN = dict(ALGORITHMS)
 import campaigns  # noqa: E402 (its files import each other by name)
 import check  # noqa: E402
 import gradient_magnitude  # noqa: E402
@@ -27,6 +30,19 @@ import refresh  # noqa: E402
 import sentences  # noqa: E402
 
 from real_openrlhf.comparison import command  # noqa: E402
+
+OF_RECORDS = dict(ALGORITHMS)  # as `methods.install` leaves them
+ALGORITHMS.clear()
+ALGORITHMS.update(BUILT_IN)  # for other tests of this process
+
+
+@pytest.fixture(autouse=True)
+def methods_of_the_records():
+    ALGORITHMS.clear()
+    ALGORITHMS.update(OF_RECORDS)
+    yield
+    ALGORITHMS.clear()
+    ALGORITHMS.update(BUILT_IN)
 
 
 def curve(campaign: str, run: str) -> list[float]:

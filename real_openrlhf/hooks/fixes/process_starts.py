@@ -3,7 +3,11 @@
 No library at the top: a run loads this before it starts Ray.
 """
 
+import contextlib
 import importlib
+import inspect
+import os
+import random
 import shlex
 import socket
 import sys
@@ -12,25 +16,31 @@ from collections.abc import Callable
 from typing import Any
 
 SECONDS = 120.0
-RAY_ENDED = 75  # exit code, as EX_TEMPFAIL of sysexits.h
-NO_RAY = "RayError: Ray's raylet ended while it started, as on a machine too busy to start its agent within 15 s"
+# of a raylet's agents; below 32768, so that no outgoing connection has one before its agent listens
+AGENT_PORTS = ("metrics_agent_port", "metrics_export_port", "dashboard_agent_listen_port", "runtime_env_agent_port")
 LOOPBACK = ("127.0.0.1", "localhost")
 
 
 def wait_longer() -> None:
-    """Give a Ray that `ray.init` starts on a busy machine two minutes to appear, as long as its raylet lives.
+    """Give a Ray that `ray.init` starts on a busy machine two minutes, as long as its raylet lives.
 
-    Ray asks its GCS for the new node until 30 s have passed, by `get_node`. No variable of Ray's changes that limit,
-    nor the 15 s that a raylet gives its agent, a Python process that imports for 5 s on a free core; then it aborts.
-    So this process ends with RAY_ENDED, and the command that watches it starts it again.
+    Its agents are Python processes that import for 5 s on a free core. A raylet waits 15 s for the files in which they
+    write their ports, then it aborts: so the ports are chosen and written here. It waits 30 s for an answer by these
+    ports: a variable of Ray's. And Ray asks its GCS for the new node for 30 s, by `get_node`.
     """
+    from ray import _raylet
     from ray._private import services
 
-    once, start = services.get_node, services.start_raylet
+    os.environ.setdefault("RAY_agent_register_timeout_ms", str(round(1000 * SECONDS)))
+    once, start, signature = services.get_node, services.start_raylet, inspect.signature(services.start_raylet)
     raylet: list[Any] = []
 
     def start_raylet(*args: Any, **named: Any) -> Any:
-        started = start(*args, **named)
+        call = signature.bind(*args, **named)
+        for name, port in zip(AGENT_PORTS, _free_ports(len(AGENT_PORTS)), strict=True):
+            call.arguments[name] = port
+            _raylet.persist_port(call.arguments["session_dir"], call.arguments["node_id"], name, port)
+        started = start(*call.args, **call.kwargs)
         raylet[:] = [started.process]
         return started
 
@@ -42,8 +52,7 @@ def wait_longer() -> None:
             except RuntimeError:  # the node is not known yet
                 waited = time.monotonic() - began
                 if raylet and raylet[0].poll() is not None:
-                    print(NO_RAY, file=sys.stderr)
-                    sys.exit(RAY_ENDED)
+                    sys.exit("RayError: Ray's raylet ended while it started. Its raylet.err says why; then --resume")
                 if waited > SECONDS:
                     raise
                 if waited > SECONDS / 4 and not told:
@@ -52,6 +61,18 @@ def wait_longer() -> None:
                 time.sleep(0.2)
 
     services.start_raylet, services.get_node = start_raylet, get_node
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        ports: list[int] = []
+        for port in random.SystemRandom().sample(range(20_000, 32_768), 12_768):
+            with contextlib.suppress(OSError):
+                stack.enter_context(socket.create_server(("", port)))
+                ports.append(port)
+            if len(ports) == count:
+                break
+        return ports
 
 
 held: dict[int, socket.socket] = {}  # ports that other ranks were told, until torch's store takes them over

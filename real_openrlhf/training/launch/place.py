@@ -111,7 +111,7 @@ class Place:
     def variables(self, flags: RunFlags) -> dict[str, str]:
         """Variables that a run's processes, engines too, have beyond the user's environment."""
         ours = {name: value for name, value in self.environment(flags).items() if os.environ.get(name) != value}
-        return ours | plugin.ENVIRONMENT
+        return ours | plugin.environment()
 
     def problems(self, flags: RunFlags) -> Iterator[str]:
         """Reasons why the run cannot start here: too few GPUs, no ready cluster, or the wrong environment."""
