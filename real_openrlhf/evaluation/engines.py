@@ -187,7 +187,7 @@ def _samples(llm: "LLM", pairs: list[Pair], settings: EngineSettings, wanted: Ca
 
     prompts = [TokensPrompt(prompt_token_ids=list(task.tokens)) for task, _ in pairs]
     # some models close their thinking with a special token
-    how = {"temperature": settings.temperature, "top_p": settings.top_p, "skip_special_tokens": False}
+    how: dict[str, Any] = {"temperature": settings.temperature, "top_p": settings.top_p, "skip_special_tokens": False}
     seeds = [sample_seed(settings.seed, task.identity, number) for task, number in pairs]
     sampling = [SamplingParams(max_tokens=settings.max_new_tokens, seed=seed, **how) for seed in seeds]
     names = llm.enqueue(prompts, sampling, use_tqdm=False)  # "17-0f3a..": vLLM's number and a random ending

@@ -59,9 +59,9 @@ def read(folder: Path) -> list[dict[str, Any]]:
 
 
 def _response(kept: dict[str, Any]) -> dict[str, Any]:
-    numbers = {key: kept.get(key) for key in ("reward", "score", "weight")}
-    known = {key: float(value) if isinstance(value, int | float) else None for key, value in numbers.items()}
-    return {key: str(kept[key]) for key in ("answer", "label")} | known
+    given = {key: kept.get(key) for key in ("reward", "score", "weight")}
+    numbers = {key: v for key, v in given.items() if isinstance(v, int | float) and abs(v) < 1e100}  # no nan
+    return {key: str(kept[key]) for key in ("answer", "label")} | {key: numbers.get(key) for key in given}
 
 
 def spread(group: dict[str, Any]) -> float:
