@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from statistics import mean
 
-Z, EQUIVALENT = 0.05, 0.03  # docs/evidence/gpu_rehearsal.md says why; written before any run on a GPU
+Z, EQUIVALENT = 0.05, 0.03  # benchmarks/README.md says why; written before any run on a GPU
 GAPS = "mismatch/mean", "mismatch/max", "mismatch/kl"
 
 
@@ -66,7 +66,7 @@ def compare_runners(first: Path, second: Path, expected: Expected) -> None:
 
 
 def check_hundred(folder: Path, expected: Expected) -> None:
-    """The predictions of docs/evidence/gpu_rehearsal.md. One seed: an inequality here is no result."""
+    """The predictions of benchmarks/README.md. One seed: an inequality here is no result."""
     runs = {json.loads((run / "run.json").read_text())["algo"]: run for run in sorted(folder.glob("runs/*/"))}
     steps, rates = {algo: logged(run) for algo, run in runs.items()}, {}
     for algo, run in runs.items():

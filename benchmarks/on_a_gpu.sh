@@ -10,7 +10,7 @@
 #   train     three steps of the recipe on random weights, vLLM and all, once with each of vLLM's model runners; every
 #             answer trains, at a high learning rate. Expected: vLLM follows the policy, with the second as with the first
 #   hundred   100 steps of REAL, its fixed-weight control and GRPO on the real model, with AIME24 before and after: half
-#             a day on an H100 by arithmetic. Expected: what docs/evidence/gpu_rehearsal.md predicts. PROMPTS=128 takes
+#             a day on an H100 by arithmetic. Expected: what benchmarks/README.md predicts. PROMPTS=128 takes
 #             the paper's batch of prompts, in four times as long (default: 32); STEPS=N other steps
 #   setup     a new environment by setup_env.sh: its time and size; downloads it all, so it is made only when named
 #   first-day doctor and all of these but setup, each with a time limit, then a pack to send: OUT.tar.gz. The same command

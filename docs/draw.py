@@ -1,6 +1,11 @@
-"""Draws docs/images/architecture.png and docs/images/waves.png: `python docs/draw.py`"""
+"""Draws docs/images/architecture.png and waves.png; or first_run.png, of a run that train_real_cpu.sh made:
 
+python docs/draw.py [RUN_DIR]
+"""
+
+import json
 import random
+import sys
 from pathlib import Path
 
 import matplotlib
@@ -133,6 +138,28 @@ def waves() -> None:
     figure.savefig(IMAGES / "waves.png", dpi=110)
 
 
+def first_run(folder: Path) -> None:
+    """The curves of the README's first command."""
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    train, held_out = ([line for line in lines if line["phase"] == phase] for phase in ("train", "eval"))
+    steps = [line["step"] for line in train]
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 2.6), layout="constrained")
+    left.plot(steps, [line["rollout/pass_rate"] for line in train], color=COLORS[0], label="training, pass rate")
+    right.plot(steps, [line["policy_loss"] for line in train], color=COLORS[0])
+    points = [line["step"] for line in held_out], [line["eval_reverse_pass1"] for line in held_out]
+    left.plot(*points, "o", color=COLORS[5], label="held-out pass@1")
+    left.set(title="share of correct responses", xlabel="step", ylim=(0, 1))
+    right.set(title="loss", xlabel="step", ylim=(0, None))
+    left.legend(frameon=False, loc="lower right")
+    for axes in (left, right):
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(alpha=0.2)
+    figure.savefig(IMAGES / "first_run.png", dpi=110)
+
+
 if __name__ == "__main__":
-    architecture()
-    waves()
+    if sys.argv[1:]:
+        first_run(Path(sys.argv[1]))
+    else:
+        architecture()
+        waves()

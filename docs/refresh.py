@@ -34,7 +34,7 @@ from real_openrlhf.training.checks.memory_estimate import (
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 BLOCK = re.compile(r"(<!-- code: (?P<name>\w+) -->\n)(?P<rows>.*?)(<!-- end -->)", re.DOTALL)
-ROW = re.compile(r"^\| `(?P<name>[^`]+)` \|.*\| (?P<last>[^|]*) \|$", re.MULTILINE)
+ADVICE = re.compile(r"^- `(?P<name>[^`]+)`: .* → (?P<advice>.*)$", re.MULTILINE)
 
 
 def algorithms(_: str) -> str:
@@ -54,11 +54,9 @@ def reads(name: str) -> str:
 
 
 def metrics(logged: dict[str, Metric], rows: str) -> str:
-    """Names and meanings are the code's; the readings are the page's own and stay."""
-    readings = {row["name"]: row["last"] for row in ROW.finditer(rows)}
-    columns = ("name", "meaning", "reading, and flags to change")
-    made = ((f"`{name}`", one.meaning.replace("|", "\\|"), readings.get(name, "")) for name, one in logged.items())
-    return table(columns, made)
+    """A line a number. Names and meanings are the code's; what stands behind an arrow is the page's and stays."""
+    advice = {line["name"]: f" → {line['advice']}" for line in ADVICE.finditer(rows)}
+    return "".join(f"- `{name}`: {one.meaning}{advice.get(name, '')}\n" for name, one in logged.items())
 
 
 def memory(_: str) -> str:

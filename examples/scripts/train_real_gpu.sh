@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Train on GPUs: bash examples/scripts/train_real_gpu.sh RECIPE [any flag of `real-openrlhf train`]
-# Recipes and algorithms: real-openrlhf train --help, or docs/use/recipes.md. Run it again to continue where it stopped.
+# Recipes and algorithms: real-openrlhf train --help, or docs/use/training.md. Run it again to continue where it stopped.
 #   ALGO=grpo  MODEL=/models/mine  DATA=dapo17k  SEED=1  GPUS=4  NODES=2   as the flags of the same names
 #   DATA_DIR=data  RUNS_DIR=runs                                          where data and run folders are
 #   RESUME=0                                                              start a new run beside an unfinished one

@@ -43,39 +43,33 @@ def of(count: str, meaning: str, merge: Callable[[list[float]], float] | None = 
 # Means over an empty set are 0, never nan; the key set is constant. "Weight" is a rollout's own
 # |d group loss / d score|, the paper's |W|, before the mean over prompts.
 GROUP_METRICS = {
-    "real/loss": Metric(
-        "the objective's true value: mean over the step's prompt groups (bce with reduction mean: valid rollouts)"
-    ),
-    "real/loss_pos": Metric("positive side of the loss: without negatives; 0 if one term joins both sides"),
-    "real/loss_neg": Metric("negative side of the loss: without positives; 0 if one term joins both sides"),
-    "real/score_pos": of("score_pos", "mean score of positives"),
-    "real/score_neg": of("score_neg", "mean score of negatives"),
-    "real/score_pos_std": of("score_pos", "standard deviation of the scores of positives"),
-    "real/score_neg_std": of("score_neg", "standard deviation of the scores of negatives"),
-    "real/score_pos_min": of("score_pos", "smallest score of a positive", min),
-    "real/score_pos_max": of("score_pos", "largest score of a positive", max),
-    "real/score_neg_min": of("score_neg", "smallest score of a negative", min),
-    "real/score_neg_max": of("score_neg", "largest score of a negative", max),
-    "real/score_pos_right": of("score_pos", "share of positives with score > 0"),
-    "real/score_neg_right": of("score_neg", "share of negatives with score < 0"),
-    "real/score_std": of("score", "standard deviation of the scores of all labelled rollouts"),
-    "real/score_abs_max": of("score", "largest |score| of a labelled rollout", max),
-    "real/score_drift": of_trained("largest |score in the gradient pass - score behind the weights|", max),
-    "real/weight_pos": of("pos", "mean weight of positives"),
-    "real/weight_neg": of("neg", "mean weight of negatives"),
+    "real/loss": Metric("the objective, mean over prompts (bce with `reduction=mean`: over responses)"),
+    "real/loss_pos": Metric("its part from correct responses; 0 if one term joins both classes"),
+    "real/loss_neg": Metric("its part from incorrect responses, likewise"),
+    "real/score_pos": of("score_pos", "mean score of correct responses"),
+    "real/score_neg": of("score_neg", "mean score of incorrect responses"),
+    "real/score_pos_std": of("score_pos", "standard deviation of the scores of correct responses"),
+    "real/score_neg_std": of("score_neg", "the same, incorrect"),
+    "real/score_pos_min": of("score_pos", "smallest score of a correct response", min),
+    "real/score_pos_max": of("score_pos", "largest", max),
+    "real/score_neg_min": of("score_neg", "smallest score of an incorrect response", min),
+    "real/score_neg_max": of("score_neg", "largest", max),
+    "real/score_pos_right": of("score_pos", "share of correct responses with score > 0"),
+    "real/score_neg_right": of("score_neg", "share of incorrect responses with score < 0"),
+    "real/score_std": of("score", "standard deviation of all graded scores"),
+    "real/score_abs_max": of("score", "largest absolute score", max),
+    "real/score_drift": of_trained("largest difference between the scores of two forward passes", max),
+    "real/weight_pos": of("pos", "mean weight of correct responses"),
+    "real/weight_neg": of("neg", "mean weight of incorrect responses"),
     "real/weight_abs_max": Metric("largest weight", max),
-    "real/weight_bound": Metric("largest weight times tau; REAL's stays below 1 (Proposition 5.1)", max),
-    "real/weight_cv": of(
-        "classes",
-        "std/mean of the weights inside one class of one group, mean over those with two rollouts or more and any "
-        "weight; 0 is the constant-weight control",
-    ),
-    "real/mixed_groups": Metric("share of groups with positives and negatives"),
-    "real/all_positive_groups": Metric("share of groups with positives only, among labelled rollouts"),
-    "real/all_negative_groups": Metric("share of groups with negatives only, among labelled rollouts"),
-    "real/ignored": Metric("share of rollouts without a label"),
-    "real/truncated_pos": of("pos", "share of positives cut at the length limit"),
-    "real/truncated_neg": of("neg", "share of negatives cut at the length limit"),
+    "real/weight_bound": Metric("largest weight times tau, below 1 for REAL (Proposition 5.1)", max),
+    "real/weight_cv": of("classes", "std/mean of the weights within a class of a group; 0 with fixed weights"),
+    "real/mixed_groups": Metric("share of groups with correct and incorrect responses"),
+    "real/all_positive_groups": Metric("share with correct responses only"),
+    "real/all_negative_groups": Metric("share with incorrect responses only"),
+    "real/ignored": Metric("share of ungraded responses"),
+    "real/truncated_pos": of("pos", "share of correct responses cut at the length limit"),
+    "real/truncated_neg": of("neg", "share of incorrect responses cut there"),
 }
 
 SCORES = frozenset({"scores"})
@@ -83,19 +77,13 @@ SCORES = frozenset({"scores"})
 # name -> meaning, of a rollout batch.
 PLAN_METRICS = {
     "real/old_forward_share": Metric(
-        "share of rollouts that needed a forward for their old log-probabilities; 0 at one "
-        "update a rollout batch, at most 0.75 at four",
-        when=SCORES,
+        "share of responses that needed a forward pass for their old log-probabilities", when=SCORES
     ),
-    "real/wave_depth": Metric("most micro-batches of a rank whose graphs were kept at once", when=SCORES),
+    "real/wave_depth": Metric("most micro-batches of a rank whose graphs were alive at once", when=SCORES),
     "real/micro_batches": Metric("micro-batches of a rank in an optimizer step", when=SCORES),
-    "update/rollouts_crc": Metric(
-        "checksum of the updates' rollouts in their order: equal in two runs with equal batches"
-    ),
-    "update/signal_share": Metric("share of rollouts with a weight, or an advantage, that is not 0 under any policy"),
-    "update/trained_share": Metric(
-        "share of trained rollouts; `--train.skip_weightless` leaves out those with gradient 0"
-    ),
+    "update/rollouts_crc": Metric("checksum of the responses in their order, equal in runs with equal batches"),
+    "update/signal_share": Metric("share of responses whose weight or advantage can be other than 0"),
+    "update/trained_share": Metric("share of responses that were trained; the others have gradient 0"),
 }
 
 
@@ -272,20 +260,16 @@ def ratio_metrics(table: Tensor) -> dict[str, float]:
 # Distance of the trainer's log-probabilities from vLLM's, on the sampled tokens. Both programs run the same model and
 # should differ by rounding only. A larger distance is a fault: the rollouts then come from another policy.
 MISMATCH_METRICS = {
-    "mismatch/mean": of_trained("mean over sampled tokens of |log pi - log pi of vLLM|, before the policy moves"),
-    "mismatch/max": of_trained("the largest of these", max),
-    "mismatch/kl": of_trained(
-        "mean over sampled tokens of log pi of vLLM - log pi: an estimate of the KL to the policy"
-    ),
-    "mismatch/rollout_max": of_trained("largest mean gap of a rollout", max),
+    "mismatch/mean": of_trained("mean over tokens of |log pi - log pi of vLLM| before the first update"),
+    "mismatch/max": of_trained("largest of a token", max),
+    "mismatch/kl": of_trained("mean of log pi of vLLM - log pi, an estimate of the KL"),
+    "mismatch/rollout_max": of_trained("largest mean of a response", max),
 }
 
 # Logged with `--algo.real.tis_cap`.
 TIS_METRICS = {
-    "mismatch/is_ratio": of_trained(
-        "mean importance ratio of a trained rollout, pi_old / pi of vLLM of its whole answer, capped"
-    ),
-    "mismatch/is_ratio_capped": of_trained("share of trained rollouts whose ratio was capped"),
+    "mismatch/is_ratio": of_trained("mean ratio pi_old / pi of vLLM of a response, capped by `--algo.real.tis_cap`"),
+    "mismatch/is_ratio_capped": of_trained("share of responses at the cap"),
 }
 
 # A trained model's logits lie between 16 and 32, where neighbouring bf16 numbers are 1/8 apart: either side rounds a
@@ -325,8 +309,8 @@ def mismatch_metrics(sums: Tensor, largest: Tensor) -> dict[str, float]:
 
 # name -> meaning, of the updates of any method.
 UPDATE_METRICS = {
-    "update/clipped_share": Metric("share of the step's updates whose gradient was scaled down to `--actor.max_norm`"),
-    "update/grad_norm_max": Metric("largest gradient norm of the step's updates, before clipping", max),
+    "update/clipped_share": Metric("share of updates whose gradient was clipped to `--actor.max_norm`"),
+    "update/grad_norm_max": Metric("largest gradient norm of an update, before clipping", max),
     "update/ratio_max": Metric("largest pi/pi_old of a token", max),
 }
 

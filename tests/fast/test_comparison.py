@@ -62,8 +62,8 @@ def script(name: str) -> list[str]:
 
 
 def test_the_papers_tables_have_the_flags_of_each_row():
-    """docs/use/recipes.md names them."""
-    section = (ROOT / "docs/use/recipes.md").read_text().partition("## Each row of the paper's tables")[2]
+    """docs/use/training.md names them."""
+    section = (ROOT / "docs/use/training.md").read_text().partition("## The paper's tables")[2]
     rows = re.findall(r"^\| .*? \| (.*) \|$", section.partition("\n## ")[0], re.MULTILINE)
     told = [words for row in rows[1:] for words in re.findall(r"`([^`]+)`", row)]
     told = [words.replace("...", "--algo real --algo.real.tau") for words in told]

@@ -16,6 +16,7 @@ PAGES = sorted(
         "same_answer/*.md",
         "patches/*.md",
         "requirements/*.md",
+        "benchmarks/*.md",
         "examples/results/archive/*.md",
     )
     for page in ROOT.glob(pattern)
@@ -57,11 +58,10 @@ def test_every_relative_link_and_image_leads_somewhere(page):
         assert not anchor or anchor in anchors(path), target
 
 
-def test_the_index_names_every_page_and_first_the_glossary():
+def test_the_index_names_every_page():
     """A folder for each of its groups; no page stands beside it."""
     index = (ROOT / "docs" / "README.md").read_text()
     assert [page.name for page in (ROOT / "docs").glob("*.md")] == ["README.md"]
-    assert re.search(r"\]\(([^)]*)\)", index)[1] == "use/glossary.md"
     for page in (ROOT / "docs").glob("*/*.md"):
         assert f"({page.relative_to(ROOT / 'docs')})" in index, page.name
 
@@ -75,12 +75,11 @@ def test_every_page_that_code_names_is_there():
 # The README; its commands run in tests/smoke
 
 
-def test_the_first_screen_has_one_command_and_the_short_page_the_second():
+def test_the_readme_is_short_and_its_first_screen_has_one_command():
     page = (ROOT / "README.md").read_text()
-    assert len(page.split()) <= 1100
+    assert len(page.split()) <= 900
     screen = "\n".join(page.splitlines()[:30])
-    assert "```bash\nbash examples/scripts/train_real_cpu.sh\n```" in screen
-    assert "```bash\nbash tests/run.sh\n```" in page
+    assert re.findall(r"```bash\n(.*?)```", screen, re.DOTALL) == ["bash examples/scripts/train_real_cpu.sh\n"]
 
 
 # Flags

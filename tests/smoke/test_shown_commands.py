@@ -26,7 +26,15 @@ LANES = [  # in each of these one command builds on the other, or takes long
 ]
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ("*.md", "docs/**/*.md", "patches/*.md", "requirements/*.md", "examples/*.md", "examples/*/*.md")
+PAGES = (
+    "*.md",
+    "docs/**/*.md",
+    "patches/*.md",
+    "requirements/*.md",
+    "benchmarks/*.md",
+    "examples/*.md",
+    "examples/*/*.md",
+)
 PAGES += ("examples/results/*/*.md",)
 SCRIPTS = ("examples/*/*.sh", "examples/*/*.sbatch", "examples/*/*.py", "benchmarks/*.sh", "benchmarks/*.py")
 SCRIPTS += ("docs/*.py", "requirements/*.py", "tests/run.sh")
@@ -157,7 +165,7 @@ LEFT = {  # what must be there when a command has ended
     "bash examples/scripts/train_real_cpu.sh": ("runs/NAME/model/model.safetensors", "runs/NAME/curves.png"),
     "real-openrlhf eval --out RUN_DIR/eval": ("runs/NAME/eval/table.md", "runs/NAME/eval/samples.jsonl"),
     "bash examples/scripts/compare_cpu.sh": ("comparison/report/index.html", "comparison/runs/gspo-s1/metrics.jsonl"),
-    "real-openrlhf grade --input in.jsonl --output out.jsonl": ("out.jsonl",),
+    "real-openrlhf grade --input in.jsonl --output ours.jsonl": ("ours.jsonl",),
     "real-openrlhf report runs/* --out report": ("report/index.html",),
 }
 
