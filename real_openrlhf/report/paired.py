@@ -59,8 +59,9 @@ def compare_two(a: Path, b: Path) -> str:
         counts.append((int((gains > 0).sum()), int((gains < 0).sum())))
         add(title_of(benchmark), len(keys), *means[-1], resampled[-1], *counts[-1])
     if len(rows) > 1:
-        average = np.mean(means, axis=0), np.mean(resampled, axis=0), np.sum(counts, axis=0)
-        add(average_title(benchmark for benchmark, _ in one), len(one), *average[0], average[1], *average[2])
+        (a_mean, b_mean), (better, worse) = np.mean(means, axis=0), np.sum(counts, axis=0)
+        title = average_title(benchmark for benchmark, _ in one)
+        add(title, len(one), a_mean, b_mean, np.mean(resampled, axis=0), better, worse)
     notes = [
         "pass@1, problem by problem. Interval: bootstrap over problems, which keeps pairs together. Bold: it leaves "
         "out 0. Of twenty such intervals over equal models one does so by chance.",
