@@ -48,7 +48,7 @@ def child(steps: int, seed: int) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
 
-    from real_openrlhf.training.tasks.tiny_model import cache_folder
+    from real_openrlhf.training.tiny_task import cache_folder
 
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     place = cache_folder() / "smollm2"

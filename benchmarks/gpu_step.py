@@ -87,37 +87,37 @@ def run(args: argparse.Namespace, algo: str) -> dict:
 def shape_config(args: argparse.Namespace) -> Mapping[str, object]:
     """What config.json would say of the recipe's model."""
     from real_openrlhf.recipes.recipes import RECIPES
+    from real_openrlhf.training import tiny_task
     from real_openrlhf.training.checks import memory_estimate
-    from real_openrlhf.training.tasks import tiny_model
-    from real_openrlhf.training.tasks.reverse_task import ReverseTask
+    from real_openrlhf.training.tiny_task import ReverseTask
 
     model = RECIPES[args.recipe].model
     if model != "reverse":
         return memory_estimate.KNOWN_CONFIGS[model]
-    return tiny_model.make_model(ReverseTask, tiny_model.make_tokenizer(ReverseTask), 0).config.to_dict()
+    return tiny_task.make_model(ReverseTask, tiny_task.make_tokenizer(ReverseTask), 0).config.to_dict()
 
 
 def save_model(args: argparse.Namespace) -> None:
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
-    from real_openrlhf.training.tasks import tiny_model
-    from real_openrlhf.training.tasks.reverse_task import ReverseTask
+    from real_openrlhf.training import tiny_task
+    from real_openrlhf.training.tiny_task import ReverseTask
 
     config = {**shape_config(args), "max_position_embeddings": 16_384}
     with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
         model = Qwen2ForCausalLM(Qwen2Config(**config)).to(torch.bfloat16)
     model.save_pretrained(args.folder)
-    tiny_model.make_tokenizer(ReverseTask).save_pretrained(args.folder)  # its tokens are not looked at
-    tiny_model.write_data(ReverseTask(), Path(args.folder))
+    tiny_task.make_tokenizer(ReverseTask).save_pretrained(args.folder)  # its tokens are not looked at
+    tiny_task.write_data(ReverseTask(), Path(args.folder))
     model = None  # else this process keeps its memory while others measure: in fp32 7 GB for 1.5B, 30 for 7B
     torch.cuda.empty_cache()
 
 
 def flags_of(args: argparse.Namespace):
     from real_openrlhf.recipes.algorithms import ALGORITHMS
-    from real_openrlhf.recipes.plan import compose
     from real_openrlhf.recipes.recipes import RECIPES
+    from real_openrlhf.recipes.run_flags import compose
 
     recipe = RECIPES[args.recipe]
     group = int(recipe.settings["--rollout.n_samples_per_prompt"].text)

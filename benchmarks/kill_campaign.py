@@ -29,7 +29,7 @@ import psutil
 
 from real_openrlhf.rewards import math_reward
 from real_openrlhf.runs import run_folder
-from real_openrlhf.training.tasks.tiny_model import BOX
+from real_openrlhf.training.tiny_task import BOX
 
 STEPS, EVERY, PATIENCE = 6, 2, 300.0
 FLAGS = (

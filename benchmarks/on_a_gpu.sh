@@ -31,7 +31,7 @@ model=deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B
 if [ -n "${SMALL:-}" ]; then
     export DS_ACCELERATOR=cpu TORCHDYNAMO_DISABLE=1
     recipe=cpu-like-gpu rate=1e-4 exact=(--device cpu) setup=cpu head=(--tokens 64 --vocabulary 5000 --rounds 1)
-    train=(--rollout.batch_size 16 --train.batch_size 32) steps=1
+    train=(--rollout.batch_size 16 --train.batch_size 32) steps=1 step=(--algos real)
     hundred=(--rollout.batch_size 8 --train.batch_size 64 --eval.n_samples_per_prompt 1)
 else
     memory='import torch; print(torch.cuda.get_device_properties(0).total_memory // 10**9)'
@@ -41,7 +41,7 @@ else
         echo "this GPU has $gb GB, and the smallest recipe here is for 24 GB: nothing was run" >&2
         exit 2
     fi
-    recipe=qwen1.5b-1gpu rate=1e-4 exact=() setup=gpu head=(--device cuda --width 3584) steps=${STEPS:-100}
+    recipe=qwen1.5b-1gpu rate=1e-4 exact=() setup=gpu head=(--device cuda --width 3584) step=() steps=${STEPS:-100}
     [ "$gb" -ge 60 ] || recipe=lora-24gb rate=1e-3 exact=(--longest 192)
     hundred=(--rollout.batch_size "${PROMPTS:-32}" --train.batch_size $((${PROMPTS:-32} * 2))) # four updates a step
     echo "a GPU of $gb GB: step and train take recipe $recipe, exact takes ${exact[*]:-its longest answers}"
@@ -93,7 +93,7 @@ run_part() {
         ;;
     head) "$python" benchmarks/head_memory.py "${head[@]}" ;;
     kernels) "$python" benchmarks/kernels.py ;;
-    step) "$python" benchmarks/gpu_step.py --recipe "$recipe" --prompts 8 --steps 1 ;;
+    step) "$python" benchmarks/gpu_step.py --recipe "$recipe" --prompts 8 --steps 1 "${step[@]}" ;;
     train)
         if [ -z "${SMALL:-}" ]; then
             # Without a network: random weights and a task made here. Random weights hardly ever draw the end of an

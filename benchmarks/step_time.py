@@ -75,8 +75,7 @@ def arguments(variant: str, model: str, updates: int, ranks: int):
 def make_model(folder: str) -> None:
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
-    from real_openrlhf.training.tasks.reverse_task import ReverseTask
-    from real_openrlhf.training.tasks.tiny_model import make_tokenizer
+    from real_openrlhf.training.tiny_task import ReverseTask, make_tokenizer
 
     config = Qwen2Config(
         hidden_size=256, num_hidden_layers=4, vocab_size=8000, intermediate_size=1024, num_attention_heads=4,

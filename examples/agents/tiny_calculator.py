@@ -11,7 +11,7 @@ import random
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from real_openrlhf.training.tasks.tiny_model import EOS, TinyTask, make_tokenizer, pretrain, write_data
+from real_openrlhf.training.tiny_task import EOS, TinyTask, make_tokenizer, pretrain, write_data
 
 CALL, END = '<tool_call>{"name": "calculate", "arguments": {"expression": "', '"}}</tool_call>'
 ROLES = ("<user>", "<assistant>", "<tool>")

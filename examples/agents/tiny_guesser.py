@@ -11,7 +11,7 @@ import random
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from real_openrlhf.training.tasks.tiny_model import EOS, TinyTask, pretrain, write_data
+from real_openrlhf.training.tiny_task import EOS, TinyTask, pretrain, write_data
 
 GUESSES = 3  # as in guess_number.py
 LOWEST, HIGHEST = 5, 9  # last digits of a game; three guesses that halve what is left find one of seven

@@ -43,8 +43,7 @@ def main() -> None:
         parser.add_argument("--" + share.replace("_", "-"), type=float, default=0.0, metavar="SHARE")
     given = parser.parse_args()
 
-    from real_openrlhf.training.tasks.reverse_task import TASK
-    from real_openrlhf.training.tasks.tiny_model import prepare
+    from real_openrlhf.training.tiny_task import TASK, prepare
 
     data = prepare(TASK) / "train.jsonl" if given.data == TASK.name else Path(given.data)
     shares = {share: getattr(given, share) for share in SHARES}

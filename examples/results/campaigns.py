@@ -20,7 +20,7 @@ import numpy as np
 import pandas
 
 from real_openrlhf.base.files import parsed, read_bytes
-from real_openrlhf.recipes.plan import flags_of
+from real_openrlhf.recipes.run_flags import flags_of
 from real_openrlhf.report.read_runs import LAST_STEP, PHASES, Run, read_runs, run_of, word
 
 ABOUT, RUNS, METRICS = "campaign.json", "runs.csv", "metrics.parquet"

@@ -21,7 +21,7 @@ from campaigns import ABOUT, FORMAT, LINE, METRICS, RUNS, cell_value, is_campaig
 from real_openrlhf.base.files import parsed, sha256, write_json, write_text
 from real_openrlhf.runs.provenance import DIRTY
 from real_openrlhf.runs.run_folder import record_ending, state
-from real_openrlhf.training.tasks.tiny_model import cache_folder
+from real_openrlhf.training.tiny_task import cache_folder
 
 # Beginnings of the names of all metrics that results and maps read.
 COMPACT = tuple(

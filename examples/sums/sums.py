@@ -17,7 +17,7 @@ import random
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from real_openrlhf.training.tasks.tiny_model import BOX, TinyTask, make
+from real_openrlhf.training.tiny_task import BOX, TinyTask, make
 
 NAMES = "abcdefgh"  # of the numbers, so that it is clear which is next
 AGAIN = 0.15  # how often a step is written once more

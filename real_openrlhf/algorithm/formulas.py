@@ -102,8 +102,7 @@ class Objective:
     levels: bool = False  # treats UNPARSABLE and NEGATIVE rollouts differently
     graded: bool = False  # reads groups.values, the rewards themselves; a group with equal rewards is uniform
     two_sides: bool = True  # a group with equal labels, or equal graded rewards, teaches nothing
-    # The settings that it reads. `ObjectiveSettings` reads two of them: `score` is the kind of score; `reduction` mean
-    # makes the loss a mean over valid rollouts in place of prompts.
+    # `ObjectiveSettings` reads two of them: `score`, and `reduction`, of which `mean` is one over valid rollouts
     settings: Mapping[str, Constant] = field(default_factory=temperature)
 
     of_tokens = False
@@ -159,7 +158,7 @@ class TokenLoss(Objective):
             raise ValueError(f"mean is {self.mean!r}: choose {' or '.join(MEANS)}")
 
     def clipped(self, weights: Tensor, log_ratio: Tensor) -> Tensor:
-        """Mask of the tokens that it leaves out or holds back, from its weights at advantages of 1 and -1."""
+        """Mask of the tokens that it leaves out, from its weights at advantages of 1 and -1."""
         return weights == 0
 
 
@@ -264,7 +263,7 @@ OBJECTIVES: dict[str, Objective] = {
     "constant": Objective(
         constant,
         label="REAL, constant weights",
-        about="control: REAL with its adaptive weights frozen at score 0",
+        about="control: REAL with each weight fixed at its value for score 0",
         source="not in the paper",
         settings=_PAPERS,
     ),

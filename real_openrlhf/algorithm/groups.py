@@ -53,7 +53,6 @@ class Table:
     values: Tensor | None = None  # rewards; None: 1 for a positive, else 0
     lengths: Any = None  # (K,) tokens of the response
     whole: Any = None  # (K,) tokens of prompt and response; for the plan
-    truncated: Tensor | None = None  # the response hit the length limit; for the metrics
     has_gradient: Tensor | None = None  # may have a weight or advantage other than 0; None: all
     is_trained: Tensor | None = None  # the others count in denominators only; None: all are trained
 

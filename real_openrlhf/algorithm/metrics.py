@@ -44,18 +44,8 @@ def of(count: str, meaning: str, merge: Callable[[list[float]], float] | None = 
 # |d group loss / d score|, the paper's |W|, before the mean over prompts.
 GROUP_METRICS = {
     "real/loss": Metric("the objective, mean over prompts (bce with `reduction=mean`: over responses)"),
-    "real/loss_pos": Metric("its part from correct responses; 0 if one term joins both classes"),
-    "real/loss_neg": Metric("its part from incorrect responses, likewise"),
     "real/score_pos": of("score_pos", "mean score of correct responses"),
     "real/score_neg": of("score_neg", "mean score of incorrect responses"),
-    "real/score_pos_std": of("score_pos", "standard deviation of the scores of correct responses"),
-    "real/score_neg_std": of("score_neg", "the same, incorrect"),
-    "real/score_pos_min": of("score_pos", "smallest score of a correct response", min),
-    "real/score_pos_max": of("score_pos", "largest", max),
-    "real/score_neg_min": of("score_neg", "smallest score of an incorrect response", min),
-    "real/score_neg_max": of("score_neg", "largest", max),
-    "real/score_pos_right": of("score_pos", "share of correct responses with score > 0"),
-    "real/score_neg_right": of("score_neg", "share of incorrect responses with score < 0"),
     "real/score_std": of("score", "standard deviation of all graded scores"),
     "real/score_abs_max": of("score", "largest absolute score", max),
     "real/score_drift": of_trained("largest difference between the scores of two forward passes", max),
@@ -65,11 +55,7 @@ GROUP_METRICS = {
     "real/weight_bound": Metric("largest weight times tau, below 1 for REAL (Proposition 5.1)", max),
     "real/weight_cv": of("classes", "std/mean of the weights within a class of a group; 0 with fixed weights"),
     "real/mixed_groups": Metric("share of groups with correct and incorrect responses"),
-    "real/all_positive_groups": Metric("share with correct responses only"),
-    "real/all_negative_groups": Metric("share with incorrect responses only"),
     "real/ignored": Metric("share of ungraded responses"),
-    "real/truncated_pos": of("pos", "share of correct responses cut at the length limit"),
-    "real/truncated_neg": of("neg", "share of incorrect responses cut there"),
 }
 
 SCORES = frozenset({"scores"})
@@ -95,79 +81,44 @@ def group_metrics(
     *,
     trained: Tensor | None = None,
     score_drift: float = 0.0,
-) -> dict[str, float]:
-    """`GROUP_METRICS` of one optimizer step, from its whole table and the result of `score_weights`.
+) -> tuple[dict[str, float], dict[str, float]]:
+    """(`GROUP_METRICS` of one optimizer step, the numbers of rollouts or classes behind its means, by `Metric.of`).
 
-    Score metrics cover the rollouts in the mask `trained` (None: all); shares and weights cover all rollouts.
+    From the step's whole table and the result of `score_weights`. Score metrics cover the rollouts in the mask
+    `trained` (None: all); shares and weights cover all rollouts.
     """
     scores, weights = scores.detach().double(), weighed.rollout_weights.double().abs()
-    truncated = torch.zeros_like(table.labels) if table.truncated is None else table.truncated
     groups = Groups.of(table)
-    labelled = groups.positive | groups.negative
-    scored = torch.ones_like(labelled) if trained is None else trained
-    has_positive, has_negative = (groups.size(side) > 0 for side in (groups.positive, groups.negative))
+    sides = {"pos": groups.positive, "neg": groups.negative}
+    scored = groups.valid if trained is None else groups.valid & trained
+    largest, spreads = _of(torch.amax, weights), []  # std/mean of |W| in each class of a group
+    has_positive, has_negative = (groups.size(side) > 0 for side in sides.values())
     metrics = {
         "real/loss": float(weighed.loss),
-        "real/loss_pos": float(weighed.loss_pos),
-        "real/loss_neg": float(weighed.loss_neg),
-        "real/score_std": _std(scores[labelled & scored]),
-        "real/score_abs_max": _extreme(scores[labelled & scored].abs(), torch.amax),
+        "real/score_std": _of(lambda values: values.std(correction=0), scores[scored]),
+        "real/score_abs_max": _of(torch.amax, scores[scored].abs()),
         "real/score_drift": float(score_drift),
-        "real/weight_abs_max": _extreme(weights, torch.amax),
-        "real/weight_bound": _extreme(weights, torch.amax) * settings.own.get("tau", 0.5),
-        "real/weight_cv": _mean(_weight_spreads(weights, groups)),
-        "real/mixed_groups": _mean(has_positive & has_negative),
-        "real/all_positive_groups": _mean(has_positive & ~has_negative),
-        "real/all_negative_groups": _mean(has_negative & ~has_positive),
-        "real/ignored": _mean(~groups.valid),
+        "real/weight_abs_max": largest,
+        "real/weight_bound": largest * settings.own.get("tau", 0.5),
+        "real/mixed_groups": _of(torch.mean, (has_positive & has_negative).double()),
+        "real/ignored": _of(torch.mean, (~groups.valid).double()),
     }
-    for side, chosen, sign in (("pos", groups.positive, 1), ("neg", groups.negative, -1)):
-        of_side = scores[chosen & scored]
-        metrics[f"real/score_{side}"] = _mean(of_side)
-        metrics[f"real/score_{side}_std"] = _std(of_side)
-        metrics[f"real/score_{side}_min"] = _extreme(of_side, torch.amin)
-        metrics[f"real/score_{side}_max"] = _extreme(of_side, torch.amax)
-        metrics[f"real/score_{side}_right"] = _mean(of_side * sign > 0)
-        metrics[f"real/weight_{side}"] = _mean(weights[chosen])
-        metrics[f"real/truncated_{side}"] = _mean(truncated[chosen])
-    return {name: metrics[name] for name in GROUP_METRICS}
-
-
-def group_counts(table: Table, weighed: WeighedLoss, trained: Tensor) -> dict[str, float]:
-    """How many rollouts, or classes of a group, are behind each mean of `group_metrics`, by `Metric.of`."""
-    groups = Groups.of(table)
-    positive, negative = groups.positive, groups.negative
-    counts = {
-        "pos": positive,
-        "neg": negative,
-        "score_pos": positive & trained,
-        "score_neg": negative & trained,
-        "score": (positive | negative) & trained,
-        "classes": _weight_spreads(weighed.rollout_weights.double().abs(), groups),
-    }
-    return {COUNT + name: float(len(chosen) if name == "classes" else chosen.sum()) for name, chosen in counts.items()}
-
-
-def _mean(values: Tensor) -> float:
-    return float(values.double().mean()) if values.numel() else 0.0
-
-
-def _std(values: Tensor) -> float:
-    return float(values.std(correction=0)) if values.numel() else 0.0
-
-
-def _extreme(values: Tensor, which: Callable[[Tensor], Tensor]) -> float:
-    return float(which(values)) if values.numel() else 0.0
-
-
-def _weight_spreads(weights: Tensor, groups: Groups) -> Tensor:
-    """std/mean of |W| inside each class of a group that has two rollouts or more and a mean above 0."""
-    spreads = []
-    for side in (groups.positive, groups.negative):
+    counts = {"score": scored.sum()}
+    for name, side in sides.items():
+        counts |= {name: side.sum(), f"score_{name}": (side & scored).sum()}
+        metrics[f"real/score_{name}"] = _of(torch.mean, scores[side & scored])
+        metrics[f"real/weight_{name}"] = _of(torch.mean, weights[side])
         mean = groups.mean(weights, side)
         seen = (groups.size(side) >= 2) & (mean > 0)
         spreads.append(groups.std(weights, side)[seen] / mean[seen])
-    return torch.cat(spreads)
+    metrics["real/weight_cv"] = _of(torch.mean, torch.cat(spreads))
+    counts["classes"] = sum(map(len, spreads))
+    metrics = {name: metrics[name] for name in GROUP_METRICS}
+    return metrics, {COUNT + name: float(count) for name, count in counts.items()}
+
+
+def _of(which: Callable[[Tensor], Tensor], values: Tensor) -> float:
+    return float(which(values)) if values.numel() else 0.0
 
 
 # The paper's Table 1: tokens by class and by the range of pi / pi_old.
@@ -204,7 +155,7 @@ def token_gradients(
 def rollout_gradients(
     score: str, log_probs: Tensor, old_log_probs: Tensor, action_mask: Tensor, weights: Tensor
 ) -> Tensor:
-    """The same for objectives with one weight a rollout, such as REAL: |weight * d score / d log pi| * its tokens."""
+    """The same for objectives with one weight a rollout: |weight * d score / d log pi| * its tokens."""
     mask = action_mask.bool()
     new, old = (torch.where(mask, part.detach(), 0.0) for part in (log_probs, old_log_probs))
     with torch.enable_grad():
@@ -257,13 +208,11 @@ def ratio_metrics(table: Tensor) -> dict[str, float]:
     return metrics
 
 
-# Distance of the trainer's log-probabilities from vLLM's, on the sampled tokens. Both programs run the same model and
-# should differ by rounding only. A larger distance is a fault: the rollouts then come from another policy.
+# Both programs run the same model and should differ by rounding only: else the rollouts come from another policy.
 MISMATCH_METRICS = {
     "mismatch/mean": of_trained("mean over tokens of |log pi - log pi of vLLM| before the first update"),
     "mismatch/max": of_trained("largest of a token", max),
     "mismatch/kl": of_trained("mean of log pi of vLLM - log pi, an estimate of the KL"),
-    "mismatch/rollout_max": of_trained("largest mean of a response", max),
 }
 
 # Logged with `--algo.real.tis_cap`.
@@ -278,33 +227,24 @@ TIS_METRICS = {
 # beyond every clip range: rounding cannot cause it. The division by the temperature comes after this rounding.
 WARN_ABOVE, STOP_ABOVE = 1 / 16, 1 / 2
 
-GAP_SUMS, GAP_MAXIMA = 3, 2  # lengths of the two tensors that `gaps` returns
-
 
 def token_gaps(policy: Tensor, sampler: Tensor, action_mask: Tensor) -> Tensor:
     """(B, T) log pi of vLLM - log pi in float32, 0 where nothing was sampled."""
     return torch.where(action_mask.bool(), sampler.detach().float() - policy.detach().float(), 0.0)
 
 
-def rollout_gaps(policy: Tensor, sampler: Tensor, action_mask: Tensor) -> Tensor:
-    """(B,) mean over a rollout's tokens of the absolute gap; 0 without tokens."""
-    return token_gaps(policy, sampler, action_mask).abs().sum(-1) / action_mask.bool().sum(-1).clamp(min=1)
-
-
 def gaps(policy: Tensor, sampler: Tensor, action_mask: Tensor) -> tuple[Tensor, Tensor]:
-    """A micro-batch's gaps, in float64 on its device: (tokens and sums, to add up), (maxima, to merge by max)."""
+    """A micro-batch's gaps, in float64 on its device: (tokens and sums, to add up), the largest."""
     each = token_gaps(policy, sampler, action_mask)
     sums = torch.stack([action_mask.bool().sum().double(), each.abs().double().sum(), each.double().sum()])
-    largest = torch.stack([each.abs().max(), rollout_gaps(policy, sampler, action_mask).max()]).double()
-    return sums, largest
+    return sums, each.abs().max().double()
 
 
 def mismatch_metrics(sums: Tensor, largest: Tensor) -> dict[str, float]:
     """`MISMATCH_METRICS` from the results of `gaps`, merged over all ranks; 0 without tokens."""
     tokens, absolute, signed = sums.tolist()
     count = max(tokens, 1)
-    values = (absolute / count, float(largest[0]), signed / count, float(largest[1]))
-    return dict(zip(MISMATCH_METRICS, values, strict=True))
+    return dict(zip(MISMATCH_METRICS, (absolute / count, float(largest), signed / count), strict=True))
 
 
 # name -> meaning, of the updates of any method.
@@ -323,11 +263,6 @@ def norm_metrics(norms: Sequence[float], max_norm: float) -> dict[str, float]:
         "update/grad_norm_max": max(norms, default=0.0),
         "update/clipped_share": sum(norm > max_norm > 0 for norm in norms) / max(len(norms), 1),
     }
-
-
-def largest_log_ratio(log_probs: Tensor, old_log_probs: Tensor, action_mask: Tensor) -> Tensor:
-    """() largest log(pi/pi_old) of a micro-batch, at least 0 with masked tokens; `update/ratio_max` is its exp."""
-    return _log_ratio(log_probs, old_log_probs, action_mask).max().double()
 
 
 TERMS = ("entropy_loss", "ppo_kl", "kl_old", "kl", "logprobs_diff")  # sums over tokens, for log and loss
@@ -385,8 +320,8 @@ class Meter:
             return torch.zeros(shape, dtype=torch.float64, device=device)
 
         self.sums = {name: zeros() for name in (*TERMS, *shares)}
-        self.sums |= {"ratios": zeros(*RATIO_TABLE_SHAPE), "gaps": zeros(GAP_SUMS)}
-        self.maxima = {"score_drift": zeros(), "log_ratio": zeros(), "gaps": zeros(GAP_MAXIMA)}
+        self.sums |= {"ratios": zeros(*RATIO_TABLE_SHAPE), "gaps": zeros(3)}
+        self.maxima = {"score_drift": zeros(), "log_ratio": zeros(), "gaps": zeros()}
 
     @torch.no_grad()
     def add(self, **sums: Tensor) -> None:
@@ -402,13 +337,12 @@ class Meter:
     def see(
         self, log_probs: Tensor, old_log_probs: Tensor, action_mask: Tensor, unmoved: Tensor, sampler: Tensor | None
     ) -> None:
-        """Measure a micro-batch: the policy's distance from the old log-probabilities, and its own from vLLM before
-        it moved."""
-        self.raise_to(log_ratio=largest_log_ratio(log_probs, old_log_probs, action_mask))
+        """A micro-batch's largest log(pi/pi_old), and the distance of the unmoved policy from vLLM."""
+        self.raise_to(log_ratio=_log_ratio(log_probs, old_log_probs, action_mask).max())
         if sampler is not None:
-            sums, maxima = gaps(unmoved, sampler, action_mask)
+            sums, largest = gaps(unmoved, sampler, action_mask)
             self.add(gaps=sums)
-            self.raise_to(gaps=maxima)
+            self.raise_to(gaps=largest)
 
     def gather(self, group: dist.ProcessGroup | None = None) -> None:
         """Merge the numbers of all ranks and copy them to the host: one SUM, one MAX, one copy."""

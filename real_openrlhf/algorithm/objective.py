@@ -88,8 +88,6 @@ class WeighedLoss:
     """The loss of a table of scores and its gradient in them: all that a backward pass needs to know of the groups."""
 
     loss: Tensor  # (): sum of the group losses / denominator
-    loss_pos: Tensor  # (): the loss if the negatives were ignored; 0 where both sides meet in one term
-    loss_neg: Tensor  # (): the loss if the positives were ignored; 0 where both sides meet in one term
     weights: Tensor  # (K,): d loss / d scores
     denominator: int  # prompt groups of the optimizer step, or its valid rollouts for bce with reduction mean
 
@@ -137,21 +135,14 @@ def score_weights(
         denominator = int(groups.valid.sum()) if num_rollouts is None else num_rollouts
     else:
         denominator = groups.count if num_groups is None else num_groups
-        if denominator < groups.count:
-            raise ValueError(f"num_groups is {denominator}, but the table holds {groups.count} groups")
     denominator = max(denominator, 1)
     leaf = scores.detach().clone().requires_grad_()
-
-    def total(side: Groups) -> Tensor:
-        losses = settings.objective.loss(leaf.masked_fill(~groups.valid, 0.0), side, settings)
+    with torch.enable_grad():
+        losses = settings.objective.loss(leaf.masked_fill(~groups.valid, 0.0), groups, settings)
         if losses.shape != (groups.count,):
             raise ValueError(
                 f"the objective's loss has shape {tuple(losses.shape)}, not ({groups.count},): one a group"
             )
-        return losses.sum() / denominator
-
-    with torch.enable_grad():
-        sides = (groups, groups.ignoring(groups.negative), groups.ignoring(groups.positive))
-        loss, loss_pos, loss_neg = map(total, sides)
+        loss = losses.sum() / denominator
         (weights,) = torch.autograd.grad(loss, leaf)
-    return WeighedLoss(loss.detach(), loss_pos.detach(), loss_neg.detach(), weights, denominator)
+    return WeighedLoss(loss.detach(), weights, denominator)

@@ -101,7 +101,7 @@ def real_policy_loss(
     table = Table(labels, groups, values, lengths)
     weighed = score_weights(settings, all_scores, table)
     surrogate = ranks * RealPolicyLoss()(scores, weighed.weights[before : before + len(scores)])
-    metrics = group_metrics(all_scores, table, weighed, settings)
+    metrics, _ = group_metrics(all_scores, table, weighed, settings)
     return weighed.loss + (surrogate - surrogate.detach()), metrics
 
 

@@ -112,39 +112,31 @@ def plan_rollouts(table: Table, settings: PlanSettings, rollout_step: int = 0) -
         members = [[group for group in step if group] for step in kept]
         for number, waves in enumerate(_epoch_in_waves(members, layout, settings, first=epoch == 0)):
             on_policy = settings.whole_groups and epoch == number == 0
-            known = not settings.whole_groups or (on_policy and settings.known_at_old)
             rollouts = sorted(position for group in dealt[number] for position in group)
-            updates.append(_update(rollouts, waves, table, moment, on_policy, known))
+            row_of, own = {position: row for row, position in enumerate(rollouts)}, table.of(rollouts)
+            of_rows = [
+                replace(wave, ranks=[[[row_of[one] for one in held] for held in rank] for rank in wave.ranks])
+                for wave in waves
+            ]
+            tokens = int(own.lengths[[row for wave in of_rows for row in wave.positions]].sum())
+            update = PlannedUpdate(
+                rollouts=rollouts,
+                waves=of_rows,
+                table=own,
+                moment=moment,
+                on_policy=on_policy,
+                scores_known=not settings.whole_groups or (on_policy and settings.known_at_old),
+                num_groups=len(own.groups.unique()),
+                num_rollouts=len(own) if own.has_gradient is None else int(own.has_gradient.sum()),
+                action_tokens=max(int(own.lengths.sum()), 1),
+                rollouts_with_tokens=int((own.lengths > 0).sum()),
+                trained_tokens=tokens,
+                log_weight=1.0 if table.is_trained is None else float(tokens),
+            )
+            updates.append(update)
         if epoch == 0:
             layout = replace(layout, owner=_owners(updates, len(groups)))
     return updates
-
-
-def _update(
-    rollouts: Positions, waves: list[Wave], table: Table, moment: Moment, on_policy: bool, known: bool
-) -> PlannedUpdate:
-    row_of = {position: row for row, position in enumerate(rollouts)}
-    own = table.of(rollouts)
-    of_rows = [
-        replace(wave, ranks=[[[row_of[one] for one in held] for held in rank] for rank in wave.ranks])
-        for wave in waves
-    ]
-    rows = [row for wave in of_rows for row in wave.positions]
-    tokens = int(own.lengths[rows].sum())
-    return PlannedUpdate(
-        rollouts=rollouts,
-        waves=of_rows,
-        table=own,
-        moment=moment,
-        on_policy=on_policy,
-        scores_known=known,
-        num_groups=len(own.groups.unique()),
-        num_rollouts=len(own) if own.has_gradient is None else int(own.has_gradient.sum()),
-        action_tokens=max(int(own.lengths.sum()), 1),
-        rollouts_with_tokens=int((own.lengths > 0).sum()),
-        trained_tokens=tokens,
-        log_weight=1.0 if table.is_trained is None else float(tokens),
-    )
 
 
 def _epoch_in_waves(
@@ -156,28 +148,23 @@ def _epoch_in_waves(
     known = first and settings.known_at_old
     head = [layout.waves_of_torn_groups(members[0])] if known else []
     rest = members[1:] if known else members
-    waves = _in_waves(rest, layout, settings)
+
+    def in_waves(depth: int) -> list[list[Wave]]:
+        return [layout.waves(step, depth) for step in rest]
+
+    if settings.depth is not None:
+        waves = in_waves(settings.depth)
+    else:
+        plain = [layout.one_wave(step) for step in rest]
+        largest = max((_tokens(held, layout) for wave in plain for rank in wave.ranks for held in rank), default=0)
+        fitting = int(min(settings.kept_tokens / max(largest, 1), max((wave.depth for wave in plain), default=1)))
+        _, waves = shallowest(in_waves, sum(wave.depth for wave in plain), max(fitting, 1), settings.spare)
 
     def scored_first(wave: Wave) -> bool:
         kept = max(sum(_tokens(held, layout) for held in rank) for rank in wave.ranks)
         return settings.score_first or (wave.depth > 1 and kept > settings.kept_tokens)
 
     return head + [[replace(wave, score_first=scored_first(wave)) for wave in step] for step in waves]
-
-
-def _in_waves(steps: list[list[Positions]], layout: Layout, settings: PlanSettings) -> list[list[Wave]]:
-    if settings.depth is not None:
-        return [layout.waves(step, settings.depth) for step in steps]
-    plain = [layout.one_wave(step) for step in steps]
-    largest = max((_tokens(held, layout) for wave in plain for rank in wave.ranks for held in rank), default=0)
-    fitting = int(min(settings.kept_tokens / max(largest, 1), max((wave.depth for wave in plain), default=1)))
-    _, waves = shallowest(
-        lambda depth: [layout.waves(step, depth) for step in steps],
-        plain=sum(wave.depth for wave in plain),
-        most=max(fitting, 1),
-        spare=settings.spare,
-    )
-    return waves
 
 
 def _tokens(held: Positions, layout: Layout) -> int:

@@ -10,7 +10,7 @@ from torch import Tensor
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, START, UNPARSABLE, Groups, Moment, Table
 from real_openrlhf.algorithm.objective import ObjectiveSettings, make_groups, rollout_scores
 from real_openrlhf.algorithm.update import TokenGroup
-from real_openrlhf.base.user_files import exits_raised, raised
+from real_openrlhf.base.user_files import raised
 
 # One group of each kind: mixed, right only, wrong only, ignored only, and one rollout of either side.
 KINDS = (
@@ -25,7 +25,6 @@ REMEDY = (
     "groups.logmeanexp are -inf: replace what they give before you go on, as with "
     "`.where(groups.size(groups.valid) > 0, 0.0)` for a number a group and `.where(groups.valid, 0.0)` a rollout"
 )
-COMPLEX = "it returns complex numbers. Take .real, or give torch.sqrt and torch.log no negative numbers"
 LABELS = (POSITIVE, NEGATIVE, IGNORED, UNPARSABLE, POSITIVE, POSITIVE, NEGATIVE, NEGATIVE, IGNORED, POSITIVE, NEGATIVE)
 GROUPS = (0, 0, 0, 0, 1, 1, 2, 2, 3, 4, 4)
 REWARDS = (1.0, 0.25, 0.0, 0.0, 0.75, 1.0, 0.5, 0.0, 0.0, 1.0, 0.0)  # for objectives of graded rewards
@@ -39,8 +38,7 @@ def problem(settings: ObjectiveSettings, steps: int = 10, sampled: bool = True) 
     `sampled`: the run has vLLM's log-probabilities.
     """
     of_moment = partial(_problem_of_tokens, sampled=sampled) if settings.objective.of_tokens else _problem_of_groups
-    with exits_raised():
-        problems = {step: of_moment(settings, Moment(step, steps)) for step in (1, max(steps, 1))}
+    problems = {step: of_moment(settings, Moment(step, steps)) for step in (1, max(steps, 1))}
     if len({*problems.values()}) < 2:
         return problems[1]
     # what is wrong at one end only, as a factor `progress`, which is 0 in the first step
@@ -101,8 +99,6 @@ def _problem(settings: ObjectiveSettings, scores: Tensor, groups: Groups) -> str
     if not isinstance(loss, Tensor) or loss.shape != (groups.count,):
         got = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
         return f"it returns {got}, not one loss for each group, ({groups.count},). Use groups.sum or groups.mean"
-    if loss.is_complex():
-        return COMPLEX
     if not loss.isfinite().all():
         kinds = ", ".join(kind for kind, one in zip(KINDS, loss.tolist(), strict=True) if not math.isfinite(one))
         return f"it is not finite for {kinds}. {REMEDY}"
@@ -141,8 +137,6 @@ def _problem_of_tokens(settings: ObjectiveSettings, moment: Moment, sampled: boo
         if not isinstance(result, Tensor) or result.shape != mask.shape:
             got = f"shape {tuple(result.shape)}" if isinstance(result, Tensor) else type(result).__name__
             return f"it returns {got}, not one weight for each token, {tuple(mask.shape)}"
-        if result.is_complex():
-            return COMPLEX
         alone = [weights(slice(row, row + 1), tokens)[0] for row, tokens in enumerate(LENGTHS)]
     except (Exception, SystemExit) as error:
         return f"it raises {raised(error)}. Change it so that it takes rollouts of 1 to {max(LENGTHS)} tokens"

@@ -22,7 +22,6 @@ from real_openrlhf.algorithm.metrics import (
     TIS_METRICS,
     Meter,
     fetch,
-    group_counts,
     group_metrics,
     ratio_table,
     rollout_gradients,
@@ -155,9 +154,7 @@ class GroupUpdate(Update):
     def __init__(self, settings: ObjectiveSettings, planned: PlannedUpdate, *args: Any, **named: Any) -> None:
         super().__init__(planned, *args, **named)
         self.settings = settings
-        self.denominator = max(
-            planned.num_rollouts if settings.mean_over_rollouts else planned.num_groups, 1
-        )  # the loss's
+        self.denominator = max(planned.num_rollouts if settings.mean_over_rollouts else planned.num_groups, 1)
         self.scores = torch.zeros(len(planned.table), dtype=torch.float64)
         self.weights = torch.zeros_like(self.scores)
         if planned.scores_known:
@@ -165,14 +162,16 @@ class GroupUpdate(Update):
             self.weights = planned.weigh(settings, self.scores, torch.arange(len(self.scores))).weights
 
     def exchange(self, wave: Wave, forwards: list[Forward]) -> None:
-        """One all-reduce: each rank brings its rollouts' scores."""
-        own = torch.cat([one.scores[: len(one.rows)] for one in forwards])
-        rows = torch.tensor(wave.positions, dtype=torch.long)
-        places = torch.searchsorted(rows, torch.cat([one.rows for one in forwards]))
-        self.put(rows, fetch(shared_scores(own, places, len(rows), self.group)))
+        """Share the scores of all ranks in one all-reduce and weigh the wave's groups.
 
-    def put(self, rows: Tensor, scores: Tensor) -> None:
-        """Store a wave's scores and weigh its groups; raise on every rank if a score is not finite."""
+        A score of one rank that is not finite reaches all ranks, so they stop together.
+        """
+        rows = torch.tensor(wave.positions, dtype=torch.long)
+        own = torch.cat([now.scores[: len(now.rows)] for now in forwards]).detach().double()
+        places = torch.searchsorted(rows, torch.cat([now.rows for now in forwards]))
+        table = own.new_zeros(len(rows))
+        table[places.to(own.device)] = own
+        scores = fetch(sum_over_ranks(table, self.group))
         if not bool(scores.isfinite().all()):
             prompts = self.planned.table.groups[rows][~scores.isfinite()].unique().tolist()
             raise NonFiniteError(
@@ -201,8 +200,8 @@ class GroupUpdate(Update):
         self.meter.raise_to(score_drift=(now.scores.double() - used).abs().max())
         factors = self.factors(now)
         if (clip := self.coefficients.tis_cap) is not None:
-            sums = factors.sum(), (factors > clip * (1 - 1e-9)).sum(), torch.tensor(len(factors))
-            self.meter.add(**dict(zip(self.shares, sums, strict=True)))
+            capped = (factors > clip * (1 - 1e-9)).sum()
+            self.meter.add(factors=factors.sum(), clipped_factors=capped, rollouts=torch.tensor(len(factors)))
         columns = (now.log_probs, now.old, now.mask)
         return rollout_gradients(self.settings.score, *columns, weights * factors * self.denominator)
 
@@ -216,34 +215,20 @@ class GroupUpdate(Update):
 
     def columns(self) -> Tensor:
         """(4, K) group, label, score (nan: not trained), and weight in the loss of its own group."""
-        scores = self.scores.masked_fill(~self.trained, torch.nan)
-        return torch.stack(
-            [self.planned.table.groups, self.planned.table.labels, scores, self.weights * self.denominator]
-        )
+        scores, table = self.scores.masked_fill(~self.trained, torch.nan), self.planned.table
+        return torch.stack([table.groups, table.labels, scores, self.weights * self.denominator])
 
     def own_metrics(self) -> dict[str, float]:
         """The metrics of the full table."""
         weighed = self.planned.weigh(self.settings, self.scores, torch.arange(len(self.scores)))
-        columns = (self.scores, self.planned.table, weighed, self.settings)
         drift = float(self.meter.maxima["score_drift"])
-        metrics = group_metrics(*columns, trained=self.trained, score_drift=drift)
-        metrics |= group_counts(self.planned.table, weighed, self.trained)
+        metrics, counts = group_metrics(
+            self.scores, self.planned.table, weighed, self.settings, trained=self.trained, score_drift=drift
+        )
         if self.coefficients.tis_cap is not None:
-            factors, clipped, rollouts = (float(self.meter.sums[name]) for name in self.shares)
-            means = (factors / max(rollouts, 1), clipped / max(rollouts, 1))
-            metrics |= dict(zip(TIS_METRICS, means, strict=True))
-        return {"policy_loss": float(weighed.loss), **metrics}
-
-
-def shared_scores(scores: Tensor, places: Tensor, count: int, group: dist.ProcessGroup | None = None) -> Tensor:
-    """(count,) scores of all ranks in float64: one collective, equal on every rank.
-
-    Each rank puts its own scores at `places`; two ranks never share a place. A nan or infinite score of one rank
-    reaches all ranks, so they stop together. Without torch.distributed the result is the local table.
-    """
-    table = torch.zeros(count, dtype=torch.float64, device=scores.device)
-    table[places.to(scores.device)] = scores.detach().double()
-    return sum_over_ranks(table, group)
+            factors, capped, rollouts = (float(self.meter.sums[name]) for name in self.shares)
+            metrics |= dict(zip(TIS_METRICS, (factors / max(rollouts, 1), capped / max(rollouts, 1)), strict=True))
+        return {"policy_loss": float(weighed.loss), **metrics, **counts}
 
 
 class TokenUpdate(Update):

@@ -4,13 +4,14 @@ docs/evidence/reliability.md lists each place where something is written, and ho
 """
 
 import contextlib
+import hashlib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.base.files import parsed, read_bytes
+from real_openrlhf.base.files import parsed, read_bytes, sha256, write_json, write_text
 
 MARK = ".real_openrlhf"  # in a folder that a run fills: which run
 
@@ -78,3 +79,40 @@ def may_be_replaced(folder: Path) -> bool:
     """Whether the folder is empty, ours by a mark or a manifest, or in a run's own folder."""
     marks = (folder / MARK, folder / "manifest.json", *(parent / "run.json" for parent in folder.parents[:3]))
     return folder.is_dir() and (not os.listdir(folder) or any(map(os.path.exists, marks)))
+
+
+# JSONL files of ours: a manifest beside them has their hashes, so that a changed one is known
+
+MANIFEST = ".manifest.json"  # the suffix of the one beside a single file
+HASHES, UNFINISHED = "sha256", "unfinished"  # keys of a manifest
+
+
+def refuse_foreign_rows(option: str, files: Sequence[Path], manifest: Path) -> None:
+    """Raise if one of the files has content and is not as we wrote it, or the manifest is not ours."""
+    known = _known_hashes(manifest)
+    for file in files:
+        ours = file.is_file() and (not file.stat().st_size or sha256(file) in known.get(file.name, ()))
+        refuse_foreign(option, [file], ours)
+    refuse_foreign(option, [manifest], bool(known))
+
+
+def write_rows(files: Mapping[Path, Iterable[dict]], manifest: Path, about: dict) -> None:
+    """Write the files and their manifest. After an interrupt the same call knows its files: old, new or missing."""
+    texts = {file: [json.dumps(row, ensure_ascii=False) + "\n" for row in rows] for file, rows in files.items()}
+    hashes = {file.name: hashlib.sha256("".join(lines).encode()).hexdigest() for file, lines in texts.items()}
+    content = {**about, HASHES: hashes}
+    write_json(manifest, {**content, UNFINISHED: _known_hashes(manifest)})
+    for file, lines in texts.items():
+        write_text(file, lines)
+    write_json(manifest, content)
+
+
+def _known_hashes(manifest: Path) -> dict[str, list[str]]:
+    """{file: its hash, and after an interrupt also those of before}"""
+    known: dict[str, list[str]] = {}
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+        content = parsed(read_bytes(manifest))
+        known = {name: [*before] for name, before in content.get(UNFINISHED, {}).items()}
+        for name, one in content[HASHES].items():
+            known.setdefault(name, []).append(one)
+    return known

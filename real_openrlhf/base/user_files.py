@@ -1,15 +1,13 @@
 """Files of a user's own: FILE.py:NAME as a path, loaded, and what its code raised in one line."""
 
-import contextlib
+import ast
 import hashlib
-import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import NoReturn
 
 from real_openrlhf.base.errors import first_line
 
@@ -54,6 +52,20 @@ def reward_function(path: Path | str) -> Callable:
     return found
 
 
+def reward_problem(path: Path) -> str | None:
+    """The defect of a reward file, found by parsing it; it is run in rollout actors only."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except OSError:
+        return "does not exist. Give a Python file with reward_func, or a URL."
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        return f"is not Python ({error}). Mend it."
+    names = {getattr(node, "name", None) or getattr(node, "id", None) for node in ast.walk(tree)}
+    if not names & {"reward_func", "*"}:
+        return "has no reward_func. Define `def reward_func(queries, prompts, labels)` in it, at its top."
+    return None
+
+
 @cache
 def _module(path: Path, source: bytes) -> ModuleType:
     """Load the file as a module; once for each content."""
@@ -63,31 +75,13 @@ def _module(path: Path, source: bytes) -> ModuleType:
         sys.path.append(str(path.parent))  # the file may import its neighbours, also later, inside its functions
     sys.modules[module.__name__] = module  # dataclasses in it look themselves up there
     try:
-        with exits_raised():
-            exec(compile(source, path, "exec"), vars(module))
+        exec(compile(source, path, "exec"), vars(module))
     except (Exception, SystemExit) as error:
         del sys.modules[module.__name__]
         line = getattr(error, "lineno", None)
         said = f"line {line}, {raised(error)}" if line else raised(error, path)
         raise ValueError(f"{path} cannot be loaded: {said}. Change it so that Python runs it") from error
     return module
-
-
-@contextlib.contextmanager
-def exits_raised() -> Iterator[None]:
-    """Within the block `os._exit` raises SystemExit, so that the file which calls it is named."""
-    process, end = os.getpid(), os._exit
-
-    def exit_here(status: int) -> NoReturn:
-        if os.getpid() != process:
-            end(status)
-        raise SystemExit(status)
-
-    os._exit = exit_here
-    try:
-        yield
-    finally:
-        os._exit = end
 
 
 def raised(error: BaseException, path: Path | str = "") -> str:

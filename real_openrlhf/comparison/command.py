@@ -19,15 +19,14 @@ from pathlib import Path
 from typing import IO
 
 from real_openrlhf.base import files, ownership
-from real_openrlhf.base.errors import UserError, exit_code
+from real_openrlhf.base.errors import UserError, exit_code, hide
 from real_openrlhf.base.files import parsed, write_json
 from real_openrlhf.base.parsing import Parser, PassThrough, did_you_mean, flag_name, path_of, positive, whole, words_of
-from real_openrlhf.base.secrets import has_one
 from real_openrlhf.evaluation import command as eval_command
 from real_openrlhf.evaluation import grading
 from real_openrlhf.recipes.algorithms import ALGORITHMS
-from real_openrlhf.recipes.plan import OBJECTIVE, PLACES, changed_flags
 from real_openrlhf.recipes.recipes import RECIPES
+from real_openrlhf.recipes.run_flags import OBJECTIVE, PLACES, changed_flags
 from real_openrlhf.runs import run_folder
 from real_openrlhf.training import command as train_command
 from real_openrlhf.training import run_inputs
@@ -35,7 +34,7 @@ from real_openrlhf.training.checks import run_checks
 from real_openrlhf.training.launch.place import Place
 from real_openrlhf.training.launch.progress import end_unwatched
 from real_openrlhf.training.run_inputs import Request
-from real_openrlhf.training.tasks.reverse_task import TASK
+from real_openrlhf.training.tiny_task import TASK
 
 PARSER = PassThrough
 DEFAULT_ALGOS = ("real", "real_constant", "grpo", "dapo", "gspo")
@@ -43,7 +42,6 @@ OWN = re.compile(r".+\.py:\w+")  # an objective of the user's own
 UNCLIPPED = ("--actor.max_norm", "100")  # for the tiny model, on which gradient norms differ between methods
 SET_HERE = {"--algo", "--seed", "--train.seed", "--run-name", "--runs-dir", "--resume", "--dry-run", *PLACES}
 ASKED = "asked.json"  # in a run's eval/: the words of the evaluation that reached its end
-SIGNALS = (129, 130, 143)  # exit codes of a run that was asked to end
 LOOK_SECONDS = 5.0
 
 
@@ -68,19 +66,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     methods = "algorithms or FILE.py:NAME, with flags of their own in quotes: 'real --algo.real.tau 0.1'"
     grid = "run every algorithm at each value: --grid actor.adam.lr 1e-4 1e-3"
     benchmarks = "evaluate each trained model on these, as `eval --benchmarks`"
-    default = " (default: %(default)s)"
-    parser.add_argument("--recipe", choices=RECIPES, default="cpu", metavar="NAME", help="as of `train`" + default)
-    parser.add_argument("--algos", nargs="+", default=DEFAULT_ALGOS, metavar="NAME", help=methods + default)
-    parser.add_argument("--seeds", type=positive, default=3, metavar="N", help="seeds of each algorithm" + default)
-    parser.add_argument("--first-seed", type=whole, default=1, metavar="N", help="the first seed" + default)
-    parser.add_argument("--grid", nargs="+", action="append", default=[], metavar=("FLAG", "VALUE"), help=grid)
-    parser.add_argument("--steps", type=positive, metavar="N", help="rollout steps (default: the recipe's)")
-    parser.add_argument("--benchmarks", default="none", metavar="NAMES", help=benchmarks + default)
-    parser.add_argument("--eval-flags", default="", metavar="WORDS", help="other words of `eval`, in quotes: '--k 4'")
-    parser.add_argument(
-        "--out", type=path_of, default=Path("comparison"), metavar="DIR", help="runs and report" + default
-    )
-    parser.add_argument("--dry-run", action="store_true", help="list and check all runs, start nothing")
+    add, default = parser.add_argument, " (default: %(default)s)"
+    add("--recipe", choices=RECIPES, default="cpu", metavar="NAME", help="as of `train`" + default)
+    add("--algos", nargs="+", default=DEFAULT_ALGOS, metavar="NAME", help=methods + default)
+    add("--seeds", type=positive, default=3, metavar="N", help="seeds of each algorithm" + default)
+    add("--first-seed", type=whole, default=1, metavar="N", help="the first seed" + default)
+    add("--grid", nargs="+", action="append", default=[], metavar=("FLAG", "VALUE"), help=grid)
+    add("--steps", type=positive, metavar="N", help="rollout steps (default: the recipe's)")
+    add("--benchmarks", default="none", metavar="NAMES", help=benchmarks + default)
+    add("--eval-flags", default="", metavar="WORDS", help="other words of `eval`, in quotes: '--k 4'")
+    add("--out", type=path_of, default=Path("comparison"), metavar="DIR", help="runs and report" + default)
+    add("--dry-run", action="store_true", help="list and check all runs, start nothing")
 
 
 def entries(algos: Iterable[str], seeds: int, first_seed: int = 1, grid: Sequence[Sequence[str]] = ()) -> list[Entry]:
@@ -89,7 +85,7 @@ def entries(algos: Iterable[str], seeds: int, first_seed: int = 1, grid: Sequenc
     methods = [("real", OBJECTIVE, *words) if OWN.fullmatch(words[0]) else words for words in methods if words]
     if not methods or any(len(values) < 2 or not values[0] for values in grid):
         raise UserError("--algos or --grid is empty. Type --algos real, or --grid actor.adam.lr 1e-4 1e-3.")
-    if any(map(has_one, (*methods, *grid))):
+    if any(hide(words) != [*words] for words in (*methods, *grid)):
         raise UserError("--algos and --grid make the runs' names, and a secret is in them. Give its flag apart.")
     for algo, *_ in methods:
         if algo not in ALGORITHMS:
@@ -150,10 +146,8 @@ class Runs:
         return (path / "run.json").exists() and run_folder.state(path)["status"] == "finished"
 
     def is_done(self, entry: Entry) -> bool:
-        asked = self.path(entry) / "eval" / ASKED
-        evaluated = (
-            not self.evaluation or asked.exists() and parsed(asked.read_bytes()) == {"words": [*self.evaluation]}
-        )
+        asked, words = self.path(entry) / "eval" / ASKED, {"words": [*self.evaluation]}
+        evaluated = not self.evaluation or (asked.exists() and parsed(asked.read_bytes()) == words)
         return self.is_trained(entry) and evaluated
 
     @contextlib.contextmanager
@@ -192,7 +186,7 @@ def run(args: argparse.Namespace) -> int:
     if problems := check(runs, todo, args.dry_run):
         raise UserError(*problems)
     if args.dry_run:
-        print(f"dry run: nothing is wrong; nothing was started. Evaluation: {shlex.join(runs.evaluation) or 'none'}")
+        print(f"Flags of all runs OK. Evaluation: {shlex.join(runs.evaluation) or 'none'}")
         return 0
     code = work(runs, todo)
     report(runs.out)
@@ -217,7 +211,7 @@ def check(runs: Runs, todo: Sequence[Entry], dry_run: bool) -> list[str]:
     for entry in reversed({(entry.algo, entry.flags): entry for entry in reversed(todo)}.values()):
         try:
             request = runs.request(entry, *["--dry-run"] * dry_run)
-            wrong = run_checks.found(request, Place.of(request.recipe)).problems
+            wrong = run_checks.findings(request, Place.of(request.recipe)).problems
             if not wrong and runs.evaluation and request.flags.args.ds.lora.rank:
                 wrong = ["`eval` cannot load the adapter that a LoRA run saves. Give --benchmarks none."]
         except UserError as error:
@@ -231,7 +225,7 @@ def work(runs: Runs, todo: Sequence[Entry]) -> int:
     """Train and evaluate what no other process has, each run once; the exit code of the last failure."""
     before = {entry: failure(runs.path(entry)) for entry in todo}
     waiting = deque(sorted(todo, key=lambda entry: before[entry] is not None))  # what failed before comes last
-    last, in_a_row, sound, failed = 0, 0, False, set[str]()
+    last = in_a_row = 0
     while waiting:
         entry, path = waiting[0], runs.path(waiting[0])
         with runs.taken(entry) as ours:
@@ -250,20 +244,10 @@ def work(runs: Runs, todo: Sequence[Entry]) -> int:
             if runs.is_done(entry) or failure(path) != before[entry]:
                 continue  # another process has ended it since this one began
             print(f"\n--- {entry.name}, {len(waiting) + 1} of {len(runs.entries)} runs to go", flush=True)
-            logged = steps(path)
             code = train_and_evaluate(runs, entry)
-        if code in SIGNALS:
+        if code in train_command.SIGNALS:
             return code
         last = code or last
-        sound = sound or runs.is_trained(entry) or bool(steps(path) - logged)
-        failed |= {entry.algo} if code else set()
-        if not sound and len(failed) > 1 and waiting:
-            print(
-                f"{' and '.join(sorted(failed))} failed before a first step, and no run has made one here: this "
-                "machine may be at fault, and takes no more runs",
-                file=sys.stderr,
-            )
-            break
     return last
 
 
@@ -290,12 +274,6 @@ def failure(path: Path) -> tuple | None:
     if record.get("status") != "failed" or record.get("unseen") or reason.startswith("interrupted"):
         return None
     return record.get("started"), record.get("finished"), reason
-
-
-def steps(path: Path) -> set[bytes]:
-    """The training steps in its log; a step that is made again has another time."""
-    log = path / "metrics.jsonl"
-    return {line for line in log.read_bytes().splitlines() if b'"train"' in line} if log.exists() else set()
 
 
 def report(out: Path) -> None:

@@ -1,16 +1,17 @@
 """`real-openrlhf data`: a training set or the benchmarks as OpenRLHF's JSONL, with a report of what was dropped."""
 
 import argparse
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tqdm import tqdm
 
 from real_openrlhf import __version__
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.base.manifests import MANIFEST, refuse_foreign_rows, write_rows
+from real_openrlhf.base.ownership import MANIFEST, refuse_foreign_rows, write_rows
 from real_openrlhf.base.parsing import did_you_mean, path_of, positive
-from real_openrlhf.data import cleaning
 from real_openrlhf.data.benchmarks import BENCHMARKS, read_benchmark
 from real_openrlhf.data.problems import LEFT, PLACE, Problem, load_tokenizer, read_problems, token_ids
 from real_openrlhf.data.sources import HubDataset, Rows, is_hub_id, read_hub, read_local
@@ -111,8 +112,8 @@ def prepare_training(
     refuse_foreign_rows("--out", [out, dropped], out.with_suffix(MANIFEST))
     name, rows = _source(what, source)
     problems = read_problems(rows.rows, problem_column, gold_column)
-    selection = cleaning.distinct(tqdm(problems, desc="reading", disable=None), _agree)
-    selection.keep(_gold_objection, cleaning.UNVERIFIED)
+    selection = distinct(tqdm(problems, desc="reading", disable=None), _agree)
+    selection.keep(_gold_objection, UNVERIFIED)
     asked, about_template = _template(template, what, selection.kept)
     if tokenizer:
         loaded = load_tokenizer(tokenizer)
@@ -121,7 +122,7 @@ def prepare_training(
             length = len(token_ids(loaded, problem.chat(asked)))
             return f"{length} tokens" if length > max_prompt_tokens else None
 
-        selection.keep(length_objection, cleaning.TOO_LONG)
+        selection.keep(length_objection, TOO_LONG)
     if not selection.kept:
         counts = ", ".join(f"{rows} {reason}" for reason, rows in selection.counts.most_common() if rows)
         raise UserError(
@@ -152,6 +153,65 @@ def prepare_training(
         print(f"  {systems} prompts begin with a system message")
     if answered := sum(problem.answered for problem in selection.kept):
         print(f"  {answered} chats go on behind their question: what follows was left out")
+
+
+# Which problems are kept: each text once, with a gold that verifies, and a short prompt
+
+DUPLICATE = "same problem text as an earlier row"
+NO_PROBLEM = "no problem text"
+NO_GOLD = "no gold answer"
+CONFLICT = "same problem text with different golds"
+UNVERIFIED = "the gold does not verify against itself"
+TOO_LONG = "the prompt is too long"
+
+
+@dataclass
+class Selection:
+    """The kept problems, and the dropped problems with reasons; duplicates are counted, not listed."""
+
+    kept: list[Problem]
+    counts: Counter = field(default_factory=Counter)  # reason -> rows
+    dropped: list[dict] = field(default_factory=list)  # a line for each
+
+    def keep(self, judge: Callable[[Problem], str | None], reason: str) -> None:
+        """Drop every problem for which `judge` has an objection."""
+        survivors = []
+        for problem in tqdm(self.kept, desc="checking", disable=None):
+            objection = judge(problem)
+            if objection is None:
+                survivors.append(problem)
+            else:
+                self.drop(problem, reason, objection)
+        self.kept = survivors
+
+    def drop(self, problem: Problem, reason: str, detail: str = "", rows: int = 1) -> None:
+        self.counts[reason] += rows
+        why = {"row": problem.row, "reason": reason, "detail": detail}
+        self.dropped.append(why | {"golds": problem.golds, "problem": problem.text})
+
+
+def distinct(problems: Iterable[Problem], agree: Callable[[Problem, Problem], bool]) -> Selection:
+    """Keep one problem per text, and none if the golds of a text disagree. Memory grows with texts, not rows."""
+    seen: dict[str, tuple[Problem, Counter]] = {}  # text -> its first row, how often each spelling of the golds
+    selection = Selection(kept=[])
+    for problem in problems:
+        if not problem.key:
+            selection.drop(problem, NO_PROBLEM)
+        elif not problem.golds:
+            selection.drop(problem, NO_GOLD)
+        else:
+            _, spellings = seen.setdefault(problem.key, (problem, Counter()))
+            spellings[problem.golds] += 1
+    for first, spellings in seen.values():
+        rows = spellings.total()
+        others = (Problem(first.row, first.text, golds) for golds in spellings)
+        if all(other.golds == first.golds or agree(first, other) for other in others):
+            selection.kept.append(first)
+            if rows > 1:
+                selection.counts[DUPLICATE] += rows - 1
+        else:
+            selection.drop(first, CONFLICT, " | ".join(map(", ".join, spellings)), rows)
+    return selection
 
 
 def _source(what: str, local: Path | None) -> tuple[str, Rows]:

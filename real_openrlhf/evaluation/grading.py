@@ -10,7 +10,7 @@ import numpy as np
 from tqdm import tqdm
 
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.base.user_files import raised, reward_function
+from real_openrlhf.base.user_files import raised, reward_function, reward_problem
 from real_openrlhf.data.benchmarks import average_title, chosen
 from real_openrlhf.evaluation.store import Sample
 from real_openrlhf.evaluation.tasks import Task, file_records
@@ -19,7 +19,6 @@ from real_openrlhf.report.paired import protocol, title_of
 from real_openrlhf.report.statistics import Estimate, bootstrap
 from real_openrlhf.report.table_forms import Table
 from real_openrlhf.rewards.graders import Asked, Grader, judge_many
-from real_openrlhf.training.checks.reward_check import reward_file_problem
 from same_answer.extract import Think
 
 VERIFIERS = get_args(Grader)
@@ -32,7 +31,7 @@ def refuse(args: argparse.Namespace) -> None:
     """Raise for what is wrong before anything is loaded: numbers, names, files. `compare` asks before it trains."""
     if not (args.temperature >= 0 and 0 < args.top_p <= 1):
         raise UserError("--temperature must be 0 or more, --top-p above 0 and at most 1. Change the one that is not")
-    if args.grader.endswith(".py") and (wrong := reward_file_problem(Path(args.grader))):
+    if args.grader.endswith(".py") and (wrong := reward_problem(Path(args.grader))):
         raise UserError(f"--grader {args.grader} {wrong}")
     if args.grader not in VERIFIERS and not args.grader.endswith(".py"):
         known = f"{', '.join(VERIFIERS)}, or a Python file with reward_func"

@@ -12,8 +12,7 @@ from real_openrlhf.base.files import sha256
 from real_openrlhf.data.benchmarks import BENCHMARKS, chosen, read_benchmark
 from real_openrlhf.data.problems import token_ids
 from real_openrlhf.data.sources import read_local
-from real_openrlhf.machine.nvidia import environment_for_cpu
-from real_openrlhf.training.checks.model_check import heads_problem, read_config
+from real_openrlhf.training.checks.model_check import read_config
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -92,10 +91,8 @@ def find_model(name: str) -> Path:
 
 
 def refuse_unfit(model: Path) -> None:
-    """Raise for a model that only Python code of its own can load, which is not run here, or of unfit heads on CPU."""
+    """Raise for a model that only Python code of its own can load, which is not run here."""
     config = json.loads((model / "config.json").read_bytes())
-    if environment_for_cpu() and (wrong := heads_problem(config)):
-        raise UserError(f"model {model}: {wrong}")
     if "auto_map" in config:
         from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 

@@ -78,7 +78,7 @@ class RunStrategy(DeepspeedStrategy):
         if not self.in_run_folder:
             super().save_ckpt(model, save_dir, tag, max_num, max_mem, client_state, **metric)
             return
-        self.on_first(lambda: enter(str(self.run_dir), "checkpoint"))
+        self.on_first(lambda: enter(self.args.train.run_dir, "checkpoint"))
         place, draft, state = Path(save_dir), Path(save_dir) / DRAFT, client_state or {}
         try:
             self.on_first(lambda: self.empty(draft))
@@ -87,7 +87,7 @@ class RunStrategy(DeepspeedStrategy):
             files = whole_folders.read(draft / tag, whole_folders.names(draft / tag)[self.share])
             every = {name: entry for part in self.gathered(files) for name, entry in part.items()}
             step, ranks = int(state.get("global_step", 0)), dist.get_world_size()
-            about = {"global_step": step, "ranks": ranks, "run": self.run_dir.name}
+            about = {"global_step": step, "ranks": ranks, "run": Path(self.args.train.run_dir).name}
             self.on_first(lambda: whole_folders.publish(draft / tag, place / tag, every, about))
             self.on_first(lambda: self.tidy(place, tag, max_num, max_mem * 1024**3))
         except (OSError, RuntimeError) as error:
@@ -101,7 +101,8 @@ class RunStrategy(DeepspeedStrategy):
     def load_ckpt(self, model: Any, load_dir: str, tag: str | None = None, **named: Any) -> tuple[str | None, dict]:
         """Load the newest complete checkpoint; damaged ones are reported and stay in the folder."""
         place = Path(load_dir)
-        folders = self.agreed(lambda: whole_folders.newest_first(place))
+        # rank 0's on all ranks, which might see the folder at different moments
+        folders = self.gathered(whole_folders.newest_first(place) if self.is_rank_0() else None)[0]
         listed = any((folder / whole_folders.MANIFEST).exists() for folder in folders)
         if not self.in_run_folder or self.use_ds_universal_ckpt or (folders and not listed):
             path, states = super().load_ckpt(model, load_dir, tag, **named)
@@ -151,13 +152,11 @@ class RunStrategy(DeepspeedStrategy):
             best = []
         room = max(max_num, 1) - (not tag.startswith(BEST))
         while regular and (len(regular) > room or whole_folders.size_of([place / tag, *best, *regular]) > max_bytes):
-            self.remove(regular.pop(regular.index(self.least(regular))), "more than --ckpt.max_num or --ckpt.max_mem")
-
-    def least(self, regular: list[Path]) -> Path:
-        """The checkpoint to delete first, as upstream: without a metric first, then the worst, then the oldest."""
-        metrics = {folder: self._read_ckpt_metric(folder) for folder in regular}
-        oldest_first = reversed(regular)
-        return min(oldest_first, key=lambda folder: (metrics[folder] is not None, metrics[folder] or 0.0))
+            # as upstream: without a metric first, then the worst, then the oldest
+            metrics = {folder: self._read_ckpt_metric(folder) for folder in regular}
+            least = min(reversed(regular), key=lambda folder: (metrics[folder] is not None, metrics[folder] or 0.0))
+            regular.remove(least)
+            self.remove(least, "more than --ckpt.max_num or --ckpt.max_mem")
 
     def remove(self, folder: Path, why: str) -> None:
         shutil.rmtree(folder)
@@ -178,16 +177,12 @@ class RunStrategy(DeepspeedStrategy):
     def in_run_folder(self) -> bool:
         return bool(getattr(self.args.train, "run_dir", None))
 
-    @property
-    def run_dir(self) -> Path:
-        return Path(self.args.train.run_dir)
-
     def empty(self, folder: Path) -> None:
         """Make an empty folder with the run's mark; files of an interrupted write go first."""
         if folder.exists() and not ownership.may_be_replaced(folder):
             raise FileExistsError(errno.EEXIST, "it exists, and real-openrlhf did not write it", str(folder))
         shutil.rmtree(folder, ignore_errors=True)
-        ownership.mark(folder, ownership.owner_name(self.run_dir))
+        ownership.mark(folder, ownership.owner_name(Path(self.args.train.run_dir)))
 
     @property
     def share(self) -> slice:
@@ -204,10 +199,6 @@ class RunStrategy(DeepspeedStrategy):
         values: list = [None] * dist.get_world_size()
         dist.all_gather_object(values, value)
         return values
-
-    def agreed(self, ask: Callable[[], Any]) -> Any:
-        """Rank 0's answer on all ranks, which might see the folder at different moments."""
-        return self.gathered(ask() if self.is_rank_0() else None)[0]
 
 
 def _own_part(parameter: torch.nn.Parameter) -> torch.Tensor:

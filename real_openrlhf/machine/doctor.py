@@ -9,7 +9,6 @@ import importlib.metadata
 import json
 import os
 import re
-import resource
 import shutil
 import sys
 import tempfile
@@ -92,9 +91,6 @@ def check_room() -> Iterator[Check]:
     shared = shutil.disk_usage("/dev/shm").total if os.path.isdir("/dev/shm") else 0
     todo = "in Docker, start the container with --shm-size=8g; with less, Ray's object store is slow"
     yield _checked("/dev/shm", shared >= 2 * GB, f"{shared / GB:.1f} GB", todo, otherwise=WARN)
-    files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    good, todo = files == resource.RLIM_INFINITY or files >= 8192, "as root, raise the hard limit: ulimit -Hn 65536"
-    yield _checked("open files", good, "enough" if good else str(files), todo, otherwise=WARN)
 
 
 def devices(torch: str, built_for: str | None, cuda: list) -> Check:

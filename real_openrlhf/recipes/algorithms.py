@@ -3,9 +3,8 @@
 Standard library only. A new objective in `algorithm/formulas.py` becomes an algorithm here without further code.
 """
 
-from real_openrlhf.algorithm.formulas import OBJECTIVES, Objective, hint
-from real_openrlhf.base.parsing import did_you_mean
-from real_openrlhf.recipes.plan import SET, Algorithm, Setting, code, own, paper
+from real_openrlhf.algorithm.formulas import OBJECTIVES, Objective
+from real_openrlhf.recipes.run_flags import SET, Algorithm, Setting, code, own, paper
 
 _NO_KL = {
     "--algo.kl.init_coef": paper(
@@ -104,8 +103,3 @@ ALGORITHMS = {
         *(one for one in _GROUP if one.family != "REAL"),
     )
 }
-
-
-def instead_of(name: str) -> str:
-    """What an unknown name may mean: the file that this method is, or a similar name; else an empty text."""
-    return hint(name) or did_you_mean(name, ALGORITHMS)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from real_openrlhf.base.errors import UserError, first_line, plain
 from real_openrlhf.base.files import parsed, read_bytes
-from real_openrlhf.recipes.plan import flags_of
+from real_openrlhf.recipes.run_flags import flags_of
 from real_openrlhf.runs.run_folder import state
 
 if TYPE_CHECKING:

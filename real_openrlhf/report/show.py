@@ -31,9 +31,8 @@ def run(args: argparse.Namespace) -> int:
     if step not in steps:
         raise UserError(f"{args.run / ROLLOUTS} has no step {step}. It has {', '.join(map(str, steps))}.")
     for group in sorted((group for group in groups if group["step"] == step), key=spread, reverse=True):
-        kind = "held-out question" if group["phase"] == "eval" else "group"
         texts = hanging("question  ", group["prompt"]), hanging("expected  ", group["gold"])
-        print(f"step {step}, {kind}", *texts, sep="\n")
+        print(f"step {step}", *texts, sep="\n")
         for response in group["rollouts"]:
             numbers = [f"{name} {value:+.4f}" for name in ("score", "weight") if (value := response[name]) is not None]
             reward = "none" if response["reward"] is None else f"{response['reward']:.4g}"
@@ -51,7 +50,7 @@ def read(folder: Path) -> list[dict[str, Any]]:
     for line in text.splitlines():
         try:
             row = parsed(line)
-            texts = {key: str(row[key]) for key in ("phase", "prompt", "gold")}
+            texts = {key: str(row[key]) for key in ("prompt", "gold")}
             groups.append({**texts, "step": int(row["step"]), "rollouts": [*map(_response, row["rollouts"])]})
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
             continue
@@ -65,9 +64,9 @@ def _response(kept: dict[str, Any]) -> dict[str, Any]:
 
 
 def spread(group: dict[str, Any]) -> float:
-    """Between the largest and the smallest weight; below every group of training for a held-out question."""
+    """Between the largest and the smallest weight."""
     weights = [response["weight"] or 0.0 for response in group["rollouts"]]
-    return -1.0 if group["phase"] == "eval" or not weights else max(weights) - min(weights)
+    return max(weights, default=0.0) - min(weights, default=0.0)
 
 
 def hanging(head: str, text: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any, get_args
 from real_openrlhf.base import reward_variables
 from real_openrlhf.base.errors import UserError, first_line, plain
 from real_openrlhf.base.files import parsed
-from real_openrlhf.base.manifests import MANIFEST, refuse_foreign_rows, write_rows
+from real_openrlhf.base.ownership import MANIFEST, refuse_foreign_rows, write_rows
 from real_openrlhf.base.parsing import path_of
 from real_openrlhf.rewards.graders import Asked, Grader, judge_many
 from same_answer.conventions import CONVENTIONS

@@ -9,18 +9,20 @@ import platform
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from real_openrlhf import __version__
 from real_openrlhf.algorithm.formulas import hint
-from real_openrlhf.base import ownership, signals
+from real_openrlhf.base import ownership
+from real_openrlhf.base.errors import ENDING, code_and_words, signals_held
 from real_openrlhf.base.files import FINISHED
 from real_openrlhf.base.parsing import path_of, short_path, whole
 from real_openrlhf.hooks.engine import plugin
 from real_openrlhf.recipes import openrlhf_parser
 from real_openrlhf.recipes.algorithms import ALGORITHMS
-from real_openrlhf.recipes.plan import (
+from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
+from real_openrlhf.recipes.run_flags import (
     OBJECTIVE,
     REWARD,
     SET,
@@ -31,15 +33,13 @@ from real_openrlhf.recipes.plan import (
     recorded_flags,
     typed,
 )
-from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
 from real_openrlhf.runs import provenance, run_folder
-from real_openrlhf.training import config_file, run_inputs
+from real_openrlhf.training import run_inputs
 from real_openrlhf.training.checks import run_checks
-from real_openrlhf.training.checks.findings import Findings
 from real_openrlhf.training.launch.place import TRAINER, Place
 from real_openrlhf.training.launch.process import Watch, drop_stale_locks, scratch, supervise
 from real_openrlhf.training.launch.progress import Progress, end_unwatched, final_summary
-from real_openrlhf.training.run_inputs import Request
+from real_openrlhf.training.run_inputs import Request, WithConfig
 
 # Of a run's sixty flags those that a reader looks for first.
 MAIN = (
@@ -49,9 +49,9 @@ MAIN = (
     *("--actor.policy_loss_type", OBJECTIVE, SET, "--algo.real.tau", "--algo.kl.init_coef"),
 )
 
-PARSER = config_file.WithConfig
+PARSER = WithConfig
 FULL_BYTES = 1 << 20
-SIGNALS = [128 + number for number in signals.ENDING]  # exit codes
+SIGNALS = [128 + number for number in ENDING]  # exit codes
 
 
 def method(name: str) -> str:
@@ -67,56 +67,33 @@ def configure(parser: argparse.ArgumentParser) -> None:
     lines = []
     for title, named in (("recipes", RECIPES), ("algorithms", ALGORITHMS)):
         width = max(map(len, named))
-        lines += [f"{title}:", *(_two_columns(name, it.about, width) for name, it in named.items())]
+        lines.append(f"{title}:")
+        for name, it in named.items():
+            line, deep = f"  {name:{width}}  {it.about}", " " * (width + 4)
+            lines.append(textwrap.fill(line, 79, subsequent_indent=deep, break_on_hyphens=False))
     lines += ["OpenRLHF's own flags win over the recipe, and --no-FLAG removes one from it.", "All flags:"]
     parser.epilog = "\n".join([*lines, "  python -m openrlhf.cli.train_ppo_ray --help"])
-    parser.add_argument(
-        "--config",
-        type=path_of,
-        metavar="FILE",
-        help="a TOML file with these options and OpenRLHF's flags; typed ones win",
-    )
-    parser.add_argument(
-        "--recipe", choices=RECIPES, default="cpu", metavar="NAME", help="see below (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--algo",
-        type=method,
-        choices=ALGORITHMS,
-        default="real",
-        metavar="NAME",
-        help="see below (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--dry-run", action="store_true", help="print and check the run, estimate memory, start nothing"
-    )
-    parser.add_argument("--all", action="store_true", help="with --dry-run: all flags with their origins")
-    parser.add_argument("--model", help="a folder or a hub id (default: the recipe's model)")
-    parser.add_argument(
-        "--data", metavar="SET", help=f"{', '.join(TRAINING_ROWS)}, or your own JSONL file (default: the recipe's)"
-    )
-    parser.add_argument(
-        "--data-dir", type=path_of, default=Path("data"), help="folder of prepared sets (default: %(default)s)"
-    )
-    parser.add_argument("--seed", type=whole, metavar="N", help="seed of data order, sampling and initialisation")
-    parser.add_argument("--max-steps", type=whole, metavar="N", help="rollout steps; 0: all of the data")
-    parser.add_argument("--gpus", type=whole, metavar="N", help="GPUs of each node")
-    parser.add_argument(
-        "--nodes", type=whole, metavar="N", help="nodes; more than one needs a Ray cluster, named by RAY_ADDRESS"
-    )
-    parser.add_argument(
-        "--runs-dir", type=path_of, default=Path("runs"), help="folder of run folders (default: %(default)s)"
-    )
-    parser.add_argument("--run-name", help="name of the run folder (default: recipe, algorithm, seed and time)")
-    parser.add_argument(
-        "--resume",
-        action="store_true",
-        help="continue the newest unfinished run of this training, or the run of --run-name, or start one",
-    )
-
-
-def _two_columns(name: str, about: str, width: int) -> str:
-    return textwrap.fill(f"  {name:{width}}  {about}", 79, subsequent_indent=" " * (width + 4), break_on_hyphens=False)
+    add, default = parser.add_argument, " (default: %(default)s)"
+    config = "a TOML file with these options and OpenRLHF's flags; typed ones win"
+    sets = f"{', '.join(TRAINING_ROWS)}, or your own JSONL file (default: the recipe's)"
+    nodes = "nodes; more than one needs a Ray cluster, named by RAY_ADDRESS"
+    name = "name of the run folder (default: recipe, algorithm, seed and time)"
+    again = "continue the newest unfinished run of this training, or the run of --run-name, or start one"
+    add("--config", type=path_of, metavar="FILE", help=config)
+    add("--recipe", choices=RECIPES, default="cpu", metavar="NAME", help="see below" + default)
+    add("--algo", type=method, choices=ALGORITHMS, default="real", metavar="NAME", help="see below" + default)
+    add("--dry-run", action="store_true", help="print and check the run, estimate memory, start nothing")
+    add("--all", action="store_true", help="with --dry-run: all flags with their origins")
+    add("--model", help="a folder or a hub id (default: the recipe's model)")
+    add("--data", metavar="SET", help=sets)
+    add("--data-dir", type=path_of, default=Path("data"), help="folder of prepared sets" + default)
+    add("--seed", type=whole, metavar="N", help="seed of data order, sampling and initialisation")
+    add("--max-steps", type=whole, metavar="N", help="rollout steps; 0: all of the data")
+    add("--gpus", type=whole, metavar="N", help="GPUs of each node")
+    add("--nodes", type=whole, metavar="N", help=nodes)
+    add("--runs-dir", type=path_of, default=Path("runs"), help="folder of run folders" + default)
+    add("--run-name", help=name)
+    add("--resume", action="store_true", help=again)
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
@@ -133,7 +110,7 @@ def request_of(words: Sequence[str]) -> Request:
 def run(args: argparse.Namespace) -> int:
     request = Request.of(args)
     place = Place.of(request.recipe)
-    findings = run_checks.found(request, place)
+    findings = run_checks.findings(request, place)
     findings.refuse()
     if request.resumed and not args.dry_run and (unseen := end_unwatched(request.resumed)):
         print(f"{unseen}\n")
@@ -151,7 +128,7 @@ def run(args: argparse.Namespace) -> int:
     for note in findings.notes:
         print(f"note: {note}")
     if args.dry_run:
-        print(verdict(findings))
+        print(findings.verdict)
         return 0
     if request.resumed and is_finished(request.resumed, request.flags):
         print(f"{request.resumed} is finished: there is nothing to continue\n\n{final_summary(request.resumed)}")
@@ -163,13 +140,26 @@ def _train(request: Request, place: Place) -> int:
     args, inputs = request.args, request.flags
     origin = run_inputs.provenance_of(inputs, place.environment(inputs))
     with contextlib.ExitStack() as stack:
-        with signals.held():  # a folder without a record would be nobody's
+        with signals_held():  # a folder without a record would be nobody's
             path = (request.resumed or run_folder.create(args.runs_dir, request.stem, args.run_name)).resolve()
             lock = stack.enter_context(run_folder.only_one(path))
             if not request.resumed:
                 run_folder.refuse_name(args.runs_dir, args.run_name)  # another command may have been there before
             flags = request.flags_in(path)
-            record = _record(request, flags, path) | origin
+            record = {
+                "name": path.name,
+                "algo": args.algo,
+                "recipe": request.recipe.name,
+                "seed": flags.args.train.seed,
+                "status": "running",
+                "reason": None,
+                "started": run_folder.now(),
+                "finished": None,
+                "command": typed(),
+                "host": platform.node(),
+                "flags": recorded_flags(flags),
+                **origin,
+            }
             if request.resumed:
                 before = run_folder.read(path)
                 record["started"] = before.get("started", record["started"])
@@ -185,9 +175,9 @@ def _train(request: Request, place: Place) -> int:
             environment = place.environment(flags) | request.secrets
             code, reason = _supervised(path, flags, environment, lock, place.address is None)
         except KeyboardInterrupt as ended:
-            code, reason = signals.code_and_words(ended)
+            code, reason = code_and_words(ended)
         finally:
-            with signals.held():
+            with signals_held():
                 if reason and shutil.disk_usage(path).free < FULL_BYTES:
                     reason = f"the disk of {path} is full: free some space, or move the run to another --runs-dir"
                 status = "failed" if reason else "finished"
@@ -205,22 +195,6 @@ def _train(request: Request, place: Place) -> int:
         other = "" if args.run_name else f"; to train on with other flags add --run-name {path.name}"
         print(f"continue it: {again}{other}")
     return code
-
-
-def _record(request: Request, flags: RunFlags, path: Path) -> dict:
-    return {
-        "name": path.name,
-        "algo": request.args.algo,
-        "recipe": request.recipe.name,
-        "seed": flags.args.train.seed,
-        "status": "running",
-        "reason": None,
-        "started": run_folder.now(),
-        "finished": None,
-        "command": typed(),
-        "host": platform.node(),
-        "flags": recorded_flags(flags),
-    }
 
 
 def _supervised(path: Path, flags: RunFlags, environment: dict, lock: int, local: bool) -> tuple[int, str | None]:
@@ -246,40 +220,30 @@ def _supervised(path: Path, flags: RunFlags, environment: dict, lock: int, local
 def show(request: Request, place: Place) -> None:
     flags, recipe, algorithm, args = request.flags, request.recipe, ALGORITHMS[request.args.algo], request.args
     print(f"real_openrlhf {__version__}")
-    for name, about in (
-        ("recipe", f"{recipe.name}: {recipe.about}"),
-        ("algorithm", f"{algorithm.name}: {algorithm.about}"),
-        ("where", place.about),
-        ("vLLM", plugin.model_runner()),
-    ):
-        print(f"  {name:9}  {about}")
-    print()
-    if args.dry_run:
-        print("\n".join([*_all_of(flags)] if args.all else [*_main(flags)]) + "\n")
+    print(f"  recipe     {recipe.name}: {recipe.about}")
+    print(f"  algorithm  {algorithm.name}: {algorithm.about}")
+    print(f"  where      {place.about}")
+    print(f"  vLLM       {plugin.model_runner()}\n")
+    if args.all:
+        print(" ".join([sys.executable, *TRAINER]))
+        words = {flag: f"{flag} {setting.text}".strip() for flag, setting in flags.settings.items()}
+        left = min(max(map(len, words.values())), 46)
+        middle = max(len(setting.origin) for setting in flags.settings.values())
+        for flag, setting in flags.settings.items():
+            print(f"  {words[flag]:{left}}  {setting.origin:{middle}}  {setting.note}".rstrip())
+        print()
+    elif args.dry_run:
+        width = max(map(len, MAIN))
+        for flag in (flag for flag in MAIN if flag in flags.settings):
+            setting = flags.settings[flag]
+            value = ",".join(map(short_path, setting.text.split(","))) or "on"
+            print(f"  {flag:{width}}  {value}  ({setting.origin})")
+        print(f"all {len(flags.settings)} flags with their origins, the processes and their variables: --all\n")
     if flags.changes:
         print("changed by you:")
         for flag, before, after in flags.changes:
             print(f"  {flag}: {_in_words(flag, before)} -> {_in_words(flag, after)}")
         print()
-
-
-def _main(flags: RunFlags) -> Iterator[str]:
-    width = max(len(flag) for flag in MAIN)
-    for flag in MAIN:
-        if flag in flags.settings:
-            setting = flags.settings[flag]
-            value = ",".join(map(short_path, setting.text.split(","))) or "on"
-            yield f"  {flag:{width}}  {value}  ({setting.origin})"
-    yield f"all {len(flags.settings)} flags with their origins, the processes and their variables: --all"
-
-
-def _all_of(flags: RunFlags) -> Iterator[str]:
-    yield " ".join([sys.executable, *TRAINER])
-    words = {flag: f"{flag} {setting.text}".strip() for flag, setting in flags.settings.items()}
-    left = min(max(map(len, words.values())), 46)
-    middle = max(len(setting.origin) for setting in flags.settings.values())
-    for flag, setting in flags.settings.items():
-        yield f"  {words[flag]:{left}}  {setting.origin:{middle}}  {setting.note}".rstrip()
 
 
 def _in_words(flag: str, setting: Setting | None) -> str:
@@ -288,11 +252,3 @@ def _in_words(flag: str, setting: Setting | None) -> str:
         return "not given" if default is None else f"{default} (OpenRLHF's default)" if default else "off"
     value = setting.text or "on"
     return value if setting.origin == USER else f"{value} ({setting.origin})"
-
-
-def verdict(findings: Findings) -> str:
-    """The last line of a dry run in which nothing is wrong."""
-    count = len(findings.notes)
-    notes = f", {count} note{'s' * (count != 1)}" if count else ""
-    here = "; not for this machine" if findings.elsewhere else ""
-    return f"dry run: nothing is wrong{notes}{here}; nothing was started"

@@ -7,6 +7,7 @@ import argparse
 import contextlib
 import hashlib
 import os
+import tomllib
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -14,14 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from real_openrlhf.base import files
-from real_openrlhf.base.errors import UserError
+from real_openrlhf.base.errors import BY_VARIABLE, KEY_VARIABLE, REWARD, WANDB_KEY, UserError
 from real_openrlhf.base.files import parsed, sha256
-from real_openrlhf.base.secrets import BY_VARIABLE, KEY_VARIABLE, REWARD, WANDB_KEY
+from real_openrlhf.base.parsing import PassThrough, path_of
 from real_openrlhf.base.user_files import absolute, file_of
 from real_openrlhf.data.sources import SUFFIXES, is_hub_id, read_local
 from real_openrlhf.machine import nvidia
 from real_openrlhf.recipes.algorithms import ALGORITHMS
-from real_openrlhf.recipes.plan import (
+from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
+from real_openrlhf.recipes.run_flags import (
     AGENT,
     OBJECTIVE,
     RECIPE,
@@ -31,12 +33,10 @@ from real_openrlhf.recipes.plan import (
     compose,
     other_training,
 )
-from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.runs.provenance import PACKAGE
 from real_openrlhf.training.checks import flag_checks
-from real_openrlhf.training.tasks.reverse_task import TASK
-from real_openrlhf.training.tasks.tiny_model import cache_folder, prepare
+from real_openrlhf.training.tiny_task import TASK, cache_folder, prepare
 
 MODEL, TRAINING, VALIDATION = "--actor.model_name_or_path", "--data.prompt_dataset", "--eval.dataset"
 RUN_DIR = "--train.run_dir"
@@ -52,6 +52,39 @@ SHORTHANDS = {
 Maker = Callable[[], object]
 TRAINS_OWN = "recipe algo dry-run resume run-name runs-dir data-dir config".split()
 OPTIONS = [*SHORTHANDS, *(f"--{name}" for name in TRAINS_OWN)]
+
+
+# `train --config FILE.toml`: options of `train` at its top, OpenRLHF's flags in a table [flags]; typed ones win
+
+
+class WithConfig(PassThrough):
+    """Puts the words of --config before the typed words; a shorthand becomes OpenRLHF's flag."""
+
+    def parse_known_args(self, args: Iterable[str] | None = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        only, typed = argparse.ArgumentParser(add_help=False, allow_abbrev=False), [*(args or ())]
+        only.add_argument("--config", type=path_of)
+        path = only.parse_known_args(typed)[0].config
+        pairs = (word.partition("=") for word in (*(words_of_config(path) if path else ()), *typed))
+        words = [SHORTHANDS.get(name, name) + equals + value for name, equals, value in pairs]
+        return super().parse_known_args(words, namespace)
+
+
+def words_of_config(path: Path) -> list[str]:
+    """The file as words of a command line."""
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        content |= content.pop("flags", {})
+    except (OSError, ValueError, TypeError) as error:
+        raise UserError(f"--config {path} cannot be read: {error}") from error
+    return [word for name, value in content.items() for word in _typed_as(name, value)]
+
+
+def _typed_as(name: str, value: Any) -> list[str]:
+    if isinstance(value, dict):  # `actor.adam.lr = 1e-4` is a table in a table in TOML
+        return [word for key, inner in value.items() for word in _typed_as(f"{name}.{key}", inner)]
+    if isinstance(value, bool):
+        return [f"--{name}" if value else f"--no-{name}"]
+    return [f"--{name}", *map(str, value)] if isinstance(value, list) else [f"--{name}={value}"]
 
 
 @dataclass(frozen=True)
@@ -136,8 +169,15 @@ class Request:
         return {path: make for path, make in makers if str(path) in read and not path.exists()}
 
     def made(self) -> "Request":
-        """The request with all files that were missing."""
-        with made_once():
+        """With all missing files. Of several commands that start together one makes them, and the others wait."""
+        try:
+            cache_folder().mkdir(parents=True, exist_ok=True)
+            lock = open(cache_folder() / ".making", "a")
+        except OSError as error:
+            where = f"the folder of made models, {cache_folder()}, cannot be written: {error.strerror}"
+            raise UserError(f"{where}. Set REAL_CACHE to one with 1 GB.") from error
+        with lock:
+            files.wait_for_lock(lock)
             for path, make in self.missing().items():
                 if not path.exists():  # a task's files are made together
                     make()
@@ -193,23 +233,6 @@ def _make_set(name: str, path: Path, tokenizer: str) -> None:
         command.prepare_benchmark(name, None, path)
 
 
-@contextlib.contextmanager
-def made_once() -> Iterator[None]:
-    """Of several commands that start together, one makes the missing files and the others wait for it."""
-    try:
-        cache_folder().mkdir(parents=True, exist_ok=True)
-        lock = open(cache_folder() / ".making", "a")
-    except OSError as error:
-        raise UserError(unwritten_cache(error.strerror)) from error
-    with lock:
-        files.wait_for_lock(lock)
-        yield
-
-
-def unwritten_cache(why: object) -> str:
-    return f"the folder of made models, {cache_folder()}, cannot be written: {why}. Set REAL_CACHE to one with 1 GB."
-
-
 def config_of(model: Path) -> dict:
     """config.json of a model on this disk; {} for any other model."""
     with contextlib.suppress(OSError, TypeError, ValueError):
@@ -219,25 +242,22 @@ def config_of(model: Path) -> dict:
 
 def training_rows(names: str) -> int | None:
     """Rows of training sets with commas between them, of files counted, else as published; None if unknown."""
-    published = {training_set(TASK.name, Path()): TASK.train_prompts}
-    total = 0
-    for path in map(Path, names.split(",")):
-        known = published.get(path) or (TRAINING_ROWS.get(path.stem) if path.suffix == ".jsonl" else None)
-        count = _row_count(path) if path.is_file() else known
-        if count is None:
-            return None
-        total += count
-    return total
+    counts = [_row_count(path) for path in map(Path, names.split(","))]
+    return None if None in counts else sum(count for count in counts if count)
 
 
 def _row_count(path: Path) -> int | None:
+    if not path.is_file():
+        if path == training_set(TASK.name, Path()):
+            return TASK.train_prompts
+        return TRAINING_ROWS.get(path.stem) if path.suffix == ".jsonl" else None
     with contextlib.suppress(OSError, ValueError, UserError):  # of a broken file, which its own check reports
+        if path.suffix == ".jsonl":
+            return len(path.read_bytes().splitlines())
         if path.suffix == ".parquet":
             import pyarrow.parquet
 
             return int(pyarrow.parquet.ParquetFile(path).metadata.num_rows)
-        if path.suffix == ".jsonl":
-            return len(path.read_bytes().splitlines())
         if path.suffix in SUFFIXES:
             return sum(1 for _ in read_local(path).rows)
     return None
@@ -267,18 +287,14 @@ def provenance_of(flags: RunFlags, environment: Mapping[str, str]) -> dict:
 def found_anywhere(flags: Mapping[str, tuple[str, ...]], data_dir: Path) -> dict[str, tuple[str, ...]]:
     """The user's models, sets and files by absolute path: Ray's actors run in other directories."""
 
-    def file(name: str) -> str:
-        return str(Path(name).expanduser().resolve())
-
     def sets(names: str) -> str:
         return ",".join(str(training_set(name.strip(), data_dir)) for name in names.split(","))
 
-    def rewards(names: str) -> str:  # files or URLs
-        return ",".join(file(name) if name.endswith(".py") else name for name in names.split(","))
+    def scripts(names: str) -> str:  # files or URLs
+        return ",".join(os.path.realpath(os.path.expanduser(n)) if n.endswith(".py") else n for n in names.split(","))
 
-    found = {TRAINING: sets, REWARD: rewards, AGENT: file}
-    found |= {OBJECTIVE: absolute}
-    return {flag: tuple(map(found.get(flag, str), words)) for flag, words in flags.items()}
+    paths = {TRAINING: sets, REWARD: scripts, AGENT: scripts, OBJECTIVE: absolute}
+    return {flag: tuple(map(paths.get(flag, str), words)) for flag, words in flags.items()}
 
 
 OWN_FILES = {  # keys of a record
@@ -295,11 +311,10 @@ def own_files(flags: RunFlags) -> dict[str, list[Path]]:
     def named(*names: str) -> list[Path]:
         return [Path(name) for flag in names if flag in given for name in flags.text(flag).split(",")]
 
-    functions = [path for flag in (OBJECTIVE,) if flag in given and (path := file_of(given[flag].text))]
-    agents = [Path(word) for word in given[AGENT].words] if AGENT in given else []
+    functions = [path] if OBJECTIVE in given and (path := file_of(given[OBJECTIVE].text)) else []
     rewards = [path for path in named(REWARD) if path.suffix == ".py" and PACKAGE not in path.parents]
-    found = {"data": named(TRAINING, VALIDATION), "objective": [*functions, *agents], "rewards": rewards}
-    return {key: [path for path in dict.fromkeys(paths) if path.is_file()] for key, paths in found.items()}
+    every = {"data": named(TRAINING, VALIDATION), "objective": [*functions, *named(AGENT)], "rewards": rewards}
+    return {key: [path for path in dict.fromkeys(paths) if path.is_file()] for key, paths in every.items()}
 
 
 def trains_other(record: dict, flags: RunFlags) -> dict[str, tuple]:

@@ -15,12 +15,13 @@ from pathlib import Path
 from hypothesis import strategies as st
 
 from real_openrlhf.base.errors import OBEYED, UserError, exit_code, on_one_line, plain
+from real_openrlhf.base.user_files import reward_problem
 from real_openrlhf.data.problems import read_problems
 from real_openrlhf.data.sources import read_local
 from real_openrlhf.hooks.rollout.reward_calls import Fault, checked
 from real_openrlhf.recipes.algorithms import ALGORITHMS
-from real_openrlhf.recipes.plan import compose
 from real_openrlhf.recipes.recipes import RECIPES
+from real_openrlhf.recipes.run_flags import compose
 from real_openrlhf.report import benchmarks, page, table_forms, tables
 from real_openrlhf.report.read_runs import UnreadableRun, read_run, read_runs
 from real_openrlhf.report.settings import tasks
@@ -28,7 +29,6 @@ from real_openrlhf.rewards.command import _rows as rows_to_grade
 from real_openrlhf.runs import run_folder
 from real_openrlhf.training.checks import data_check, model_check
 from real_openrlhf.training.checks.findings import Findings
-from real_openrlhf.training.checks.reward_check import reward_file_problem as reward_problem
 from real_openrlhf.training.launch.progress import Progress, end_unwatched, summary
 
 PIECES = (

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from transformers import Gemma3ForCausalLM, Gemma3TextConfig, Qwen3Config, Qwen3ForCausalLM
 
-from real_openrlhf.training.tasks.reverse_task import ReverseTask
-from real_openrlhf.training.tasks.tiny_model import make_tokenizer
+from real_openrlhf.training.tiny_task import ReverseTask, make_tokenizer
 
 from every import every  # isort: skip
 from small_runs import NO_EVALUATION  # isort: skip

@@ -2,7 +2,6 @@
 
 import csv
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -14,8 +13,7 @@ import pytest
 from every import every
 from small_runs import LEARNING
 
-from real_openrlhf.training.tasks.reverse_task import TASK
-from real_openrlhf.training.tasks.tiny_model import prepare
+from real_openrlhf.training.tiny_task import TASK, prepare
 
 SECONDS = 900
 TIMES = ("time", "timing/")
@@ -145,15 +143,3 @@ def test_two_shells_share_the_runs_through_a_kill_an_interrupt_and_their_repetit
     written = run_of(tmp_path, "real-s1").joinpath("run.json").stat().st_mtime
     assert "2 runs, 2 finished" in finish(start(words, tmp_path), tmp_path)
     assert run_of(tmp_path, "real-s1").joinpath("run.json").stat().st_mtime == written
-
-
-@every
-def test_a_machine_that_starts_no_method_leaves_the_rest_to_others(tmp_path):
-    """No machine has so much memory. On a good one the same command begins with the method that was not tried."""
-    words = ["--seeds", "1", "--steps", "2", "--algos", "real", "grpo", "dapo"]
-    said = finish(start(words, tmp_path, environment={**os.environ, "VLLM_CPU_KVCACHE_SPACE": "100000"}), tmp_path, 1)
-    assert "grpo and real failed before a first step" in said and "--run-name" not in said
-    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["grpo-s1", "real-s1"]
-    said = finish(start(words, tmp_path), tmp_path)
-    assert said.index("--- dapo-s1") < said.rindex("--- real-s1")
-    assert [status(run_of(tmp_path, f"{algo}-s1")) for algo in ("real", "grpo", "dapo")] == ["finished"] * 3

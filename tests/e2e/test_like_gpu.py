@@ -4,7 +4,6 @@ On two ranks: test_train_on_two_ranks.py.
 """
 
 import pytest
-from every import every
 from small_runs import LEARNING, NO_EVALUATION
 
 # the recipes' own prompts and temperatures are not the same
@@ -15,18 +14,13 @@ SIZE = ("--rollout.batch_size", "8", "--train.batch_size", "64")
 ONE_UPDATE = (*SIZE, "--max-steps", "1", *NO_EVALUATION)
 
 
-@pytest.mark.parametrize("algo", ["real", pytest.param("grpo", marks=every)])
-def test_the_first_update_is_the_plain_recipes(train, algo):
-    runs = [
-        train(f"{algo}-{recipe}", "--recipe", recipe, "--algo", algo, *SAME, *ONE_UPDATE)
-        for recipe in ("cpu", "cpu-like-gpu")
-    ]
+def test_the_first_update_is_the_plain_recipes(train):
+    runs = [train(f"real-{recipe}", "--recipe", recipe, *SAME, *ONE_UPDATE) for recipe in ("cpu", "cpu-like-gpu")]
     (plain,), (found,) = (run.lines("train") for run in runs)
     assert runs[1].finite
     for name in ("rollout/prompts_crc", "update/rollouts_crc", "rollout/pass_rate"):
         assert found[name] == plain[name]
-    # GRPO's loss is the negative mean of its advantages, near 0: a difference of ones
-    assert found["policy_loss"] == pytest.approx(plain["policy_loss"], rel=1e-3, abs=1e-3)
+    assert found["policy_loss"] == pytest.approx(plain["policy_loss"], rel=1e-3)
     assert found["actor_grad_norm"] == pytest.approx(plain["actor_grad_norm"], rel=1e-2)
 
 

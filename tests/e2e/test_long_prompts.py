@@ -7,8 +7,8 @@ import pytest
 from every import every
 from small_runs import NO_EVALUATION
 
-from real_openrlhf.training.tasks import tiny_model
-from real_openrlhf.training.tasks.reverse_task import DIGIT_SET, ReverseTask
+from real_openrlhf.training import tiny_task
+from real_openrlhf.training.tiny_task import DIGIT_SET, ReverseTask
 
 LENGTHS = (2400, 900, 700, 600, 500, 400, 300, 200)  # tokens
 
@@ -35,8 +35,8 @@ class LongTask(ReverseTask):
 def train_long(train, tmp_path_factory):
     """train_long(name, flags...) -> Run."""
     folder = tmp_path_factory.mktemp("long")
-    tokenizer = tiny_model.make_tokenizer(LongTask)
-    model = tiny_model.make_model(LongTask, tokenizer, seed=0)
+    tokenizer = tiny_task.make_tokenizer(LongTask)
+    model = tiny_task.make_model(LongTask, tokenizer, seed=0)
     model.bfloat16().save_pretrained(folder / "model")
     tokenizer.save_pretrained(folder / "model")
     draw = random.Random(0)

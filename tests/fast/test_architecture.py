@@ -42,8 +42,8 @@ ROOMS = {
 }
 # Run where nothing is installed yet, before a process has chosen its device, or in thousands of processes.
 STANDARD_LIBRARY_ONLY = """
-    cli patching base.errors base.files base.ownership base.parsing base.signals machine.doctor recipes.recipes
-    runs.provenance runs.run_folder training.checks.memory_estimate training.tasks.reverse_task hooks.flags.arguments
+    cli patching base.errors base.files base.ownership base.parsing machine.doctor recipes.recipes
+    runs.provenance runs.run_folder training.checks.memory_estimate training.tiny_task hooks.flags.arguments
     algorithm.formulas algorithm.schedule evaluation.engines rewards.math_reward
 """.split()
 # OpenRLHF is for hooks/; this module asks for it inside functions.
@@ -129,7 +129,7 @@ def test_no_import_cycle():
 
 
 def test_hooks_have_an_order():
-    """No two of its folders ask each other; what actor and controller share lies in hooks/messages."""
+    """No two of its folders ask each other; what actor and controller share lies beside them."""
     folders: dict[str, set[str]] = {}
     for name in (name for name in TREES if name.count(".") == 2 and room(name) == "hooks"):
         asked = {other.split(".")[1] for other in modules(name, anywhere=True) if other.count(".") == 2}
@@ -178,52 +178,6 @@ def test_what_has_one_home(what):
     assert {name for name, text in TEXTS.items() if re.search(pattern, text)} == homes
 
 
-REPLACING = {"data.sources"}  # an option of its library
-
-
-def test_parts_of_other_libraries_are_replaced_in_fixes_only():
-    """No module outside of hooks/fixes assigns to what it imports from another package."""
-    assert {name for name in TREES if "hooks.fixes" not in name and replaced_by(TREES[name])} <= REPLACING
-
-
-def test_a_replaced_part_is_seen():
-    assert replaced_by(ast.parse("import torch\nfrom vllm import utils as u\ntorch.nn.relu = u.gelu = None")) == {
-        "torch",
-        "u",
-    }
-    assert replaced_by(ast.parse("from vllm import utils\nsetattr(utils, 'gelu', None)")) == {"utils"}
-    assert not replaced_by(ast.parse("import os, torch\nos.environ['A'] = 'b'\nx = torch.zeros(1)\nx.grad = None"))
-
-
-def replaced_by(tree: ast.AST) -> set[str]:
-    """The names of other packages' parts whose attributes the code assigns to."""
-    nodes = [*ast.walk(tree)]
-    bound = set()
-    for node in nodes:
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            source = getattr(node, "module", None)
-            for alias in node.names:
-                package = (source or alias.name).partition(".")[0]
-                if package not in {*sys.stdlib_module_names, OURS}:
-                    bound.add(alias.asname or alias.name.partition(".")[0])
-    assigned = [target for node in nodes if isinstance(node, ast.Assign) for target in node.targets]
-    assigned += [one for target in assigned if isinstance(target, ast.Tuple) for one in target.elts]
-    assigned += [node.target for node in nodes if isinstance(node, ast.AugAssign)]
-    assigned += [
-        ast.Attribute(node.args[0], "", ast.Store())
-        for node in nodes
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "setattr"
-    ]
-    roots = set()
-    for target in assigned:
-        place = target
-        while isinstance(place, ast.Attribute | ast.Subscript):
-            place = place.value
-        if place is not target and isinstance(place, ast.Name):
-            roots.add(place.id)
-    return roots & bound
-
-
 # A dry run is a promise: each refusal of a run, an evaluation or a report is in it, or in LATE with the reason.
 # Its refusals are found in the code: those of every function that its checks can call.
 
@@ -234,10 +188,10 @@ REFUSING = ("comparison", "data", "evaluation", "hooks", "report", "runs", "trai
 # Where a dry run of `train` and of `compare` begins. OpenRLHF's parser, which it runs, calls the hooks.
 ROOTS = (
     "training.command.parse",
-    "training.config_file.WithConfig.parse_known_args",
+    "training.run_inputs.WithConfig.parse_known_args",
     "training.run_inputs.Request.of",
     "training.launch.place.Place.of",
-    "training.checks.run_checks.found",
+    "training.checks.run_checks.findings",
     "comparison.command.Runs.of",
     "comparison.command.check",
     "comparison.command.refuse_other_inputs",

@@ -282,28 +282,6 @@ def test_packed_padded_and_one_by_one(name):
         assert 0 < found[0] < 1.25 * alone[0] and 0 < found[1] < 1.25 * alone[1]
 
 
-def test_padding_is_told_by_the_mask_alone():
-    """Positions that go on over it do not matter: they are relative."""
-    model, (_, tokens, mask) = model_of("qwen2", torch.float64), batch()
-    found = model(tokens, attention_mask=mask.long(), use_cache=False).logits[mask]
-    *_, expected = three_ways(model)
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)  # angles are in fp32
-
-
-@pytest.mark.parametrize("reentrant", [False, True])
-def test_bounds_are_found_once_a_forward(monkeypatch, reentrant):
-    """Recomputation of a layer uses them too."""
-    made, make = [], ours.Sequences.from_lengths
-    monkeypatch.setattr(ours.Sequences, "from_lengths", lambda *given: made.append(given) or make(*given))
-    model = model_of("qwen2", torch.float32)
-    model.gradient_checkpointing_enable({"use_reentrant": reentrant})
-    model.enable_input_require_grads()
-    ways = three_ways(model)
-    for number in (1, 2):  # packed, padded
-        next(ways).sum().backward()
-        assert len(made) == number
-
-
 def test_other_attention_is_refused_when_the_model_is_made():
     config = AutoConfig.for_model("gemma2", **NARROW)
     with pytest.raises(UserError, match="attn_logit_softcapping 50.0.*--ds.attn_implementation"):

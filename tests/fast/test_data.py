@@ -13,7 +13,7 @@ from tiny_models import letters
 
 from real_openrlhf.base.files import write_jsonl
 from real_openrlhf.cli import main
-from real_openrlhf.data import cleaning
+from real_openrlhf.data import command as cleaning
 from real_openrlhf.data.problems import BOXED, Problem, bare_problem, read_problems, token_ids
 from real_openrlhf.data.sources import HubDataset, read_hub
 

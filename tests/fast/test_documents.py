@@ -93,27 +93,13 @@ FOREIGN = set(
 )
 
 
-GONE = {"--epochs", "--task", "--jobs", "--algo.real.trpa_beta", "--algo.real.bce_reduction"}  # with 0.2
-GONE |= {
-    "--algo.real.scoring",
-    "--algo.real.old_log_probs",
-    "--ds.head_dtype",
-    "--quick",
-    "--agent",
-    "--ds.share_prompts",
-}
-GONE |= {"--agent", "--algo.real.labels", "--algo.real.mismatch_limit", "--train.hopeless", "--logger.file"}
-GONE |= {
-    "--map",
-    "--publish",
-    "--beside",
-    "--fill",
-    "--working-dir",
-    "--campaign",
-    "--status",
-    "--skill",
-    "--decontaminate",
-}
+# The changelog's alone
+GONE = set(
+    "--epochs --task --jobs --algo.real.trpa_beta --algo.real.bce_reduction --algo.real.scoring --ds.head_dtype "
+    "--algo.real.old_log_probs --quick --agent --ds.share_prompts --algo.real.labels --algo.real.mismatch_limit "
+    "--train.hopeless --logger.file --map --publish --beside --fill --working-dir --campaign --status --skill "
+    "--decontaminate".split()
+)
 
 
 @cache
@@ -126,7 +112,7 @@ def openrlhf_flags() -> set[str]:
         Path(package.submodule_search_locations[0], "cli", "train_ppo_ray.py").read_text(),
         (ROOT / "real_openrlhf/hooks/flags/arguments.py").read_text(),
     ]
-    declared = re.findall(r"""add_argument\(\s*f?["'](--[\w.{}-]+)["']""", "\n".join(texts))
+    declared = re.findall(r"""\badd(?:_argument)?\(\s*f?["'](--[\w.{}-]+)["']""", "\n".join(texts))
     return {re.sub(r"{\w+}", role, flag) for flag in declared for role in ("actor", "critic")}  # one loop adds both
 
 
@@ -135,7 +121,7 @@ def own_flags() -> set[str]:
     declared = set()
     for path, text in files(".py", ".sh").items():
         if path.parts[0] != "tests" or path.suffix == ".sh":
-            declared |= set(re.findall(r"""add_argument\([^)]*?["'](--[\w-]+)["']""", text))
+            declared |= set(re.findall(r"""\badd(?:_argument)?\([^)]*?["'](--[\w-]+)["']""", text))
     return declared | {"--help", "--version"}
 
 

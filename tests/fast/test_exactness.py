@@ -65,7 +65,6 @@ def cases(draw, max_group_size=8, max_groups=5, max_length=6, left_out=False):
         values=torch.tensor([random.choice(rewards[group]) for group in order]),
         lengths=mask.sum(1),
         whole=torch.tensor(lengths),
-        truncated=torch.zeros(len(order), dtype=torch.bool),
     )
     signal = make_groups(choices, rollouts).valid
     skips = (left_out or draw(st.booleans())) and not kl_old  # where that is exact

@@ -25,15 +25,6 @@ if sys.argv[1] == "stay":
     time.sleep(60)
 sys.exit(int(sys.argv[1]))
 """
-SPAWNS = """
-import multiprocessing, sys
-def job():
-    print("colorsys" in sys.modules, flush=True)
-if __name__ == "__main__":
-    process = multiprocessing.get_context("spawn").Process(target=job)
-    process.start()
-    process.join()
-"""
 GIVEN = {"MARK": "of this one", "PATH": os.environ["PATH"], "PYTHONPATH": "/elsewhere"}
 
 
@@ -105,30 +96,12 @@ def test_a_child_is_what_python_would_have_been_and_the_exit_code_is_its(start, 
     assert expected["environment"].items() <= child["environment"].items()
 
 
-def test_what_a_child_spawns_is_forked_too(start, tmp_path):
-    (tmp_path / "spawns.py").write_text(SPAWNS)
-    assert start("x", str(tmp_path / "spawns.py")).communicate()[0] == "True\n"
-
-
-def test_a_file_that_was_left_open_for_it_has_its_number(start, python, tmp_path):
-    reading, writing = os.pipe()
-    words = [python, "-c", f"import os; os.write({writing}, b'here')"]
-    subprocess.run(words, pass_fds=(writing,), check=True)
-    assert os.read(reading, 10) == b"here"
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_signal_to_the_command_is_the_childs(start, number):
     process = start("stay")
     child = told(process)["pid"]
     process.send_signal(number)
     assert process.wait(10) == -number and gone(child)
-
-
-def test_a_killed_child_leaves_a_killed_command(start):
-    process = start("stay")
-    os.kill(told(process)["pid"], signal.SIGKILL)
-    assert process.wait(10) == -signal.SIGKILL
 
 
 def test_a_killed_server_leaves_no_child_that_nobody_hears_of(start):

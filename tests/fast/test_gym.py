@@ -20,7 +20,6 @@ import gym_reward  # noqa: E402
 import sums  # noqa: E402
 
 from real_openrlhf.rewards import math_reward  # noqa: E402
-from real_openrlhf.training.tasks.tiny_model import BOX  # noqa: E402
 
 ONE_DIGIT = ["--set", "min_terms=2", "max_terms=2", "min_digits=1", "max_digits=1"]
 
@@ -162,33 +161,9 @@ def numbers_of(prompt: str) -> list[int]:
     return [int(number) for number in re.findall(r"[a-h](\d\d)", prompt)]
 
 
-def test_a_response_adds_its_numbers_one_by_one():
-    class Never(random.Random):
-        def random(self):
-            return 0.99
-
-    assert sums.prompt([37, 58, 24]) == "a37b58c24="
-    assert sums.response([37, 58, 24], Never(), 1.0) == rf"a37b58:(15)(9)95c24:(9)(11)119{BOX}119}}"
-
-
 def test_the_verifier_for_mathematics_grades_the_box():
     for row in sums.SumsTask().rows()[1][:20]:
         numbers = numbers_of(row["prompt"])
         assert row["label"] == str(sum(numbers))
         query = row["prompt"] + sums.response(numbers, random.Random(0), 1.0)
         assert math_reward.reward_func([query], [row["prompt"]], [row["label"]])["scores"] == 1.0
-
-
-@pytest.mark.parametrize("skill", [1.0, 0.4])
-def test_lines_are_right_about_as_often_as_skill_says_and_steps_follow_from_each_other(skill):
-    task, rng, right = sums.SumsTask(), random.Random(0), 0
-    for _ in range(3000):
-        prompt, said = task.line(rng, skill)
-        total = int(said.rpartition(BOX)[2].removesuffix("}"))
-        right += total == sum(numbers_of(prompt))
-        steps = re.findall(r"([b-h])(\d\d):\((\d+)\)\((\d+)\)(\d+)", said)
-        assert list(dict.fromkeys(name for name, *_ in steps)) == list("bcdefgh"[: len(numbers_of(prompt)) - 1])
-        assert int(steps[-1][-1]) == total
-        assert all(int(sum_) == 10 * int(tens) + int(units) % 10 for _, _, units, tens, sum_ in steps)
-    # a little more often: one too many and one too few cancel
-    assert skill - 0.025 < right / 3000 < skill + 0.075

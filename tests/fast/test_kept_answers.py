@@ -13,7 +13,7 @@ from real_openrlhf.base.errors import OBEYED
 from real_openrlhf.base.files import ROLLOUTS
 from real_openrlhf.cli import main
 from real_openrlhf.hooks.controller import run_log as run_log_module
-from real_openrlhf.hooks.controller.kept_groups import LETTERS, GroupKeeper, choose, judge_answers
+from real_openrlhf.hooks.controller.kept_groups import LETTERS, GroupKeeper, choose, expected_answer, judge_answers
 from real_openrlhf.report import show
 
 HOSTILE = "<script>alert(1)</script>\x1b[2J\x07\r\u202e\ud800' onload='x\nline 2 \x9b31m</td>"
@@ -55,18 +55,10 @@ def test_a_mixed_group_is_among_those_kept_that_of_the_last_update():
     assert choose([mixed], [], 2) == [0] and choose([right, mixed], [], 1) == [1]
 
 
-@pytest.mark.parametrize(
-    "label, expected",
-    [
-        (json.dumps({"answer": "Lorenzo", "metadata": "x" * 900}), "Lorenzo"),
-        ('["1", "2"]', '["1", "2"]'),
-        ('{"answer', '{"answer'),
-        ("4", "4"),
-    ],
-)
-def test_what_is_expected_is_the_answer_and_not_the_whole_question(tmp_path, label, expected):
-    (row,) = keeper(tmp_path).of_evaluation(sampled("a", 1.0, gold=label))
-    assert row["gold"] == expected
+def test_what_is_expected_is_the_answer_and_not_the_whole_question():
+    for label, expected in ((json.dumps({"answer": "Lorenzo", "metadata": "x" * 900}), "Lorenzo"), ('["1"]', '["1"]')):
+        assert expected_answer(label) == expected
+    assert expected_answer('{"answer') == '{"answer' and expected_answer("4") == "4"
 
 
 def test_scores_and_weights_are_those_of_the_last_update_of_a_group(tmp_path):
@@ -109,52 +101,15 @@ def test_long_texts_are_cut_in_their_middle_with_a_mark(tmp_path):
     assert "... [998008 letters left out] ..." in row["prompt"]
 
 
-class Generator:
-    """As OpenRLHF's samples generator: it answers in another order each time."""
-
-    def __init__(self, args) -> None:
-        self.args, self.tokenizer, self.drawn = args, Numbers(), 0
-
-    def generate_eval_samples(self, **named) -> list:
-        self.drawn += 1
-        questions = [sampled(f"question {n}", 1.0, 0.0) for n in range(9)]
-        return [sample for own in (questions[::-1] if self.drawn % 2 else questions) for sample in own]
-
-
-def test_every_evaluation_keeps_the_same_questions(tmp_path):
-    generator, log = Generator(with_groups(tmp_path)), run_log(tmp_path)
-    judge_answers(generator)
-    for step in (0, 5, 10):
-        assert len(generator.generate_eval_samples(temperature=1.0)) == 18
-        log.log_eval(step, {"eval_x_pass1": 0.5})
-    log.log_eval(11, {"eval_x_pass1": 0.5})  # its node has another disk
-    groups = show.read(tmp_path)
-    asked = {number: [group["prompt"] for group in groups if group["step"] == number] for number in (0, 5, 10)}
-    assert len(groups) == 12 and len({*map(tuple, asked.values())}) == 1 and len({*asked[0]}) == 4
-    counts = [json.loads(line) for line in (tmp_path / ROLLOUTS).read_text().splitlines()]
-    assert all((row["right"], row["of"]) == (1, 2) for row in counts)
-
-
-def test_none_are_kept_if_not_asked(tmp_path):
-    for args in (with_groups(tmp_path, 0), with_groups(tmp_path)):
-        args.train.run_dir = args.train.keep_groups and None
-        generator = Generator(args)
-        judge_answers(generator)
-        generator.generate_eval_samples()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_held_out_answer_is_right_by_its_score_as_a_label_is(tmp_path):
+def test_a_held_out_answer_is_right_by_its_score_as_a_label_is():
     """Whatever its reward; without a verdict it is wrong. OpenRLHF's own loop keeps its rewards."""
     for deal, right in (("groups", [0.0, 1.0, 0.0, 0.0]), ("upstream", [0.4, 0.6, -1.0, 0.0])):
-        generator = Generator(with_groups(tmp_path))
-        generator.args.train.deal = deal
         answers = [sampled("question", reward)[0] for reward in (0.4, 0.6, -1.0, 0.0)]
         answers[2].scores, answers[3].scores = torch.tensor([0.0]), torch.tensor([math.nan])
-        generator.generate_eval_samples = lambda answers=answers: answers
+        generator = SimpleNamespace(args=run_args(), generate_eval_samples=lambda answers=answers: answers)
+        generator.args.train.deal = deal
         judge_answers(generator)
-        judged = [float(answer.rewards[0]) for answer in generator.generate_eval_samples()]
-        assert judged == pytest.approx(right)
+        assert [float(one.rewards[0]) for one in generator.generate_eval_samples()] == pytest.approx(right)
 
 
 def step(log, number: int, *texts: str) -> None:
@@ -164,35 +119,21 @@ def step(log, number: int, *texts: str) -> None:
     log.log_train(number, {"loss": 1.0})
 
 
-def evaluation(log, number: int, *texts: str) -> None:
-    rows = [
-        {"prompt": "asked", "gold": text, "right": 0, "of": 3, "rollouts": [{"answer": text, "label": "negative"}]}
-        for text in texts
-    ]
-    (log.path.parent / run_log_module.HELD_OUT).write_text(json.dumps(rows))
-    log.log_eval(number, {"eval_x_pass1": 0.0})
+def written(folder) -> list[int]:
+    return [group["step"] for group in show.read(folder)]
 
 
-def written(folder) -> list[tuple[str, int]]:
-    return [(group["phase"], group["step"]) for group in show.read(folder)]
-
-
-@pytest.mark.parametrize("evaluates", [False, True])
-def test_after_a_resume_no_step_is_twice_or_lost(tmp_path, evaluates):
+def test_after_a_resume_no_step_is_twice_or_lost(tmp_path):
     log = run_log(tmp_path)
-    evaluation(log, 0, "x")
-    for number in (1, 2):
+    for number in (1, 2, 3):
         step(log, number, "a", "b")
-    evaluation(log, 2, "x")
-    step(log, 3, "a", "b")
     with (tmp_path / ROLLOUTS).open("a") as file:
         file.write('{"phase": "tra')  # a kill tore it
     log = run_log(tmp_path)
-    log.resume({"global_step": 2}, evaluates)
-    before = [("eval", 0), *[("train", 1), ("train", 2)] * 2]
-    assert sorted(written(tmp_path)) == sorted([*before, *[("eval", 2)] * (not evaluates)])
+    log.resume({"global_step": 2}, evaluates=True)
+    assert written(tmp_path) == [1, 1, 2, 2]
     step(log, 3, "a", "b")
-    assert written(tmp_path)[-2:] == [("train", 3), ("train", 3)]
+    assert written(tmp_path)[-2:] == [3, 3]
     run_log(tmp_path).resume({"global_step": 0}, evaluates=True)
     assert written(tmp_path) == []
 
@@ -203,21 +144,16 @@ def test_the_file_has_a_largest_size_and_says_so_once(tmp_path, monkeypatch):
     for number in range(1, 9):
         step(log, number, "a" * 100)
     assert 1000 < (tmp_path / ROLLOUTS).stat().st_size <= 2000
-    evaluation(log, 8, "x")  # has as much again
-    assert written(tmp_path)[-1] == ("eval", 8)
     notes = [json.loads(line)["say"] for line in (tmp_path / "notes.jsonl").read_text().splitlines()]
     assert notes == [f"{ROLLOUTS} is full: no groups of later steps are kept"]
 
 
 @pytest.fixture
 def run(tmp_path):
-    """Steps 1 to 3 and 7, evaluations at 0, 3 and 7, in which all texts are hostile."""
+    """Steps 1 to 3 and 7, in which all texts are hostile."""
     log = run_log(tmp_path / "run")
-    for number in (0, 1, 2, 3, 7):
-        if number:
-            step(log, number, f"answer {number} {HOSTILE}", "b" * 5000)
-        if number in (0, 3, 7):
-            evaluation(log, number, f"held out {number} {HOSTILE}")
+    for number in (1, 2, 3, 7):
+        step(log, number, f"answer {number} {HOSTILE}", "b" * 5000)
     return tmp_path / "run"
 
 
@@ -232,9 +168,8 @@ def test_show_prints_a_step(run, capsys):
     assert "answer 2" in text and "answer 3" not in text and "b" * 700 not in text
     assert "  correct    reward 1  score +0.1000  weight +0.5000\n" in text
     assert "  incorrect  reward 0  score -0.1000  weight -0.2500\n" in text
-    assert text.endswith("kept steps: 0, 1, 2, 3, 7\n")
-    last = shown(capsys, run)
-    assert last.index("answer 7") < last.index("step 7, held-out question") < last.index("held out 7 ")
+    assert text.endswith("kept steps: 1, 2, 3, 7\n")
+    assert "answer 7" in shown(capsys, run)  # the last one
 
 
 def test_show_begins_with_the_group_of_largest_spread(tmp_path, capsys):
@@ -248,7 +183,7 @@ def test_show_begins_with_the_group_of_largest_spread(tmp_path, capsys):
 
 
 def test_show_says_what_there_is(run, tmp_path, refused):
-    assert "has no step 4. It has 0, 1, 2, 3, 7." in refused("show", run, "--step", 4)
+    assert "has no step 4. It has 1, 2, 3, 7." in refused("show", run, "--step", 4)
     (tmp_path / ROLLOUTS).write_text('{"phase": "tra')
     assert "has no responses: it is missing, empty or damaged" in refused("show", tmp_path)
     assert "has no responses: there is no such folder" in refused("show", tmp_path / "none")

@@ -8,7 +8,6 @@ import torch
 from tiny_models import SIZES, model_of
 from torch import nn
 
-from real_openrlhf.algorithm.graph_memory import graph_bytes_per_token
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.hooks.model.logit_free_head import LogitFreeHead, attach
 
@@ -40,28 +39,22 @@ def plain(model, inputs, labels):
     return torch.stack([picked, -(log_probs.exp() * log_probs).sum(-1)], -1)
 
 
-def through(head: LogitFreeHead):
-    """The function `solve` takes, of this head."""
-
-    def scored(model, inputs, labels):
-        inputs = dict(inputs)
-        return head.scoring(model, labels, True)(inputs.pop("input_ids"), **inputs)["logits"]
-
-    return scored
+def scored_by(head: LogitFreeHead, model, inputs, labels):
+    inputs = dict(inputs)
+    return head.scoring(model, labels, True)(inputs.pop("input_ids"), **inputs)["logits"]
 
 
-def logit_free(model, inputs, labels, rounded=False):
-    return through(LogitFreeHead(model, TEMPERATURE, rounded, lambda line: None))(model, inputs, labels)
+def logit_free(model, inputs, labels):
+    return scored_by(LogitFreeHead(model, TEMPERATURE, False, lambda line: None), model, inputs, labels)
 
 
-def head_of(model, rounded=False) -> LogitFreeHead:
+def as_in_a_run(model, inputs, labels):
+    """Logits are rounded as the model's own."""
     actor = SimpleNamespace(model=model, temperature=TEMPERATURE)
-    ds = SimpleNamespace(logit_free=True, packing_samples=False)
-    ds.attn_implementation = "sdpa"
+    ds = SimpleNamespace(logit_free=True, packing_samples=False, attn_implementation="sdpa")
     args = SimpleNamespace(ds=ds, actor=SimpleNamespace(entropy_coef=1.0))
     attach(actor, SimpleNamespace(args=args, print=lambda line: None))
-    actor.logit_free.rounded &= rounded
-    return actor.logit_free
+    return scored_by(actor.logit_free, model, inputs, labels)
 
 
 def solve(function, model) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
@@ -102,50 +95,12 @@ def test_values_and_gradients_are_those_through_logits(name, checkpointing):
     assert solve(plain, model)[0].equal(expected)  # the model is as it was
 
 
-def kept_bytes(width: int, vocabulary: int) -> float:
-    """What autograd keeps of a forward, for each token."""
-    model = model_of("Qwen2", hidden_size=width, vocab_size=vocabulary, tie_word_embeddings=False)
-    model.to(torch.bfloat16).train().gradient_checkpointing_enable({"use_reentrant": False})
-    weights, kept = {one.untyped_storage().data_ptr() for one in model.parameters()}, {}
-
-    def keep(tensor):
-        storage = tensor.untyped_storage()
-        kept.setdefault(storage.data_ptr(), storage)
-        return tensor
-
-    head = LogitFreeHead(model, TEMPERATURE, False, lambda line: None)
-    labels = torch.randint(3, 61, (3, 9))
-    inputs = {"input_ids": labels, "attention_mask": torch.ones_like(labels)}
-    head.checked = True
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        table = head.scoring(model, labels, True)(**inputs)["logits"]
-    assert table.requires_grad
-    sizes = {address: storage.nbytes() for address, storage in kept.items() if address not in weights}
-    return sum(sizes.values()) / labels.numel()
-
-
-def test_the_estimate_of_a_graph_is_what_autograd_keeps():
-    def estimated(width: int) -> int:
-        return graph_bytes_per_token(width, 24, SIZES["num_hidden_layers"], 61, checkpointing=True, logit_free=True)
-
-    assert kept_bytes(16, 400) == kept_bytes(16, 61)
-    assert kept_bytes(48, 61) - kept_bytes(16, 61) == estimated(48) - estimated(16)
-
-
 @pytest.mark.parametrize("name", ["untied", "lora"])
 def test_rounded_logits_are_the_models_own_in_bf16(name):
     model = MODELS[name]().to(torch.bfloat16)
-    expected, exact, rounded = (
-        solve(function, model)[0] for function in (plain, logit_free, functools.partial(logit_free, rounded=True))
-    )
+    expected, exact, rounded = (solve(function, model)[0] for function in (plain, logit_free, as_in_a_run))
     assert float((exact - expected).abs().max()) > 1e-3
     assert float((rounded - expected).abs().max()) < (1e-5 if name == "untied" else 5e-2)
-
-
-def test_logits_of_a_run_are_rounded_as_the_models():
-    model = MODELS["untied"]().to(torch.bfloat16)
-    expected = solve(functools.partial(logit_free, rounded=True), model)[0]
-    assert solve(through(head_of(model, rounded=True)), model)[0].equal(expected)
 
 
 def test_the_first_batch_is_checked_and_no_other():

@@ -7,8 +7,8 @@ import pytest
 from small_runs import ON_GPUS, run_flags
 
 from real_openrlhf.recipes.algorithms import ALGORITHMS
-from real_openrlhf.recipes.plan import PAPER, SET, recorded_flags
 from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
+from real_openrlhf.recipes.run_flags import PAPER, SET, recorded_flags
 from real_openrlhf.training import command
 from real_openrlhf.training.checks import flag_checks, memory_estimate, model_check
 from real_openrlhf.training.checks.data_check import step_problems
@@ -23,33 +23,29 @@ def values(recipe: str, flag: str, algo: str = "real") -> list[float]:
     return [float(word) for word in run_flags(recipe, algo).settings[flag].words]
 
 
+NUMBERS = {
+    "--actor.adam.weight_decay": [0.01],
+    "--rollout.batch_size": [128],
+    "--train.batch_size": [32 * 8],  # the paper counts prompts
+    "--rollout.n_samples_per_prompt": [8],
+    "--rollout.temperature": [0.6],
+    "--eval.temperature": [0.6],
+    "--rollout.max_new_tokens": [8192],
+    "--data.max_len": [1024 + 8192],
+    "--eval.n_samples_per_prompt": [8],  # Fig. 2: averaged over 8 samples
+    "--actor.adam.betas": [0.9, 0.999],  # from here on from the authors' code
+    "--actor.lr_warmup_ratio": [0],
+}
+
+
 @pytest.mark.parametrize("recipe", ON_GPUS)
-@pytest.mark.parametrize(
-    "flag, expected",
-    {
-        "--actor.adam.weight_decay": [0.01],
-        "--rollout.batch_size": [128],
-        "--train.batch_size": [32 * 8],  # the paper counts prompts
-        "--rollout.n_samples_per_prompt": [8],
-        "--rollout.temperature": [0.6],
-        "--eval.temperature": [0.6],
-        "--rollout.max_new_tokens": [8192],
-        "--data.max_len": [1024 + 8192],
-        "--actor.adam.betas": [0.9, 0.999],  # from here on from the authors' code
-        "--actor.lr_warmup_ratio": [0],
-    }.items(),
-)
-def test_batch_sampling_and_optimizer_are_the_papers(recipe, flag, expected):
-    assert values(recipe, flag) == expected
-    assert run_flags(recipe).text("--actor.lr_scheduler") == "constant"
-
-
-@pytest.mark.parametrize("recipe", PAPER_SCALE)
-def test_rate_and_steps_are_the_papers(recipe):
-    size, rate, steps = ("1.5B", 2e-6, 1400) if "1.5b" in recipe else ("7B", 1e-6, 1000)
-    assert values(recipe, "--actor.adam.lr") == [rate]
-    assert values(recipe, "--train.max_steps") == [steps]
-    assert f"DeepSeek-R1-Distill-Qwen-{size}" in run_flags(recipe).text("--actor.model_name_or_path")
+def test_the_recipes_have_the_papers_numbers(recipe):
+    assert {flag: values(recipe, flag) for flag in NUMBERS} == NUMBERS
+    assert run_flags(recipe).text("--actor.lr_scheduler") == "constant" and RECIPES[recipe].eval_data == "aime24"
+    if recipe in PAPER_SCALE:
+        size, rate, steps = ("1.5B", 2e-6, 1400) if "1.5b" in recipe else ("7B", 1e-6, 1000)
+        assert values(recipe, "--actor.adam.lr") == [rate] and values(recipe, "--train.max_steps") == [steps]
+        assert f"DeepSeek-R1-Distill-Qwen-{size}" in run_flags(recipe).text("--actor.model_name_or_path")
 
 
 @pytest.mark.parametrize("recipe, algo", PAIRS)
@@ -57,31 +53,22 @@ def test_prompts_come_in_the_seeds_order(recipe, algo):
     assert {"--rollout.seeded_order", "--rollout.seeded"} & run_flags(recipe, algo).settings.keys()
 
 
-def test_validation_is_aime24_over_eight_samples():
-    assert RECIPES["qwen1.5b"].eval_data == RECIPES["qwen7b"].eval_data == "aime24"
-    assert values("qwen1.5b", "--eval.n_samples_per_prompt") == [8]  # Fig. 2: averaged over 8 samples
+OF_METHODS = {
+    "grpo": {"--algo.kl.init_coef": "0.001", "--actor.eps_clip_low_high": "0.2 0.2", "--algo.kl.estimator": "k3"},
+    "dapo": {"--actor.eps_clip_low_high": "0.2 0.28", "--actor.loss_agg_mode": "token-mean"},
+    "gspo": {"--actor.eps_clip_low_high": "3e-4 4e-4", "--actor.policy_loss_type": "gspo"},
+    "trpa": {"--algo.real.set": "beta=0.1", "--algo.real.kl_old_coef": "0.001"},  # of its own code
+    **{name: {"--algo.real.tau": "0.5"} for name in ("real", "real_bce", "real_no_anchor", "real_constant")},
+}
 
 
-def test_methods_have_the_papers_values():
-    assert values("qwen7b", "--algo.kl.init_coef", "grpo") == [0.001]
-    assert values("qwen7b", "--actor.eps_clip_low_high", "grpo") == [0.2, 0.2]  # Fig. 1: clipping 0.2
-    assert values("qwen7b", "--actor.eps_clip_low_high", "dapo") == [0.2, 0.28]
-    assert values("qwen7b", "--actor.eps_clip_low_high", "gspo") == [3e-4, 4e-4]
-    assert run_flags("qwen7b", "dapo").text("--actor.loss_agg_mode") == "token-mean"
-    assert run_flags("qwen7b", "gspo").text("--actor.policy_loss_type") == "gspo"
-    for algo in ("real", "real_bce", "real_no_anchor", "real_constant"):
-        assert values("qwen7b", "--algo.real.tau", algo) == [0.5]  # "the temperature parameter is fixed at"
-    # "REAL, DAPO and GSPO baselines are trained without an explicit KL penalty term"; OpenRLHF's default is 0.01
-    for algo in ("real", "real_bce", "real_no_anchor", "real_constant", "dapo", "gspo"):
-        assert values("qwen7b", "--algo.kl.init_coef", algo) == [0]
-        assert "--algo.kl.use_loss" not in run_flags("qwen7b", algo).settings
-    assert run_flags("qwen7b", "grpo").text("--algo.kl.estimator") == "k3"
-    assert "--algo.kl.use_loss" in run_flags("qwen7b", "grpo").settings
-
-
-def test_trpa_has_the_loss_of_its_own_code():
-    assert run_flags("qwen7b", "trpa").text("--algo.real.set") == "beta=0.1"
-    assert values("qwen7b", "--algo.real.kl_old_coef", "trpa") == [0.001]
+@pytest.mark.parametrize("algo", OF_METHODS)
+def test_methods_have_the_papers_values(algo):
+    """No KL but GRPO's: OpenRLHF's default is 0.01."""
+    flags = run_flags("qwen7b", algo)
+    assert {flag: flags.text(flag) for flag in OF_METHODS[algo]} == OF_METHODS[algo]
+    assert ("--algo.kl.use_loss" in flags.settings) == (algo == "grpo")
+    assert (float(flags.text("--algo.kl.init_coef")) == 0) == (algo != "grpo")
 
 
 METHOD_FLAGS = (

@@ -55,12 +55,6 @@ def test_planning_is_logged_and_no_part_of_the_sum_of_times(tmp_path):
     assert lines(tmp_path)[0]["timing/plan"] == 0.25 and "timing/plan" not in values
 
 
-def without_prompts(stats: dict) -> dict:
-    """And without lengths, which all are 1 here."""
-    ends = ("prompts_crc", "_right", "_wrong")
-    return {name: value for name, value in stats.items() if not name.endswith(ends)}
-
-
 def lines(folder, name="metrics.jsonl") -> list[dict]:
     return [json.loads(line) for line in (folder / name).read_text().splitlines()]
 
@@ -110,8 +104,10 @@ EIGHT = (("eval", 0), *(("train", step) for step in range(1, 5)), ("eval", 4), *
 
 
 def test_what_a_resume_makes_again_leaves_the_log_and_stays_beside_it(tmp_path):
-    written(tmp_path, *EIGHT)
+    for folder in (tmp_path, tmp_path / "other"):
+        written(folder, *EIGHT)
     before = (tmp_path / "metrics.jsonl").read_bytes()
+    assert resumed(tmp_path / "other", 4, evaluates=True) == list(EIGHT[:5])  # an evaluation that is made again
     assert resumed(tmp_path, 4, checkpoint="best_global_step4", damaged=["global_step6: x"]) == list(EIGHT[:6])
     assert (tmp_path / "metrics.jsonl").read_bytes() + (tmp_path / "metrics.discarded.jsonl").read_bytes() == before
     (note,) = [json.loads(line) for line in (tmp_path / "resumes.jsonl").read_text().splitlines()]
@@ -124,44 +120,20 @@ def test_what_a_resume_makes_again_leaves_the_log_and_stays_beside_it(tmp_path):
     }
 
 
-def test_an_evaluation_that_is_made_again_leaves_too(tmp_path):
-    written(tmp_path, *EIGHT)
-    assert resumed(tmp_path, 4, evaluates=True) == list(EIGHT[:5])
+SHARES = {  # threshold, size of a group, scores, and the pass rate, prompts solved by all, by none, share ignored
+    "one unknown": (None, 4, [1, 1, 1, 1, 0, 0, 0, 0, 1, 0, 0, 0, 1, 1, 1, None], (8 / 15, 1 / 4, 1 / 4, 1 / 16)),
+    "a strict threshold": (0.8, 2, [0.3, 0.2, 0.1, 0.2, 0.6, 0.9], (1 / 6, 0, 2 / 3, 0)),
+    "a generous one": (0.15, 2, [0.3, 0.2, 0.1, 0.2, 0.6, 0.9], (5 / 6, 2 / 3, 0, 0)),
+    "nothing known": (None, 2, [None, math.nan], (0, 0, 1, 1)),
+}
 
 
-def test_shares_over_prompts_and_rollouts(tmp_path):
-    stats = run_log(tmp_path).group_stats(
-        sampled(1, 1, 1, 1) + sampled(0, 0, 0, 0) + sampled(1, 0, 0, 0) + sampled(1, 1, 1, None)
-    )
-    assert without_prompts(stats) == {
-        "rollout/pass_rate": 8 / 15,  # of those with a score
-        "rollout/solve_all": 1 / 4,  # not the last: one of its rollouts is not known to be right
-        "rollout/solve_none": 1 / 4,
-        "rollout/ignored": 1 / 16,
-    }
-
-
-def test_right_is_what_is_above_the_label_threshold(tmp_path):
-    scores = sampled(0.3, 0.2) + sampled(0.1, 0.2) + sampled(0.6, 0.9)
-    strict, generous = (run_log(tmp_path, 2, threshold).group_stats(scores) for threshold in (0.8, 0.15))
-    assert (strict["rollout/pass_rate"], generous["rollout/pass_rate"]) == (1 / 6, 5 / 6)
-    assert (strict["rollout/solve_all"], generous["rollout/solve_all"]) == (0, 2 / 3)
-    assert (strict["rollout/solve_none"], generous["rollout/solve_none"]) == (2 / 3, 0)
-
-
-def test_nothing_known_is_not_a_crash(tmp_path):
-    stats = run_log(tmp_path, 2).group_stats(sampled(None, math.nan))
-    assert without_prompts(stats) == {
-        "rollout/pass_rate": 0,
-        "rollout/solve_all": 0,
-        "rollout/solve_none": 1,
-        "rollout/ignored": 1,
-    }
-
-
-def test_a_short_last_batch_counts_its_own_groups(tmp_path):
-    stats = run_log(tmp_path, 2).group_stats(sampled(1, 1, 0, 1, 0, 0))
-    assert stats["rollout/solve_all"] == stats["rollout/solve_none"] == pytest.approx(1 / 3)
+@pytest.mark.parametrize("name", SHARES)
+def test_shares_over_prompts_and_rollouts(tmp_path, name):
+    threshold, size, scores, expected = SHARES[name]
+    stats = run_log(tmp_path, size, threshold).group_stats(sampled(*scores))
+    names = ("pass_rate", "solve_all", "solve_none", "ignored")
+    assert [stats[f"rollout/{name}"] for name in names] == pytest.approx(expected)
 
 
 def test_the_same_prompts_have_the_same_number_in_any_order(tmp_path):

@@ -5,11 +5,6 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 from torch import Tensor
-from torch._inductor.debug import DebugContext
-from torch._inductor.decomposition import select_decomp_table
-from torch._inductor.graph import GraphLowering
-from torch._inductor.virtualized import V
-from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -120,66 +115,6 @@ def test_no_tensor_is_larger_than_a_chunk_of_logits(chunk):
     with seen:
         solve(in_blocks(chunk), given)
     assert seen.size == max(chunk, given.weight.shape[1]) * 4096  # the weight itself is as large as two tokens' logits
-
-
-class Passed(TorchDispatchMode):
-    """Bytes a logit of all that operators read and write, but for what stays in a CPU's cache: smaller tensors."""
-
-    LAYOUT = ("aten::view", "aten::t", "aten::detach", "aten::alias", "aten::slice", "aten::split", "aten::unsqueeze")
-
-    def __init__(self, logits: int) -> None:
-        super().__init__()
-        self.logits, self.total = logits, 0.0
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        found, name = function(*args, **(kwargs or {})), function.name()
-        if not name.startswith(self.LAYOUT) and "gather" not in name and "scatter" not in name:  # of a column
-            product = name.startswith(("aten::mm", "aten::addmm"))  # which reads hidden states and weights besides
-            for one in {id(one): one for one in tree_leaves(found if product else (args, kwargs, found))}.values():
-                if isinstance(one, Tensor) and one.untyped_storage().size() > 4 * module.CPU_LOGITS:
-                    times = 2 if name.startswith("aten::addmm") else 1
-                    self.total += times * one.numel() * one.element_size() / self.logits
-        return found
-
-
-@pytest.mark.parametrize("trained", ["log-probabilities", "entropies too"])
-def test_bytes_that_pass_memory_for_a_logit(trained):
-    """A ratchet, in bf16 with entropies. It was 117: each operator passed over the whole block."""
-    draw, (tokens, words, width) = torch.Generator().manual_seed(0), (1024, 8192, 64)
-    hidden, weight = (
-        torch.randn(count, width, dtype=torch.bfloat16, generator=draw).requires_grad_() for count in (tokens, words)
-    )
-    labels = torch.randint(0, words, (tokens,), generator=draw)
-    with Passed(tokens * words) as passed:
-        found = factored_log_probs([(hidden, weight)], labels, 0.6, True, rounded=True, logits_at_once=tokens * 2048)
-        (found[0] if trained == "log-probabilities" else sum(found)).sum().backward()
-    assert passed.total < 15
-
-
-def kernels(function, *given) -> tuple[int, float]:
-    """(kernels, bytes a logit) that torch's compiler makes of a function."""
-    graph = make_fx(function, decomposition_table=select_decomp_table(), tracing_mode="fake")(*given)
-    results = next(node for node in graph.graph.nodes if node.op == "output").args[0]
-    graph.meta["original_output_strides"] = [None] * (len(results) if isinstance(results, (tuple, list)) else 1)
-    fakes = [node.meta["val"] for node in graph.graph.nodes if node.op == "placeholder"]
-    lowered = GraphLowering(graph, shape_env=fakes[0].fake_mode.shape_env)
-    with V.set_graph_handler(lowered), V.set_debug_handler(DebugContext()), V.set_fake_mode(fakes[0].fake_mode):
-        lowered.run(*fakes)
-        lowered.init_wrapper_code()
-        lowered._update_scheduler()
-        return len(lowered.scheduler.nodes), lowered.count_bytes()[0] / given[0].numel()
-
-
-def test_compiled_each_function_is_one_kernel_that_passes_memory_once():
-    """bf16 in, and a table of bf16 out."""
-    logits, row, columns = torch.randn(256, 1024).bfloat16(), torch.zeros(256), torch.zeros(256, 1, dtype=torch.long)
-    found = [
-        kernels(lambda *given: module._sums(0.6, True, *given), logits, columns, row),
-        kernels(lambda *given: module._slopes(0.6, torch.bfloat16, *given), logits, row),
-        kernels(lambda *given: module._slopes_with_entropy(0.6, torch.bfloat16, *given), logits, row, row, row),
-    ]
-    assert [count for count, _ in found] == [1, 1, 1]
-    assert all(size < most for (_, size), most in zip(found, (2.1, 4.1, 4.1), strict=True)), found
 
 
 def test_what_cannot_be_compiled_runs_as_it_stands(monkeypatch):

@@ -15,7 +15,7 @@ import pytest
 from small_runs import run_flags
 
 import real_openrlhf
-from real_openrlhf.base import secrets, signals
+from real_openrlhf.base import errors
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.reward_variables import NAMES
 from real_openrlhf.machine import nvidia
@@ -105,16 +105,6 @@ def test_a_step_without_verdicts_is_told_once_with_the_kind_of_fault(tmp_path, c
         "no verdict on 75% of this step's answers, reward/failed_no_answer: they train nothing. "
         f"See {tmp_path / 'train.log'}"
     ]
-
-
-def test_a_slow_start_gets_a_second_line_and_only_one(tmp_path, capsys, monkeypatch):
-    progress = Progress(tmp_path, 3, tmp_path / "train.log")
-    progress.update()
-    assert "still starting" not in capsys.readouterr().out
-    progress.began -= 9
-    for _ in range(2):
-        progress.update()
-    assert capsys.readouterr().out.count("still starting: about 40 s in all") == 1
 
 
 def test_every_variable_that_the_reward_files_read_is_carried():
@@ -276,7 +266,7 @@ hub = Path({str(hub)!r})
 
 def test_a_signal_before_the_training_starts_is_the_runs_reason(request_for, tmp_path, monkeypatch):
     def pressed(*_: object) -> None:
-        raise signals.Ended(signal.SIGTERM)
+        raise errors.Ended(signal.SIGTERM)
 
     monkeypatch.setattr(command, "_supervised", pressed)
     assert command._train(request_for("--run-name", "mine"), place(on_cpu=True)) == 143
@@ -339,13 +329,13 @@ def test_resume_goes_on_with_the_same_training(request_for, begun, tmp_path):
     record = read(run)
     for flag, was in (
         ("--train.max_steps", 600),
-        (secrets.REWARD, "/elsewhere/real_openrlhf/rewards/exact_reward.py"),
+        (errors.REWARD, "/elsewhere/real_openrlhf/rewards/exact_reward.py"),
     ):
         kept = Path(str(record["flags"][flag])).name
-        changed = {**record["flags"], flag: str(Path(was).parent / kept) if flag == secrets.REWARD else was}
+        changed = {**record["flags"], flag: str(Path(was).parent / kept) if flag == errors.REWARD else was}
         (run / "run.json").write_text(json.dumps(record | {"flags": changed}))
         # a trial of one step would end a run of 600
-        assert request_for(*words).resumed == (run if flag == secrets.REWARD else None), flag
+        assert request_for(*words).resumed == (run if flag == errors.REWARD else None), flag
 
 
 SUPERVISED = """

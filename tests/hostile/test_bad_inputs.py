@@ -20,7 +20,7 @@ import pytest
 from real_openrlhf import rewards
 from real_openrlhf.cli import main
 from real_openrlhf.evaluation.tasks import file_records
-from real_openrlhf.training.tasks.reverse_task import TASK
+from real_openrlhf.training.tiny_task import TASK
 
 ROWS = 64
 GOOD = {"prompt": "12=", "label": "21"}
@@ -145,8 +145,6 @@ MODELS = [
     Case("a broken configuration", _file(CONFIG, "{"), "has no readable config.json (Expecting property name"),
     Case("a model of another owner", lambda folder: (folder / "model").chmod(0o700),
          "has no readable config.json ([Errno 13] Permission denied", nobody=True),
-    Case("heads that vLLM's CPU attention lacks", _json_of(CONFIG, head_dim=16),
-         "its heads are 16 wide, and vLLM's attention on CPU takes 32, 64, 80,"),
 ]  # fmt: skip
 
 NAMED, RESUMED = "--run-name mine", "--run-name mine --resume"
@@ -243,13 +241,11 @@ def test_what_is_not_spoiled_is_accepted_and_weak_rows_are_told(world, capsys):
     (world / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert train("--dry-run") == 0
     said = capsys.readouterr().out
-    assert "rows.jsonl: 1 of 65 rows have no label" in said and "rows.jsonl: 1 of 65 rows repeat a prompt" in said
+    assert "rows.jsonl: 1 of 65 rows have no label" in said
     (world / "mine.py").write_text("def reward_func(queries, prompts, labels): ...")
     (world / "rows.jsonl").write_text("".join(_row(label=number % 5) + "\n" for number in range(ROWS)))
     assert train("--reward.remote_url mine.py --no-eval.dataset --dry-run") == 0
-    said = capsys.readouterr().out
-    assert "labels are no text but int, and " in said and "mine.py gets them so" in said
-    assert "rows.jsonl: 1 prompts have several labels" in said
+    assert "rows.jsonl: 1 prompts have several labels" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("there", [False, True])  # else the run would make it

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from invented_runs import write_run
 
-from real_openrlhf.base import manifests, ownership, whole_folders
+from real_openrlhf.base import ownership, whole_folders
 from real_openrlhf.cli import main
 from real_openrlhf.evaluation import store
 from real_openrlhf.report import page
@@ -137,7 +137,7 @@ def test_an_interrupted_report_is_known_as_ours(tmp_path, monkeypatch):
 @pytest.mark.parametrize("files", [0, 1])  # of two, written before the kill
 def test_data_that_a_kill_interrupted_are_known_as_ours(here, monkeypatch, files):
     (here / "more.jsonl").write_text('{"problem": "1+1?", "answer": "2"}\n{"problem": "1+2?", "answer": "3"}\n')
-    whole, left = manifests.write_text, [files]
+    whole, left = ownership.write_text, [files]
 
     def killed(path: Path, pieces: list[str]) -> None:
         if not left[0]:
@@ -148,7 +148,7 @@ def test_data_that_a_kill_interrupted_are_known_as_ours(here, monkeypatch, files
     for source in ("math.jsonl", "more.jsonl", "math.jsonl"):  # none was there; then the first call's; then a mixture
         left[0] = files
         with monkeypatch.context() as patch:
-            patch.setattr(manifests, "write_text", killed)
+            patch.setattr(ownership, "write_text", killed)
             assert main(["data", source, "--out", "made.jsonl"]) == 130
     assert main("data more.jsonl --out made.jsonl".split()) == 0
     assert len((here / "made.jsonl").read_text().splitlines()) == 2

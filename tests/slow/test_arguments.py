@@ -188,8 +188,6 @@ REFUSED = [
     ("--algo.kl.init_coef 0.1", "Use --algo.kl.init_coef 0 (the paper), or add --algo.kl.use_loss",
      "--algo.kl.init_coef 0.1 --algo.kl.use_loss"),
     ("--ds.lora.dropout 0.1", "Use --ds.lora.dropout 0", "--ds.lora.dropout 0"),
-    ("--algo.dynamic_filtering_enable --algo.real.uniform_groups keep", "the groups that --algo.real.uniform_groups",
-     "--algo.dynamic_filtering_enable"),
     ("--ds.zero_stage 0", "Use --ds.zero_stage 2", "--ds.zero_stage 2"),
     ("--train.enable_ema --ds.zero_stage 3", "Use --ds.zero_stage 2, or leave --train.enable_ema out",
      "--train.enable_ema --ds.zero_stage 2"),

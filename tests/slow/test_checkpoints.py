@@ -12,6 +12,8 @@ from every import every
 from small_runs import flip
 
 from real_openrlhf.base import whole_folders
+from real_openrlhf.hooks import run_strategy
+from real_openrlhf.hooks.controller import run_controller
 
 TAGS = ("global_step1", "best_global_step1", "global_step2", "global_step3")
 
@@ -162,24 +164,22 @@ def test_an_old_one_goes_when_the_new_one_is_there(trained, case, tmp_path):
 )
 def test_a_checkpoint_is_evaluated_after_a_resume_if_its_evaluation_came_later(checkpoint, due):
     """The best one is written because of its evaluation."""
-    from real_openrlhf.hooks.controller import run_controller
-
     args = SimpleNamespace(eval=SimpleNamespace(steps=2, dataset="held_out"))
     states = {"global_step": int(checkpoint[-1]), "checkpoint": checkpoint} if checkpoint else {"global_step": 4}
     assert run_controller.evaluation_is_missing(args, states) == due
 
 
-@pytest.mark.parametrize(
-    "step, episode, stream, left",
-    [(9, 0, {}, True), (10, 0, {}, False), (9, 1, {"drained": True}, False), (9, 0, {"drained": True}, True),
-     (9, 1, {"drained": True, "ahead": [1]}, True)],
-)  # fmt: skip
-def test_a_run_that_had_ended_goes_on_with_its_last_evaluation(step, episode, stream, left):
+def test_a_run_that_had_ended_goes_on_with_its_last_evaluation():
     args = SimpleNamespace(train=SimpleNamespace(max_steps=10, num_episodes=2), eval=SimpleNamespace(at_end=True))
-    states = {"global_step": step, "episode": episode, "data_loader_state_dict": stream}
-    from real_openrlhf.hooks.controller import run_controller
-
-    assert run_controller.nothing_is_left(args, states) != left
+    for step, episode, stream, ended in (
+        (9, 0, {}, False),
+        (10, 0, {}, True),
+        (9, 1, {"drained": True}, True),
+        (9, 0, {"drained": True}, False),
+        (9, 1, {"drained": True, "ahead": [1]}, False),
+    ):
+        states = {"global_step": step, "episode": episode, "data_loader_state_dict": stream}
+        assert run_controller.nothing_is_left(args, states) == ended
 
 
 @pytest.mark.parametrize(
@@ -187,8 +187,6 @@ def test_a_run_that_had_ended_goes_on_with_its_last_evaluation(step, episode, st
 )
 def test_every_seed_that_flags_take_seeds_torch(monkeypatch, seed, same):
     """Those that torch took without it keep their numbers."""
-    from real_openrlhf.hooks import run_strategy
-
     monkeypatch.setattr(run_strategy.dist, "get_rank", lambda: 0)
     strategy = SimpleNamespace(args=SimpleNamespace(train=SimpleNamespace(seed=seed)))
     run_strategy.RunStrategy.reseed(strategy, 7)

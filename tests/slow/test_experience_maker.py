@@ -22,9 +22,9 @@ from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE
 from real_openrlhf.algorithm.step_plan import RankShare
 from real_openrlhf.hooks.controller.experience_maker import ExperienceMaker
-from real_openrlhf.hooks.controller.labels import NO_ANSWER, complete_columns, label_rollouts
+from real_openrlhf.hooks.controller.labels import NO_ANSWER, label_rollouts
 from real_openrlhf.hooks.controller.run_controller import RunController
-from real_openrlhf.hooks.messages.planned_experience import PlanBuffer, PlannedExperience
+from real_openrlhf.hooks.planned_experience import PlanBuffer, PlannedExperience
 
 PAD = 0
 
@@ -132,13 +132,6 @@ def test_a_failed_reward_is_ignored_and_keeps_the_batchs_columns(caplog):
     split_experience_batch(Experience.concat_experiences(samples, PAD))  # one batch can be made of them
 
 
-def test_built_in_losses_log_scores_of_a_step_only_where_all_are_known():
-    for score in (1.0, math.nan):
-        samples = [rollout(), rollout(score=score)]
-        complete_columns(samples)
-        assert ["score" in sample.info for sample in samples] == [not math.isnan(score)] * 2
-
-
 def test_graded_rewards_are_kept_for_an_objective_that_reads_them():
     samples = [rollout(score=score, reward=0.0) for score in (0.25, 0.75, -2.0, math.nan)]
     labels, values = label_rollouts(samples, arguments(group=4, objective=LISTWISE))
@@ -226,8 +219,6 @@ def test_a_rollouts_tokens_and_log_probabilities_stay_together():
         for experience in made.make_experience_batch(samples):
             buffer = PlanBuffer()
             buffer.append(experience)
-            with pytest.raises(RuntimeError, match="before the one before it was trained"):
-                buffer.append(experience)
             first = {*first_items(buffer.share)}
             for place, item in enumerate(buffer.items):
                 expected = tokens[int(item.info["number"])]
@@ -363,6 +354,25 @@ def test_a_small_last_batch_gives_every_rank_as_many_forwards(prompts, ranks):
 
 
 # What has no gradient.
+
+ONE_SIDED = """
+from real_openrlhf.algorithm.formulas import TokenLoss
+push = TokenLoss(lambda log_ratio, advantage, mask, group: mask.float(), two_sides=False)
+"""
+
+
+@pytest.mark.parametrize("two_sides, share", [("True", 16 / 32), ("False", 31 / 32)])
+def test_a_loss_of_tokens_of_one_side_has_a_gradient_wherever_there_is_a_verdict(tmp_path, two_sides, share):
+    """Of eight prompts every second one is all right; one rollout has no verdict."""
+    (tmp_path / "mine.py").write_text(ONE_SIDED.replace("two_sides=False", f"two_sides={two_sides}"))
+    args, samples = arguments(objective=f"{tmp_path}/mine.py:push"), batch_of_rollouts(32, 4)
+    args.algo.advantage.estimator = "group_norm"
+    for i, sample in enumerate(samples):
+        sample.scores = torch.ones(1) if i // 4 % 2 else sample.scores
+        sample.rewards = sample.scores.clone()
+    samples[5].scores = torch.tensor([math.nan])
+    (first, _) = token_maker(args).make_experience_batch(samples)
+    assert first.share.metrics["update/signal_share"] == share
 
 
 @pytest.mark.parametrize("max_tokens", [None, 30])

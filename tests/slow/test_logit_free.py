@@ -18,14 +18,13 @@ TEMPERATURE = 0.6
 ACTIONS = 6
 
 
-def actors(packing: bool, sharing: bool = False) -> tuple[Actor, Actor, list[str]]:
+def actors(packing: bool) -> tuple[Actor, Actor, list[str]]:
     """One without the flag and one with it, of one model."""
     model = model_of(vocab_size=73, max_position_embeddings=64, tie_word_embeddings=False)
     plain, logit_free, lines = (*(Actor(model, temperature=TEMPERATURE) for _ in range(2)), [])
     for actor, flag in ((plain, False), (logit_free, True)):
         actor.packing_samples = packing
-        ds = SimpleNamespace(logit_free=flag)
-        ds.packing_samples, ds.attn_implementation = False, "sdpa"
+        ds = SimpleNamespace(logit_free=flag, packing_samples=False, attn_implementation="sdpa")
         args = SimpleNamespace(ds=ds, actor=SimpleNamespace(entropy_coef=1.0))
         attach(actor, SimpleNamespace(args=args, print=lines.append))
     assert plain.logit_free is None and logit_free.logit_free is not None
@@ -33,18 +32,17 @@ def actors(packing: bool, sharing: bool = False) -> tuple[Actor, Actor, list[str
 
 
 def batch() -> dict[str, torch.Tensor]:
-    """Prompts padded on the left, responses on the right, a rollout without any; the last two begin alike."""
+    """Prompts padded on the left, responses on the right, a rollout without any."""
     sequences = torch.randint(3, 73, (4, 11), generator=torch.Generator().manual_seed(1))
-    sequences[3, :4] = sequences[2, :4]
     attention_mask = torch.ones(4, 11, dtype=torch.long)
     attention_mask[0, :2] = attention_mask[1, 8:] = attention_mask[2, 6:] = 0
     action_mask = attention_mask[:, -ACTIONS:] * torch.tensor([1, 1, 1, 0])[:, None]
     return {"sequences": sequences, "attention_mask": attention_mask, "action_mask": action_mask}
 
 
-@pytest.mark.parametrize("packing, sharing", [(False, False), (True, False), (False, True)])
-def test_a_logit_free_actor_has_the_log_probs_entropies_and_gradients_of_a_plain_one(packing, sharing):
-    *pair, lines = actors(packing, sharing)
+@pytest.mark.parametrize("packing", [False, True])
+def test_a_logit_free_actor_has_the_log_probs_entropies_and_gradients_of_a_plain_one(packing):
+    *pair, lines = actors(packing)
     given, found = batch(), []
     for actor in pair:
         log_probs, output = actor(**given, return_output=True, return_entropy=True)
@@ -57,20 +55,6 @@ def test_a_logit_free_actor_has_the_log_probs_entropies_and_gradients_of_a_plain
     torch.testing.assert_close(found[1], found[0], rtol=1e-5, atol=1e-5)
     assert found[0][0].abs().sum() > 1 and found[0][1].sum() > 1
     assert len(lines) == 1 and "8 tokens" in lines[0]
-
-
-@pytest.mark.parametrize("packing", [False, True])
-@pytest.mark.parametrize("asked", [{}, {"return_output": True}, {"action_mask": None, "return_logprobs": True}])
-def test_a_logit_free_actor_gives_the_same_in_each_way_to_ask(packing, asked):
-    plain, logit_free, _ = actors(packing)
-    given = batch() | asked
-    with torch.no_grad():
-        expected, found = plain(**given), logit_free(**given)
-    if isinstance(expected, tuple):
-        (expected, _), (found, _) = expected, found
-    attended = given["attention_mask"]
-    real = attended[:, 1:] * attended[:, :-1] if "return_logprobs" in asked else given["action_mask"]
-    torch.testing.assert_close(found * real, expected * real, rtol=1e-5, atol=1e-5)
 
 
 def test_a_logit_free_actor_that_is_asked_for_logits_gives_them():
@@ -93,15 +77,15 @@ LAYOUT = {"prompts": 2, "groups_per_step": 2, "micro_batch_size": 4, "epochs": S
 @pytest.fixture(scope="module")
 def wide_model(tmp_path_factory):
     """wide_model(vocabulary, tied) -> folder of a tiny model whose head is not small beside the rest."""
-    from real_openrlhf.training.tasks import tiny_model
-    from real_openrlhf.training.tasks.reverse_task import ReverseTask
+    from real_openrlhf.training import tiny_task
+    from real_openrlhf.training.tiny_task import ReverseTask
 
     def make(vocabulary: int, tied: bool) -> str:
         sizes = {"hidden_size": WIDTH, "intermediate_size": 64, "max_position_embeddings": 96}
         model = model_of(vocab_size=vocabulary, tie_word_embeddings=tied, **sizes)
         folder = tmp_path_factory.mktemp("model")
         model.save_pretrained(folder)
-        tiny_model.make_tokenizer(ReverseTask).save_pretrained(folder)
+        tiny_task.make_tokenizer(ReverseTask).save_pretrained(folder)
         return str(folder)
 
     return make
@@ -116,7 +100,7 @@ def with_logits_and_without(ranks, **case) -> tuple[dict, dict]:
     """The first rank's report of each; the ranks agree."""
     found = []
     for flag in (False, True):
-        first, second = ranks("memory_and_gathers", logit_free=flag, **LAYOUT, **case)
+        first, second = ranks("points_and_memory", logit_free=flag, **LAYOUT, **case)
         assert first["points"] == second["points"] and len(first["points"]) == STEPS
         found.append(first)
     return found[0], found[1]
@@ -125,13 +109,12 @@ def with_logits_and_without(ranks, **case) -> tuple[dict, dict]:
 @pytest.mark.parametrize("loss", ["real", "ppo"])
 def test_with_a_real_vocabulary_steps_agree_and_memory_falls(two_ranks, real_vocabulary, loss):
     plain, logit_free = with_logits_and_without(
-        two_ranks, model=real_vocabulary, vocabulary=VOCABULARY, loss=loss, dtype="bf16", learning_rate=1e-6,
-        uniform_groups="keep",
+        two_ranks, model=real_vocabulary, vocabulary=VOCABULARY, loss=loss, deal="groups", dtype="bf16",
+        learning_rate=1e-6, uniform_groups="keep",
     )  # fmt: skip
     for (found_loss, norm), (expected_loss, expected_norm) in zip(logit_free["points"], plain["points"], strict=True):
         assert found_loss == pytest.approx(expected_loss, rel=1e-3, abs=1e-3)
         assert norm == pytest.approx(expected_norm, rel=1e-2)
-    assert plain["gathers"] == logit_free["gathers"] > 0
     assert logit_free["peak"] < 0.7 * plain["peak"]
 
 
@@ -151,8 +134,6 @@ def test_every_kind_of_head_trains_as_with_logits(two_ranks, wide_model, tied, v
     assert plain["points"][0] != pytest.approx(plain["points"][2], rel=1e-2)
     for found, expected in zip(logit_free["points"], plain["points"], strict=True):
         assert found == pytest.approx(expected, rel=1e-4)
-    # A tied weight is also the embedding's; inside an adapter's forward it may stay gathered until its backward.
-    assert STEPS <= logit_free["gathers"] <= plain["gathers"]
 
 
 @pytest.mark.skipif(not shutil.which("g++"), reason="torch's compiler needs g++ for a CPU")

@@ -10,8 +10,8 @@ from every import every
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from real_openrlhf.training.tasks import tiny_model
-from real_openrlhf.training.tasks.reverse_task import TASK, answer
+from real_openrlhf.training import tiny_task
+from real_openrlhf.training.tiny_task import TASK, answer
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 sys.path += [str(EXAMPLES / "smollm2"), str(EXAMPLES / "sums")]
@@ -26,12 +26,12 @@ def test_the_model_is_a_function_of_the_seed(tmp_path, task):
     short = replace(task, sure_steps=1, unsure_steps=1, batch_size=4)
     weights = {}
     for name, config in (("one", short), ("two", short), ("other", replace(short, seed=1))):
-        folder = tiny_model.prepare(config, tmp_path / name, progress=False)
+        folder = tiny_task.prepare(config, tmp_path / name, progress=False)
         assert {path.name for path in folder.iterdir()} == {"model", "train.jsonl", "eval.jsonl", "config.json"}
         weights[name] = load_file(folder / "model" / "model.safetensors")
     assert all(torch.equal(value, weights["two"][name]) for name, value in weights["one"].items())
     assert not all(torch.equal(value, weights["other"][name]) for name, value in weights["one"].items())
-    made = tiny_model.prepare(short, tmp_path / "one", progress=False)
+    made = tiny_task.prepare(short, tmp_path / "one", progress=False)
     assert made == tmp_path / "one" / f"{short.name}-{short.key}"  # from the cache
     assert [path.name for path in (tmp_path / "one").iterdir()] == [made.name]  # no draft is left
 
@@ -40,11 +40,11 @@ def test_a_warm_up_is_a_function_of_its_examples_and_learns_their_answers(tmp_pa
     monkeypatch.setattr(smollm2, "BATCH", 4)
     monkeypatch.setattr(smollm2, "RATE", 3e-3)
     task = TASK
-    tokenizer = tiny_model.make_tokenizer(task)
-    tiny_model.make_model(task, tokenizer, seed=0).save_pretrained(tmp_path / "base")
+    tokenizer = tiny_task.make_tokenizer(task)
+    tiny_task.make_model(task, tokenizer, seed=0).save_pretrained(tmp_path / "base")
     tokenizer.save_pretrained(tmp_path / "base")
     asked = [row["prompt"] for row in task.rows()[0][:64]]
-    examples = [([{"role": "user", "content": one}], tiny_model.BOX + answer(one) + "}") for one in asked]
+    examples = [([{"role": "user", "content": one}], tiny_task.BOX + answer(one) + "}") for one in asked]
     losses, weights = {}, {}
     for name, shown, steps in (
         ("one", examples, 2),
@@ -60,7 +60,7 @@ def test_a_warm_up_is_a_function_of_its_examples_and_learns_their_answers(tmp_pa
 
     batch = smollm2.batch(tokenizer, [*examples[:1], ([{"role": "user", "content": "12="}], "21}")])
     trained = [tokenizer.decode(row[row != smollm2.NO_LABEL]) for row in batch["labels"]]
-    assert trained == [examples[0][1] + tiny_model.EOS, "21}" + tiny_model.EOS]
+    assert trained == [examples[0][1] + tiny_task.EOS, "21}" + tiny_task.EOS]
     assert batch["attention_mask"].sum(1).tolist() == [5 + 7, 3 + 4]
 
 

@@ -32,13 +32,11 @@ from real_openrlhf.hooks.controller.labels import label_rollouts
 from real_openrlhf.hooks.controller.run_controller import RunController
 from real_openrlhf.hooks.engine.requests import AGENT, executor
 from real_openrlhf.hooks.rollout.agents import TURNS, UNFINISHED, AgentError
-from real_openrlhf.training.tasks.reverse_task import ReverseTask
-from real_openrlhf.training.tasks.tiny_model import make_tokenizer
+from real_openrlhf.training.tiny_task import ReverseTask, make_tokenizer
 
 AGENTS = Path(__file__).parents[2] / "examples/agents"
 EXAMPLE, CALCULATOR = AGENTS / "guess_number.py", AGENTS / "calculator.py"
 sys.path.append(str(AGENTS))
-from chat_agents import Template  # noqa: E402
 from tiny_calculator import CALL, END, TEMPLATE, CalculatorTask  # noqa: E402
 from tiny_guesser import GuessTask  # noqa: E402
 
@@ -304,21 +302,6 @@ def test_the_model_reads_exactly_what_it_drew():
     assert QWEN.decode(won["observation_tokens"]).count("error: SyntaxError") == 1
 
 
-def conversation(*turns: str) -> list[dict]:
-    roles = ["user", "assistant", "tool", "assistant", "user", "assistant"]
-    return [{"role": role, "content": turn} for role, turn in zip(roles, turns, strict=False)]
-
-
-def test_a_template_without_tool_turns_is_refused_with_what_to_do():
-    deaf = Bytes(
-        "{% for m in messages %}{% if m.role != 'tool' %}<user>{{ m.content }}{% endif %}{% endfor %}", "<eos>"
-    )
-    template = Template(deaf, [])
-    with pytest.raises(ValueError, match="has no turn for the role 'tool'.*tool_role"):
-        template.between([{"role": "tool", "content": "95"}])
-    assert deaf.decode(template.between([{"role": "user", "content": "95"}])) == "<user>95"
-
-
 class Guess:
     """What textarena.make gives, as far as the example uses it. Observations repeat the history, as TextArena's do."""
 
@@ -364,23 +347,16 @@ PROMPT, RESPONSE = "3758=", ".8573<eos>"
 # name -> (body of reward_func, label, the fault's name in the log)
 FAULTS = {
     "none": ("return None", IGNORED, "no_reward"),
-    "a list of dicts": ("return [{'rewards': 1.0}]", IGNORED, "no_reward"),
     "nan": ("return {'rewards': float('nan')}", IGNORED, "not_finite"),
-    "10**400": ("return {'rewards': 10**400}", IGNORED, "not_finite"),
     "text": ("return {'rewards': '1'}", IGNORED, "no_number"),
-    "none within": ("return {'rewards': None, 'scores': 1.0}", IGNORED, "no_number"),
     "two values": ("return {'rewards': [1.0, 0.0]}", IGNORED, "wrong_length"),
     "raising": ("raise ValueError('the judge is out')", IGNORED, "raises"),
-    "raising without end": ("return reward_func(queries, prompts, labels)", IGNORED, "raises"),
-    "out of memory": ("raise MemoryError", IGNORED, "raises"),
     "Ctrl-C": ("raise KeyboardInterrupt", IGNORED, "raises"),
     "exit": ("sys.exit(3)", IGNORED, "exits"),
     "hanging": ("time.sleep(1000)", IGNORED, "hangs"),
     "a score of nan": ("return {'rewards': 0.0, 'scores': float('nan')}", IGNORED, None),
-    "text in the logs": ("return {'rewards': 1, 'extra_logs': {'why': 'good', 'size': 3}}", POSITIVE, None),
     "logs that name our columns": ("return {'rewards': 1, 'extra_logs': {'step': 9, 'phase': 3}}", POSITIVE, None),
     "a tensor": ("return {'rewards': torch.tensor([0.0]), 'scores': torch.tensor(1)}", POSITIVE, None),
-    "a list of one": ("return {'rewards': [[0]], 'scores': [0.0]}", NEGATIVE, None),
     "a file beside it": ("import a_neighbour\n    return {'rewards': a_neighbour.right}", POSITIVE, None),
     "a fork": ("os.fork()\n    return {'rewards': 1.0}", POSITIVE, None),
     "a fork that raises": ("if os.fork() == 0: raise ValueError\n    return {'rewards': 1.0}", POSITIVE, None),

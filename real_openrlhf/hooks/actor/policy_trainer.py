@@ -4,10 +4,13 @@
 loss of a micro-batch's tokens.
 """
 
+import math
 from collections.abc import Callable
 from functools import partial
+from types import SimpleNamespace
 from typing import NamedTuple
 
+import psutil
 import ray
 import torch
 import torch.distributed as dist
@@ -18,17 +21,17 @@ from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
 from torch import Tensor
 
 from real_openrlhf import patching
-from real_openrlhf.algorithm.metrics import fetch, logged_of_batch, norm_metrics, over_updates
+from real_openrlhf.algorithm import graph_memory
+from real_openrlhf.algorithm.graph_memory import RUNTIME_BYTES, graph_bytes_per_token, resident_bytes
+from real_openrlhf.algorithm.metrics import STOP_ABOVE, WARN_ABOVE, fetch, logged_of_batch, norm_metrics, over_updates
 from real_openrlhf.algorithm.schedule import Wave
 from real_openrlhf.algorithm.step_plan import PlannedUpdate
 from real_openrlhf.algorithm.update import Coefficients, Forward, GroupUpdate, TokenUpdate, Update, WeightedTokens
 from real_openrlhf.base.files import enter
-from real_openrlhf.hooks.actor.kept_graphs import kept_tokens
-from real_openrlhf.hooks.actor.mismatch import Mismatch
 from real_openrlhf.hooks.fixes.deepspeed_optimizers import accumulate_as_flagged
-from real_openrlhf.hooks.messages.planned_experience import PlanBuffer
-from real_openrlhf.hooks.messages.settings import loss_settings, objective_settings, reads_old
 from real_openrlhf.hooks.model.lora_weights import refuse_shared_weights
+from real_openrlhf.hooks.planned_experience import PlanBuffer
+from real_openrlhf.hooks.settings import loss_settings, objective_settings, reads_old
 
 
 class Batch(NamedTuple):
@@ -40,12 +43,10 @@ class Batch(NamedTuple):
 
 
 class EngineStartTrainer(ActorPPOTrainer):
-    """OpenRLHF's actor trainer, with what every run needs of it.
+    """OpenRLHF's actor trainer, which waits for its engines before it opens the group in which they receive weights.
 
-    It waits for its engines before it opens the group in which they receive weights. Upstream opens the group first.
-    An engine that failed at its start never joins, so the policy waits for torch's limit of half an hour, without a
-    word. A resumed run draws the dropout, and upstream's trainer the order of rollouts, that it would have drawn
-    unbroken.
+    An engine that failed at its start never joins: upstream waits for half an hour, without a word. And a resumed run
+    draws the dropout, and upstream's trainer the order of rollouts, that it would have drawn unbroken.
     """
 
     def _init_vllm_sync_group(self, backend: str) -> None:
@@ -84,8 +85,40 @@ class PolicyTrainer(EngineStartTrainer):
         self.mismatch = Mismatch(self.args, self.strategy.print)
 
     def kept_tokens(self) -> float:
-        """Number of tokens whose graphs fit in this rank's memory; the controller limits the size of waves by it."""
-        return kept_tokens(self.engine, self.args)
+        """Number of tokens whose graphs fit in this rank's memory, by which the controller limits waves; at least 0.
+
+        It follows from sizes only, not from the memory that is free now: a restarted run must make the same plan, and
+        while states are offloaded more memory is free than during training.
+        """
+        args, config = self.args, self.engine.module.config.get_text_config()
+        per_token = graph_bytes_per_token(
+            config.hidden_size,
+            getattr(config, "intermediate_size", None) or 4 * config.hidden_size,
+            config.num_hidden_layers,
+            config.vocab_size,
+            checkpointing=args.actor.gradient_checkpointing_enable,
+            logit_free=args.ds.logit_free,
+        )
+        if get_accelerator().device_name() == "cpu":  # an equal part of the machine's memory
+            left = psutil.virtual_memory().total / args.actor.num_gpus_per_node
+        else:
+            left = get_accelerator().total_memory() - RUNTIME_BYTES
+            if args.train.colocate_all and not args.train.async_enable and not args.vllm.enable_sleep:
+                left -= args.vllm.gpu_memory_utilization * get_accelerator().total_memory()  # vLLM stays beside it
+        # weights, gradients, Adam's states and reference of this rank in training, and ZeRO-3's gathers
+        sizes = [(getattr(one, "ds_numel", one.numel()), one.requires_grad) for one in self.engine.module.parameters()]
+        every = sum(size for size, _ in sizes)
+        offloaded = args.ref.offload and args.ds.zero_stage == 3  # DeepSpeed moves weights under ZeRO-3 only
+        resident = resident_bytes(
+            every,
+            sum(size for size, trained in sizes if trained),
+            gpus=self.engine.dp_world_size,
+            zero_stage=args.ds.zero_stage,
+            overlap_comm=args.ds.overlap_comm,
+            adam_offload=args.ds.adam_offload,
+            reference=every if args.derived.reference and not offloaded else 0,
+        )
+        return graph_memory.kept_tokens(left - sum(resident.values()), per_token)
 
     def take_tables(self) -> list[Tensor]:
         """Return the last batch's scores and weights to the controller, one table per update, and forget them."""
@@ -100,18 +133,18 @@ class PolicyTrainer(EngineStartTrainer):
         for planned in share.updates:
             update = self.update(planned, kl_ctl)
             logs.append(self.optimizer_step(update) | update.logged())
-            self.mismatch.judge(logs[-1], update.number)
+            if "mismatch/mean" in logs[-1]:
+                self.mismatch.judge(logs[-1]["mismatch/mean"], update.number)
             if (columns := update.columns()) is not None:
                 self.tables.append(columns)
         merged = over_updates(logs, [planned.log_weight for planned in share.updates])
         merged |= norm_metrics([log["actor_grad_norm"] for log in logs], self.args.actor.max_norm)
-        return logged_of_batch(share.metrics, merged, self.log_conditions(share.updates))
-
-    def log_conditions(self, updates: list[PlannedUpdate]) -> set[str]:
-        """What holds of this batch, for the metrics that are logged only then (`Metric.when`)."""
-        holds = {"tokens": any(planned.log_weight for planned in updates), "scores": self.settings is not None}
-        holds["entropy"] = self.args.actor.entropy_coef is not None  # else no forward computes entropies
-        return {name for name, true in holds.items() if true}
+        holds = {  # for the metrics that are logged only then (`Metric.when`)
+            "tokens": any(planned.log_weight for planned in share.updates),
+            "scores": self.settings is not None,
+            "entropy": self.args.actor.entropy_coef is not None,  # else no forward computes entropies
+        }
+        return logged_of_batch(share.metrics, merged, {name for name, true in holds.items() if true})
 
     def update(self, planned: PlannedUpdate, kl_ctl: float) -> Update:
         """The next update, with the method's loss and the coefficients of the flags."""
@@ -182,18 +215,9 @@ class PolicyTrainer(EngineStartTrainer):
             if not args.actor.entropy_coef:  # an entropy that is only logged needs no graph
                 entropy = entropy.detach()
         aux_loss = output.aux_loss if self.aux_loss and differentiable else None
+        score, rows = self.settings.score if self.settings else "", torch.tensor(batch.rows, dtype=torch.long)
         columns = (mask, log_probs, old, reference, experience.rollout_log_probs)
-        score = self.settings.score if self.settings else ""
-        return Forward(
-            score,
-            torch.tensor(batch.rows, dtype=torch.long),
-            *columns,
-            kl,
-            entropy,
-            aux_loss,
-            experience.advantages,
-            unmoved,
-        )
+        return Forward(score, rows, *columns, kl, entropy, aux_loss, experience.advantages, unmoved)
 
     def remember_old(self, batch: Batch, log_probs: Tensor) -> None:
         """In the first update the policy is still the old one: keep these log-probabilities, also for later epochs."""
@@ -225,3 +249,43 @@ class PolicyTrainer(EngineStartTrainer):
             self.strategy.time_steps["ema"] += self.strategy.accumulated_gradient - 1
             self.strategy.moving_average(self.actor, self.ema_model, self.ema_beta, self.device.type)
         return {"actor_lr": rate, "actor_grad_norm": self.strategy.get_grad_norm(self.actor)}
+
+
+# Does vLLM sample from the trained policy?
+
+LOOK_AT = (
+    "Look at the weight sync (with LoRA: are the adapters in it?), at whether --actor.model_name_or_path and the "
+    "checkpoint are the same model, and at what changes the policy's own numbers: --ds.packing_samples, "
+    "--ds.attn_implementation, --ds.logit_free"
+)
+
+
+class MismatchError(RuntimeError):
+    """vLLM samples from another model than the trained policy."""
+
+
+class Mismatch:
+    """Judges each step's mean gap, equal on every rank. After a warning it warns again once the gap has doubled."""
+
+    def __init__(self, args: SimpleNamespace, say: Callable[[str], None]) -> None:
+        self.stops = args.rollout.mismatch == "stop"
+        self.say = say
+        # with top_p below 1 vLLM renormalizes over the kept tokens: a probability grows by a factor up to 1/top_p
+        cut = -math.log(args.rollout.top_p)
+        self.warn_above = WARN_ABOVE / args.rollout.temperature + cut
+        self.stop_above = STOP_ABOVE / args.rollout.temperature + cut
+
+    def judge(self, mean: float, step: int) -> None:
+        """Warn if the mean gap is more than rounding explains; raise if the models look unrelated."""
+        if not mean <= self.stop_above and self.stops:
+            raise MismatchError(
+                f"vLLM and the policy are unrelated in optimizer step {step}: log-probabilities of the sampled tokens "
+                f"differ by {mean:.3g} on average, {self.warn_above:.2g} is the most that rounding explains. "
+                f"{LOOK_AT}. --rollout.mismatch log never ends the run"
+            )
+        if mean > self.warn_above:
+            self.say(
+                f"warning: log-probabilities of vLLM and of the policy differ by {mean:.3g} on average in optimizer "
+                f"step {step}; above {self.warn_above:.2g} it is more than rounding. {LOOK_AT}"
+            )
+            self.warn_above = 2 * mean

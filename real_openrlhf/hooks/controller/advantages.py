@@ -29,16 +29,14 @@ def add_advantages(maker: RemoteExperienceMaker, samples: list[Experience], know
         mask, one = sample.action_mask, slice(position, position + 1)
         kl = torch.zeros(mask.shape) if sample.kl is None else sample.kl
         reward = compute_reward(shaped[one], kl_coef, kl, action_mask=mask, reward_clip_range=args.reward.clip_range)
-        returns = maker.get_cumulative_returns(reward, mask, gamma) if gamma != 1 else summed(mask * reward)
+        if gamma == 1:  # each token's sum from it on: OpenRLHF loops over tokens, of which a step has eight million
+            returns = (mask * reward).flip(-1).cumsum(-1).flip(-1)
+        else:
+            returns = maker.get_cumulative_returns(reward, mask, gamma)
         sample.advantages = returns.masked_fill(~known[one, None], 0.0)
         sample.info |= {"return": reward.sum(-1).masked_fill(~known[one], 0.0), "group_reward_std": spread[one]}
     if estimator in WHITENED:
         whiten([sample for sample, has in zip(samples, known.tolist(), strict=True) if has], args.algo.advantage)
-
-
-def summed(rewards: Tensor) -> Tensor:
-    """Each token's sum of the rewards from it on: OpenRLHF's loop over tokens, of which a step has eight million."""
-    return rewards.flip(-1).cumsum(-1).flip(-1)
 
 
 def shaped_rewards(estimator: str, rewards: Tensor, known: Tensor, size: int) -> tuple[Tensor, Tensor]:

@@ -20,8 +20,8 @@ from real_openrlhf.algorithm.step_plan import PlannedUpdate, PlanSettings, plan_
 from real_openrlhf.base.files import enter
 from real_openrlhf.hooks.controller.advantages import add_advantages, add_kl
 from real_openrlhf.hooks.controller.labels import label_rollouts
-from real_openrlhf.hooks.messages.planned_experience import PlannedExperience
-from real_openrlhf.hooks.messages.settings import loss_settings, objective_settings, ranks_of, reads_old, skips
+from real_openrlhf.hooks.planned_experience import PlannedExperience
+from real_openrlhf.hooks.settings import loss_settings, objective_settings, ranks_of, reads_old, skips
 
 EPISODE = ("response_length", "total_length", "truncated")
 
@@ -49,12 +49,16 @@ class ExperienceMaker(RemoteExperienceMaker):
         """One Experience per rank, in rank order; upstream's append then gives each rank exactly its own."""
         enter(self.args.train.run_dir, "log-probabilities")
         samples = rollout_samples
-        table = self.label(samples)
+        table = describe(samples, *label_rollouts(samples, self.args), self.args)
+        if self.objective is None:
+            apply_length_penalties(samples, self.args)
         if self.kl_in_reward:  # advantages depend on log-probabilities, so all rollouts need a forward before the plan
             self.log_probs(samples, table, needs_forward=table.trained)
             add_kl(samples, self.args.algo.kl.estimator)
         table = self.with_gradients(samples, table)
-        updates = self.plan(table)
+        settings, start = self.plan_settings(), time.perf_counter()
+        updates = plan_rollouts(table, settings, self.rollout_step)
+        self.plan_seconds, self.rollout_step = time.perf_counter() - start, self.rollout_step + 1
         needs_forward = self.needs_forward(table, updates)
         if not self.kl_in_reward:
             self.log_probs(samples, table, needs_forward)
@@ -63,13 +67,6 @@ class ExperienceMaker(RemoteExperienceMaker):
         shares = rank_shares(updates, table, self.num_ranks, needs_forward)
         shares = [replace(share, metrics=means | share.metrics) for share in shares]
         return [PlannedExperience.of([items[i] for i in share.rollouts], share) for share in shares]
-
-    def label(self, samples: list[Experience]) -> Table:
-        """The table of the batch, with labels; a loss of tokens gets rewards with length penalties."""
-        table = describe(samples, *label_rollouts(samples, self.args), self.args)
-        if self.objective is None:
-            apply_length_penalties(samples, self.args)
-        return table
 
     def with_gradients(self, samples: list[Experience], table: Table) -> Table:
         """The table with what has a gradient and what is trained; a loss of tokens gets its advantages."""
@@ -82,12 +79,6 @@ class ExperienceMaker(RemoteExperienceMaker):
             if self.loss and not self.loss.objective.two_sides:  # it may weigh tokens of advantage 0
                 has_gradient = known
         return replace(table, has_gradient=has_gradient, is_trained=has_gradient if self.skips else None)
-
-    def plan(self, table: Table) -> list[PlannedUpdate]:
-        settings, start = self.plan_settings(), time.perf_counter()
-        updates = plan_rollouts(table, settings, self.rollout_step)
-        self.plan_seconds, self.rollout_step = time.perf_counter() - start, self.rollout_step + 1
-        return updates
 
     def needs_forward(self, table: Table, updates: list[PlannedUpdate]) -> Positions:
         """The rollouts whose old log-probabilities are computed before training.
@@ -193,7 +184,6 @@ def describe(samples: list[Experience], labels: Tensor, values: Tensor, args: Si
         values=values,
         lengths=torch.tensor([int(sample.action_mask.sum()) for sample in samples]),
         whole=torch.tensor([int(sample.total_length) for sample in samples]),
-        truncated=torch.cat([sample.truncated for sample in samples]).bool(),
     )
 
 

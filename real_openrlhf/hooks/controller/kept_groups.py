@@ -1,26 +1,21 @@
-"""rollouts.jsonl: the fields of a prompt and its answers, and the choice of groups and questions that are kept.
+"""rollouts.jsonl: the fields of a prompt and its answers, and the choice of groups that are kept.
 
 Training and metrics do not depend on this file, and no random number is drawn for it.
 """
 
-import hashlib
 import json
 import math
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE
-from real_openrlhf.base.files import write_text
-from real_openrlhf.hooks.controller.run_log import HELD_OUT
-from real_openrlhf.hooks.messages.settings import threshold_of
+from real_openrlhf.hooks.settings import threshold_of
 
 LABELS = {POSITIVE: "positive", NEGATIVE: "negative", UNPARSABLE: "negative", IGNORED: "ignored"}
 LETTERS = {"prompt": 2000, "gold": 400, "answer": 4000}  # at most, half from a text's start and half from its end
-QUESTIONS = 4  # kept from an evaluation
 Weighed = tuple[str, float | None, float | None]  # label, score, weight
 
 
@@ -39,21 +34,11 @@ class GroupKeeper:
         rows = [weighed.get(group) or row for group, row in enumerate(plain)]
         kept = []
         for group in choose([{label for label, *_ in own} for own in rows], weighed, self.count):
-            rollouts = [self.rollout(sample, *row) for sample, row in zip(groups[group], rows[group], strict=True)]
-            kept.append(self.question(groups[group]) | {"rollouts": rollouts})
-        return kept
-
-    def of_evaluation(self, samples: Sequence) -> list[dict]:
-        """The first answer to each of the prompts with the lowest hashes: the same prompts in every evaluation."""
-        questions: dict[str, list] = {}
-        for sample in samples:
-            questions.setdefault(sample.prompts[0], []).append(sample)
-        order = sorted(questions, key=lambda text: hashlib.blake2b(text.encode("utf-8", "replace")).digest())
-        kept = []
-        for own in map(questions.__getitem__, order[:QUESTIONS]):
-            labels = [self.label(sample) for sample in own]
-            counts = {"right": labels.count("positive"), "of": len(labels)}
-            kept.append(self.question(own) | counts | {"rollouts": [self.rollout(own[0], labels[0])]})
+            own = groups[group]
+            gold = expected_answer(str(own[0].labels[0]))
+            question = {"prompt": cut("prompt", own[0].prompts[0]), "gold": cut("gold", gold)}
+            rollouts = [self.rollout(sample, *row) for sample, row in zip(own, rows[group], strict=True)]
+            kept.append(question | {"rollouts": rollouts})
         return kept
 
     def label(self, sample: Any) -> str:
@@ -61,11 +46,7 @@ class GroupKeeper:
         score = number(sample.scores)
         return "ignored" if score is None else "positive" if score > self.threshold else "negative"
 
-    def question(self, samples: Sequence) -> dict:
-        expected = expected_answer(str(samples[0].labels[0]))
-        return {"prompt": cut("prompt", samples[0].prompts[0]), "gold": cut("gold", expected)}
-
-    def rollout(self, sample: Any, label: str, score: float | None = None, weight: float | None = None) -> dict:
+    def rollout(self, sample: Any, label: str, score: float | None, weight: float | None) -> dict:
         tokens = sample.sequences[0][1:][sample.action_mask[0].bool()]
         answer = cut("answer", self.tokenizer.decode(tokens, skip_special_tokens=True))
         numbers = {"reward": number(sample.rewards), "score": score, "weight": weight, "tokens": len(tokens)}
@@ -115,21 +96,18 @@ def cut(name: str, text: str) -> str:
 
 
 def judge_answers(generator: Any) -> None:
-    """Let each evaluation of this samples generator count right answers, and write some into the run's folder.
+    """Let each evaluation of this samples generator count right answers; OpenRLHF's pass@k is made of rewards.
 
-    OpenRLHF's pass@k is made of rewards. Here an answer is right by its score and the threshold, as a label is, and
-    wrong without a verdict. Only an evaluation's numbers reach the log, in asynchronous runs from another process.
+    An answer is right by its score and the threshold, as a label is, and wrong without a verdict.
     """
-    args, evaluate = generator.args, generator.generate_eval_samples
-    keeper = GroupKeeper(args, generator.tokenizer)
+    evaluate, threshold = generator.generate_eval_samples, threshold_of(generator.args)
 
     def generate(**named: Any) -> list:
         samples = evaluate(**named)
-        if args.train.run_dir and args.train.keep_groups:
-            write_text(Path(args.train.run_dir) / HELD_OUT, [json.dumps(keeper.of_evaluation(samples))])
-        if args.train.deal == "groups":  # else as released
-            for sample in samples:
-                sample.rewards = torch.tensor([float(keeper.label(sample) == "positive")])
+        for sample in samples:
+            score = number(sample.scores)
+            sample.rewards = torch.tensor([float(score is not None and score > threshold)])
         return samples
 
-    generator.generate_eval_samples = generate
+    if generator.args.train.deal == "groups":  # else as released
+        generator.generate_eval_samples = generate

@@ -19,18 +19,35 @@ NO_ANSWER = "label/no_answer"
 
 
 def label_rollouts(samples: list[Experience], args: SimpleNamespace) -> tuple[Tensor, Tensor]:
-    """(N,) labels and scores. A rollout whose reward failed is *ignored*, and its missing columns are filled in."""
+    """(N,) labels and scores. A rollout whose reward failed is *ignored*, and its missing columns are filled in.
+
+    A score that is neither 0 nor 1 is refused unless a threshold is given.
+    """
     size, real = args.rollout.n_samples_per_prompt, args.algo.real
-    graded = args.actor.policy_loss_type != "real" or find(real.objective).graded
+    graded, threshold = args.actor.policy_loss_type != "real" or find(real.objective).graded, real.label_threshold
     parsable = [not sample.info.pop(NO_ANSWER, torch.zeros(1))[0] for sample in samples]
-    labels, scores = [], [math.nan if one.scores is None else float(one.scores[0]) for one in samples]
+    scores = [math.nan if one.scores is None else float(one.scores[0]) for one in samples]
     complete_columns(samples)
-    for position, sample in enumerate(samples):
+    labels = []
+    for position, (sample, score) in enumerate(zip(samples, scores, strict=True)):
         first = position // size * size
         if sample.prompts != samples[first].prompts:
             raise ValueError(f"rollout {position} is not of the same prompt as rollout {first}")
-        name = f"rollout {position} of prompt {sample.prompts[0][:80]!r}"
-        labels.append(_label(sample, scores[position], parsable[position], real, graded, name))
+        name = f"rollout {position} of prompt {sample.prompts[0][:80]!r} has score {score:g}"
+        if math.isnan(score) or not bool(sample.action_mask.any()):
+            labels.append(IGNORED)
+        elif graded and math.isinf(score):
+            raise ValueError(f"{name}, which no group can be compared with. Return finite `scores`")
+        elif threshold is None and not graded and score not in (0.0, 1.0):
+            raise ValueError(
+                f"{name}: REAL's labels are 0 or 1. Return 0 or 1 as `scores`, or give --algo.real.label_threshold"
+            )
+        elif score > (0.5 if threshold is None else threshold):
+            labels.append(POSITIVE)
+        elif real.truncated == "ignore" and bool(sample.truncated[0]):
+            labels.append(IGNORED)
+        else:
+            labels.append(NEGATIVE if parsable[position] else UNPARSABLE)
     return torch.tensor(labels, dtype=torch.long), torch.tensor(scores, dtype=torch.float32)
 
 
@@ -55,22 +72,3 @@ def complete_columns(samples: list[Experience]) -> None:
             sample.info[key] = torch.zeros(1)
     if failed:
         logger.warning(f"the reward of {failed} of {len(samples)} rollouts failed; they are ignored")
-
-
-def _label(sample: Experience, score: float, parsable: bool, real: SimpleNamespace, graded: bool, name: str) -> int:
-    """The class of one rollout. A score that is neither 0 nor 1 is refused unless a threshold is given."""
-    if math.isnan(score) or not bool(sample.action_mask.any()):
-        return IGNORED
-    if graded and math.isinf(score):
-        raise ValueError(f"{name} has score {score:g}, which no group can be compared with. Return finite `scores`")
-    threshold = real.label_threshold
-    if threshold is None and not graded and score not in (0.0, 1.0):
-        raise ValueError(
-            f"{name} has score {score:g}: REAL's labels are 0 or 1. Return 0 or 1 as `scores`, or give "
-            "--algo.real.label_threshold"
-        )
-    if score > (0.5 if threshold is None else threshold):
-        return POSITIVE
-    if real.truncated == "ignore" and bool(sample.truncated[0]):
-        return IGNORED
-    return NEGATIVE if parsable else UNPARSABLE

@@ -32,9 +32,8 @@ class RunController:
         self.trainer.experience_maker.rollout_step = states["global_step"]
         self.trainer.kl_ctl.value = states.get("kl_coef", self.trainer.kl_ctl.value)
         if self.log:
-            self.log.resume(
-                states, evaluates=evaluation_is_missing(self.args, states) or nothing_is_left(self.args, states)
-            )
+            again = evaluation_is_missing(self.args, states) or nothing_is_left(self.args, states)
+            self.log.resume(states, evaluates=again)
 
     def evaluate_first(self, step: int, states: dict, generator: Any = None) -> None:
         """Evaluate the initial policy if --eval.at_start, or a resumed step that its checkpoint left unevaluated."""
@@ -76,14 +75,12 @@ class RunController:
         if self.log:
             self.log.plan_seconds = getattr(maker, "plan_seconds", None)
             own |= self.log.group_stats(samples)
-            self.log.groups = self.keeper.of_step(samples, self.tables()) if self.keeper else []
+        if self.log and self.keeper:
+            tables: list[Tensor] = []
+            if deals_itself(self.args):  # from the first rank: all are equal
+                tables = ray.get(self.trainer.actor_model_group.async_run_method("call_trainer", "take_tables"))[0]
+            self.log.groups = self.keeper.of_step(samples, tables)
         return own
-
-    def tables(self) -> list[Tensor]:
-        """The last step's tables, one an update of an objective over groups, from the first rank: all are equal."""
-        if not deals_itself(self.args):
-            return []
-        return ray.get(self.trainer.actor_model_group.async_run_method("call_trainer", "take_tables"))[0]
 
 
 def is_due(args: SimpleNamespace, step: int) -> bool:

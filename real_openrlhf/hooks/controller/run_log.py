@@ -9,10 +9,9 @@ from itertools import takewhile
 from pathlib import Path
 
 from real_openrlhf.base.files import ROLLOUTS, parsed
-from real_openrlhf.hooks.messages.settings import threshold_of
+from real_openrlhf.hooks.settings import threshold_of
 
-KEPT_BYTES = 32 << 20  # of rollouts.jsonl, for training groups; held-out answers may use as much again
-HELD_OUT = ".held_out.json"  # an evaluation's answers, until its numbers are logged
+KEPT_BYTES = 32 << 20  # of rollouts.jsonl, at most
 
 
 class RunLog:
@@ -48,16 +47,12 @@ class RunLog:
     def log_train(self, step: int, values: dict) -> None:
         if self.plan_seconds is not None:  # a part of timing/make_experience, so no part of the sum of all times
             values = {**values, "timing/plan": self.plan_seconds}
-        self._keep("train", step, self.groups)
+        self._keep(step)
         self._write("train", step, values)
         if self.tensorboard:
             self.tensorboard.log_train(step, values)
 
     def log_eval(self, step: int, values: dict) -> None:
-        waiting = self.path.with_name(HELD_OUT)
-        if waiting.exists():  # no file if no answers are kept, or if the generator's node has another disk
-            self._keep("eval", step, parsed(waiting.read_bytes()))
-            waiting.unlink()
         self._write("eval", step, values)
         if self.tensorboard:
             self.tensorboard.log_eval(step, values)
@@ -72,7 +67,6 @@ class RunLog:
             os.truncate(self.path, len(whole))
         if kept.exists():
             os.truncate(kept, len(_parts(kept, step, evaluates)[0]))
-        self.path.with_name(HELD_OUT).unlink(missing_ok=True)
         if whole or again or "checkpoint" in states:
             about = {"step": step, "checkpoint": states.get("checkpoint"), "damaged": states.get("damaged", [])}
             says = [f"a checkpoint is not whole and not used: {damage}" for damage in about["damaged"]]
@@ -86,12 +80,12 @@ class RunLog:
         if self.tensorboard:
             self.tensorboard.close()
 
-    def _keep(self, phase: str, step: int, groups: list[dict]) -> None:
+    def _keep(self, step: int) -> None:
         """Append a step's groups if all of them fit. JSON's escapes keep their text from acting on a terminal."""
-        file, about = self.path.with_name(ROLLOUTS), {"phase": phase, "step": step}
-        lines = b"".join(json.dumps(about | group).encode() + b"\n" for group in groups)
+        file, about = self.path.with_name(ROLLOUTS), {"phase": "train", "step": step}
+        lines = b"".join(json.dumps(about | group).encode() + b"\n" for group in self.groups)
         size = (file.stat().st_size if file.exists() else 0) + len(lines)
-        if lines and size <= KEPT_BYTES * (1 + (phase == "eval")):
+        if lines and size <= KEPT_BYTES:
             self._append(ROLLOUTS, lines)
         elif lines and not self.is_full:
             self.is_full = True

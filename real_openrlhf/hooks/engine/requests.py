@@ -13,8 +13,8 @@ import ray
 from real_openrlhf.base.files import enter
 from real_openrlhf.base.user_files import reward_function
 from real_openrlhf.hooks.engine import plugin
+from real_openrlhf.hooks.rollout.prompt_stream import SampleSeeds, seeded_each
 from real_openrlhf.hooks.rollout.reward_calls import Fault, RewardCalls, checked
-from real_openrlhf.hooks.rollout.sample_seeds import SampleSeeds, seeded_each
 from real_openrlhf.machine import nvidia
 
 AGENT = "agent"  # key in a request's `extra_args`; its value is (the agent's file, the run's folder)

@@ -58,15 +58,13 @@ class Buckets:
         return len(self.shapes)
 
     def __iter__(self) -> Iterator[tuple[Parts, Tensor]]:
-        weights = iter(self.weights)
+        left = iter(self.weights)
         for shapes in self.shapes:
-            yield self._bucket([next(weights) for _ in shapes], shapes)
-
-    def _bucket(self, weights: Sequence[tuple[str, Any]], shapes: Sequence[Sequence[int]]) -> tuple[Parts, Tensor]:
-        flat = torch.empty(sum(map(prod, shapes)), dtype=weights[0][1].dtype, device=weights[0][1].device)
-        parts = Parts([name for name, _ in weights], shapes)
-        for (_, place), (_, one) in zip(parts.split(flat), weights, strict=True):
-            with self.gathered(one):
-                place.copy_(one.data)
-        setattr(flat, "ds_shape", flat.shape)  # noqa: B010  OpenRLHF reads `ds_shape` under ZeRO-3
-        return parts, flat
+            names, weights = zip(*(next(left) for _ in shapes), strict=True)
+            flat = torch.empty(sum(map(prod, shapes)), dtype=weights[0].dtype, device=weights[0].device)
+            parts = Parts(names, shapes)
+            for (_, place), one in zip(parts.split(flat), weights, strict=True):
+                with self.gathered(one):
+                    place.copy_(one.data)
+            setattr(flat, "ds_shape", flat.shape)  # noqa: B010  OpenRLHF reads `ds_shape` under ZeRO-3
+            yield parts, flat

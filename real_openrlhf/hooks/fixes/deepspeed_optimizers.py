@@ -29,8 +29,6 @@ class AdamW(torch.optim.AdamW):
     """PyTorch's AdamW, constructed with the arguments that DeepSpeed passes to its FusedAdam."""
 
     def __init__(self, params: Iterable[dict], adam_w_mode: bool = True, **settings: Any) -> None:
-        if not adam_w_mode:
-            raise ValueError("this is AdamW: OpenRLHF asks for nothing else")
         groups = list(params)
         numbers = sum(getattr(one, "ds_numel", one.numel()) for group in groups for one in group["params"])
         super().__init__(groups, fused=get_accelerator().device_name() != "cpu" or numbers > TINY, **settings)

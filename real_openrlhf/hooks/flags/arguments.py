@@ -15,80 +15,12 @@ from real_openrlhf.base.parsing import positive, whole
 from real_openrlhf.base.reward_variables import reward_variables
 from real_openrlhf.base.user_files import absolute
 from real_openrlhf.hooks.flags.refusals import notes, problems, run_problems
-from real_openrlhf.hooks.messages.settings import dealt, estimator_of
+from real_openrlhf.hooks.settings import dealt, estimator_of
 
 __all__ = ["add", "refuse_too_few_gpus", "resolve", "reward_variables", "to_the_end"]  # the patches call these
 
 # --actor.policy_loss_type: upstream's two losses, and `real` for every objective and loss of tokens of ours.
 POLICY_LOSSES = ["ppo", "gspo", "real"]
-
-
-def add(parser: argparse.ArgumentParser) -> None:
-    """`--algo.real.*`, and the few flags of a run that OpenRLHF lacks."""
-    real = parser.add_argument_group(
-        "REAL (Rewards as Labels)",
-        "used with --actor.policy_loss_type real; label_threshold, truncated and kl_old_coef by every loss with "
-        "--train.deal groups",
-    )
-    _add_objective(real)
-    _add_labels(real)
-    _add_settings_of_some(real)
-    group = parser.add_argument_group("the run", "for every algorithm")
-    _add_run(group)
-    _add_rollouts(group)
-    # The defaults of these two depend on the algorithm: see `resolve`.
-    parser.set_defaults(**{"algo.kl.init_coef": None, "algo.advantage.estimator": None})
-
-
-def _add_objective(group: argparse._ArgumentGroup) -> None:
-    named = ", ".join(f"{name} ({objective.source})" for name, objective in OBJECTIVES.items())
-    taus = {name: one.settings["tau"].default for name, one in OBJECTIVES.items() if "tau" in one.settings}
-    others = ", ".join(f"for {name} {tau:g}" for name, tau in taus.items() if tau != 0.5)
-    group.add_argument(
-        "--algo.real.objective",
-        default="real",
-        metavar="NAME",
-        help=f"formula over a prompt's scores: {named}; or your own, FILE.py:NAME, a function (scores, groups, "
-        "settings) -> loss per group, or (log_ratio, advantage, mask, group) -> weight per token (default: real)",
-    )
-    group.add_argument(
-        "--algo.real.tau",
-        type=float,
-        metavar="FLOAT",
-        help="temperature of the scores, no unit; the weight of a rollout is below 1/tau (paper: 0.5 everywhere, 0.1 "
-        f"collapses early; default: 0.5, {others})",
-    )
-    group.add_argument(
-        "--algo.real.uniform_groups",
-        default="drop",
-        choices=["drop", "keep"],
-        help="prompts whose rollouts are all right or all wrong: drop = loss 0, still counted in the mean, as in the "
-        "authors' code; keep = the paper's equation taken literally (default: drop)",
-    )
-    group.add_argument(
-        "--algo.real.kl_old_coef",
-        type=float,
-        default=0.0,
-        metavar="FLOAT",
-        help="coefficient of a KL loss to the old policy, k3, mean over tokens (paper, ablation 'KL w/ old policy', "
-        "no value given; TRPA: 0.001; default: 0)",
-    )
-    group.add_argument(
-        "--algo.real.tis_cap",
-        type=float,
-        metavar="FLOAT",
-        help="multiply the weight of a rollout by pi_old / pi of vLLM of its whole answer, at most this (truncated "
-        "importance sampling of sequences; paper: none; default: none)",
-    )
-    group.add_argument(
-        "--algo.real.wave_depth",
-        default="auto",
-        type=_depth,
-        metavar="auto|N",
-        help="most micro-batches of a rank whose graphs are kept while ranks exchange scores. auto: the smallest "
-        "number that packs nearly as well as no limit and fits in memory; 0: none, always score first without "
-        "gradient (default: auto)",
-    )
 
 
 def _depth(text: str) -> str:
@@ -97,24 +29,53 @@ def _depth(text: str) -> str:
     return text
 
 
-def _add_labels(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
-        "--algo.real.truncated",
-        default="negative",
-        choices=["negative", "ignore"],
-        help="label of a wrong rollout cut at the length limit: negative, as in the authors' code, or ignored "
-        "(default: negative)",
-    )
-    group.add_argument(
-        "--algo.real.label_threshold",
-        type=float,
-        metavar="FLOAT",
-        help="a score above this is positive, else negative; without it scores other than 0 and 1 are refused (paper: "
-        "scores are 0 or 1; default: none; 0.5 for an objective of graded rewards, which uses labels in metrics only)",
-    )
+def add(parser: argparse.ArgumentParser) -> None:
+    """`--algo.real.*`, and the few flags of a run that OpenRLHF lacks."""
+    about = "used with --actor.policy_loss_type real; label_threshold, truncated and kl_old_coef by every loss with "
+    _add_real(parser.add_argument_group("REAL (Rewards as Labels)", about + "--train.deal groups"))
+    _add_run(parser.add_argument_group("the run", "for every algorithm"))
+    # The defaults of these two depend on the algorithm: see `resolve`.
+    parser.set_defaults(**{"algo.kl.init_coef": None, "algo.advantage.estimator": None})
 
 
-def _add_settings_of_some(group: argparse._ArgumentGroup) -> None:
+def _add_real(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    named = ", ".join(f"{name} ({objective.source})" for name, objective in OBJECTIVES.items())
+    taus = {name: one.settings["tau"].default for name, one in OBJECTIVES.items() if "tau" in one.settings}
+    others = ", ".join(f"for {name} {tau:g}" for name, tau in taus.items() if tau != 0.5)
+    objective = (
+        f"formula over a prompt's scores: {named}; or your own, FILE.py:NAME, a function (scores, groups, settings) "
+        "-> loss per group, or (log_ratio, advantage, mask, group) -> weight per token (default: real)"
+    )
+    tau = (
+        "temperature of the scores, no unit; the weight of a rollout is below 1/tau (paper: 0.5 everywhere, 0.1 "
+        f"collapses early; default: 0.5, {others})"
+    )
+    uniform = (
+        "prompts whose rollouts are all right or all wrong: drop = loss 0, still counted in the mean, as in the "
+        "authors' code; keep = the paper's equation taken literally (default: drop)"
+    )
+    kl_old = (
+        "coefficient of a KL loss to the old policy, k3, mean over tokens (paper, ablation 'KL w/ old policy', no "
+        "value given; TRPA: 0.001; default: 0)"
+    )
+    cap = (
+        "multiply the weight of a rollout by pi_old / pi of vLLM of its whole answer, at most this (truncated "
+        "importance sampling of sequences; paper: none; default: none)"
+    )
+    depth = (
+        "most micro-batches of a rank whose graphs are kept while ranks exchange scores. auto: the smallest number "
+        "that packs nearly as well as no limit and fits in memory; 0: none, always score first without gradient "
+        "(default: auto)"
+    )
+    truncated = (
+        "label of a wrong rollout cut at the length limit: negative, as in the authors' code, or ignored "
+        "(default: negative)"
+    )
+    threshold = (
+        "a score above this is positive, else negative; without it scores other than 0 and 1 are refused (paper: "
+        "scores are 0 or 1; default: none; 0.5 for an objective of graded rewards, which uses labels in metrics only)"
+    )
     own = "; ".join(
         f"{name}: {setting}, {one.help} ({one.default})"
         for name, objective in OBJECTIVES.items()
@@ -123,99 +84,78 @@ def _add_settings_of_some(group: argparse._ArgumentGroup) -> None:
     )
     takers = ", ".join(name for name, objective in OBJECTIVES.items() if "score" in objective.settings)
     score = OBJECTIVES["real"].settings["score"]
-    group.add_argument(
-        "--algo.real.set",
-        nargs="+",
-        metavar="NAME=VALUE",
-        help=f"the objective's own settings. {own}; score of {takers}: {score.help}, {' or '.join(score.choices)} "
-        "(default: those in parentheses; score: as published)",
+    settings = (
+        f"the objective's own settings. {own}; score of {takers}: {score.help}, {' or '.join(score.choices)} "
+        "(default: those in parentheses; score: as published)"
     )
+    add("--algo.real.objective", default="real", metavar="NAME", help=objective)
+    add("--algo.real.tau", type=float, metavar="FLOAT", help=tau)
+    add("--algo.real.uniform_groups", default="drop", choices=["drop", "keep"], help=uniform)
+    add("--algo.real.kl_old_coef", type=float, default=0.0, metavar="FLOAT", help=kl_old)
+    add("--algo.real.tis_cap", type=float, metavar="FLOAT", help=cap)
+    add("--algo.real.wave_depth", default="auto", type=_depth, metavar="auto|N", help=depth)
+    add("--algo.real.truncated", default="negative", choices=["negative", "ignore"], help=truncated)
+    add("--algo.real.label_threshold", type=float, metavar="FLOAT", help=threshold)
+    add("--algo.real.set", nargs="+", metavar="NAME=VALUE", help=settings)
 
 
 def _add_run(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
-        "--train.max_steps",
-        type=whole,
-        default=0,
-        metavar="N",
-        help="end after N rollout steps (default: 0 = all data)",
+    add = group.add_argument
+    kept = (
+        "with --train.run_dir: write N groups of each step into DIR/rollouts.jsonl, which `real-openrlhf show DIR` "
+        "prints (default: 2; 0: none)"
     )
-    group.add_argument(
-        "--train.run_dir", metavar="DIR", help="write DIR/metrics.jsonl, one line a step (default: none)"
+    hung = (
+        "real-openrlhf train ends a run after N minutes in one phase, such as generation or an update (default: 120; "
+        "0: never)"
     )
-    group.add_argument(
-        "--train.keep_groups",
-        type=whole,
-        default=2,
-        metavar="N",
-        help="with --train.run_dir: write N groups of each step and a few held-out answers of each evaluation into "
-        "DIR/rollouts.jsonl, which `real-openrlhf show DIR` prints (default: 2; 0: none)",
+    logit_free = (
+        "policy and reference: log-probabilities and entropies straight from the head, without a table of logits "
+        "(tokens x vocabulary); the first batch is checked against the model's own logits (default: off, as upstream)"
     )
-    group.add_argument(
-        "--train.hung_minutes",
-        type=float,
-        default=120.0,
-        metavar="N",
-        help="real-openrlhf train ends a run after N minutes in one phase, such as generation or an update "
-        "(default: 120; 0: never)",
+    deal = (
+        "how rollouts are assigned to updates. groups: whole prompts in an order from --train.seed, the same rollouts "
+        "for every loss of one seed; upstream: OpenRLHF's batches, which with token budgets sort by length and split "
+        "prompts. REAL always has groups (default: upstream; every recipe here: groups)"
     )
-    group.add_argument(
-        "--ds.logit_free",
-        action="store_true",
-        help="policy and reference: log-probabilities and entropies straight from the head, without a table of logits "
-        "(tokens x vocabulary); the first batch is checked against the model's own logits (default: off, as upstream)",
+    skip = (
+        "with --train.deal groups: do not train rollouts whose gradient is exactly 0 (ignored ones, and prompts that "
+        "are all right or all wrong); means and denominators still count them. With a KL or an entropy bonus every "
+        "rollout trains; --dry-run says so (default: off; every recipe here: on)"
     )
-
-    group.add_argument(
-        "--train.deal",
-        default="upstream",
-        choices=["groups", "upstream"],
-        help="how rollouts are assigned to updates. groups: whole prompts in an order from --train.seed, the same "
-        "rollouts for every loss of one seed; upstream: OpenRLHF's batches, which with token budgets sort by length "
-        "and split prompts. REAL always has groups (default: upstream; every recipe here: "
-        "groups)",
+    order = (
+        "draw and train prompts in an order from --train.seed, so that runs of one seed see the same prompts in the "
+        "same step (default: off, as upstream)"
     )
-    group.add_argument(
-        "--train.skip_weightless",
-        action="store_true",
-        help="with --train.deal groups: do not train rollouts whose gradient is exactly 0 (ignored ones, and prompts "
-        "that are all right or all wrong); means and denominators still count them. With a KL or an entropy bonus "
-        "every rollout trains; --dry-run says so (default: off; every recipe here: on)",
+    seeded = (
+        "give every sample a seed from --train.seed, its prompt and its index, so that runs of one seed draw the same "
+        "rollouts; includes --rollout.seeded_order. On CPU it is slower (default: off)"
     )
-
-
-def _add_rollouts(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
-        "--rollout.seeded_order",
-        action="store_true",
-        help="draw and train prompts in an order from --train.seed, so that runs of one seed see the same prompts in "
-        "the same step (default: off, as upstream)",
+    mismatch = (
+        "log how far the policy's log-probabilities are from vLLM's on the sampled tokens (mismatch/*), and warn if "
+        "rounding cannot explain it. stop: also end the run if the two are unrelated; with --train.async_enable it "
+        "only logs, since the sampler is older by design (default: stop with --train.deal groups, else off, as "
+        "upstream)"
     )
-    group.add_argument(
-        "--rollout.seeded",
-        action="store_true",
-        help="give every sample a seed from --train.seed, its prompt and its index, so that runs of one seed draw "
-        "the same rollouts; includes --rollout.seeded_order. On CPU it is slower (default: off)",
+    at_once = (
+        "answers that a vLLM engine draws at once, at most (default: vLLM's, 128 for OpenRLHF's engines; every recipe "
+        "here: rollouts / engines, from 128 to 512)"
     )
-    group.add_argument(
-        "--rollout.mismatch",
-        choices=["stop", "log", "off"],
-        help="log how far the policy's log-probabilities are from vLLM's on the sampled tokens (mismatch/*), and "
-        "warn if rounding cannot explain it. stop: also end the run if the two are unrelated; with "
-        "--train.async_enable it only logs, since the sampler is older by design (default: stop with --train.deal "
-        "groups, else off, as upstream)",
-    )
-    group.add_argument(
-        "--vllm.max_num_seqs",
-        type=positive,
-        metavar="N",
-        help="answers that a vLLM engine draws at once, at most (default: vLLM's, 128 for OpenRLHF's engines; every "
-        "recipe here: rollouts / engines, from 128 to 512)",
-    )
-    group.add_argument(
-        "--eval.at_start", action="store_true", help="evaluate before the first step (default: off, as upstream)"
-    )
-    group.add_argument("--eval.at_end", action="store_true", help="evaluate after the last step (default: off)")
+    steps, run_dir = "end after N rollout steps (default: 0 = all data)", "write DIR/metrics.jsonl, one line a step"
+    start, end = "evaluate before the first step (default: off, as upstream)", "evaluate after the last step"
+    add("--train.max_steps", type=whole, default=0, metavar="N", help=steps)
+    add("--train.run_dir", metavar="DIR", help=f"{run_dir} (default: none)")
+    add("--train.keep_groups", type=whole, default=2, metavar="N", help=kept)
+    add("--train.hung_minutes", type=float, default=120.0, metavar="N", help=hung)
+    add("--ds.logit_free", action="store_true", help=logit_free)
+    add("--train.deal", default="upstream", choices=["groups", "upstream"], help=deal)
+    add("--train.skip_weightless", action="store_true", help=skip)
+    add("--rollout.seeded_order", action="store_true", help=order)
+    add("--rollout.seeded", action="store_true", help=seeded)
+    add("--rollout.mismatch", choices=["stop", "log", "off"], help=mismatch)
+    add("--vllm.max_num_seqs", type=positive, metavar="N", help=at_once)
+    add("--eval.at_start", action="store_true", help=start)
+    add("--eval.at_end", action="store_true", help=f"{end} (default: off)")
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from real_openrlhf.algorithm.formulas import (
     readers,
 )
 from real_openrlhf.base.user_files import file_of
-from real_openrlhf.hooks.messages.settings import ranks_of
+from real_openrlhf.hooks.settings import ranks_of
 
 # Numbers that OpenRLHF's parser takes, and with which a run would crash, wait for ever or train on nonsense.
 OFF, OR_OFF = -1, ("--eval.steps", "--ckpt.save_steps")
@@ -220,11 +220,6 @@ def _ppo(args: SimpleNamespace) -> Iterator[str]:
                 f"--reward.{flag} {value} changes a reward by its length, and REAL's labels are made before that. "
                 "Leave it out; --algo.real.truncated says what a rollout cut at the limit counts as"
             )
-    if args.algo.dynamic_filtering_enable and args.algo.real.uniform_groups == "keep":
-        yield (
-            "--algo.dynamic_filtering_enable removes the groups that --algo.real.uniform_groups keep is about. Use "
-            "one of them"
-        )
     if args.ds.lora.dropout > 0:
         yield (
             f"--ds.lora.dropout {args.ds.lora.dropout:g} makes two forwards of one rollout differ, so its score would "

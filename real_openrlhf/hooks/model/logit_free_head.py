@@ -49,19 +49,16 @@ class LogitFreeHead:
     def run(self, model: Callable, labels: Tensor, entropy: bool, *inputs, attention_mask: Tensor | None, **named):
         if attention_mask is not None:
             labels = labels.masked_fill(attention_mask == 0, IGNORED)
-        return self.tables(labels, entropy, partial(model, *inputs, attention_mask=attention_mask, **named))
-
-    def tables(self, labels: Tensor, entropy: bool, forward: Callable):
+        forward = partial(model, *inputs, attention_mask=attention_mask, **named)
         if not self.checked:
             self.check(forward, labels)
             self.checked = True
 
         def table(hidden: Tensor) -> Tensor:
             log_probs, entropies = self.log_probs(hidden.flatten(0, -2), labels.flatten(), entropy)
-            results = [log_probs]
-            if entropies is not None:  # detached entropies cost nothing in the backward pass
-                results.append(entropies if self.trains_entropy else entropies.detach())
-            return torch.stack([one.view(labels.shape) for one in results], -1)
+            if entropies is not None and not self.trains_entropy:  # detached, it costs nothing in the backward pass
+                entropies = entropies.detach()
+            return torch.stack([one.view(labels.shape) for one in (log_probs, entropies) if one is not None], -1)
 
         with self.replaced(table):
             return forward()

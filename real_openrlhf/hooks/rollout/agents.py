@@ -12,8 +12,8 @@ import torch
 from openrlhf.utils.agent import AgentExecutorBase
 
 from real_openrlhf.base.user_files import load, raised
+from real_openrlhf.hooks.rollout.prompt_stream import seeded_by_turn
 from real_openrlhf.hooks.rollout.reward_calls import checked, logged, number
-from real_openrlhf.hooks.rollout.sample_seeds import seeded_by_turn
 
 CLASS = "AgentExecutor"
 TURNS, UNFINISHED = "agent/turns", "agent/unfinished"  # in extra_logs, so that metrics.jsonl has their means
@@ -91,7 +91,13 @@ async def play(
         executor = _executor(path, run)
         # a copy: upstream writes each turn's budget into it, and all rollouts of a prompt may share one
         request = {"prompt": prompt, "sampling_params": copy(params), "llm_engine": turns, **named}
-        return _settled(await executor.execute(**request))
+        response = await executor.execute(**request)
+        logs = dict(logged(response.get("extra_logs") or {}))
+        given = {name: number(name, response[name]) for name in ("reward", "scores") if response.get(name) is not None}
+        # a rollout with no tokens left for its next turn is truncated
+        cut = bool(response.get("truncated")) or logs.get(UNFINISHED, 0.0) > 0
+        logs[TURNS] = float(len(response["action_ranges"]))
+        return response | given | {"truncated": cut, "extra_logs": logs}
     except (Exception, SystemExit) as error:
         if error is turns.failure:
             raise
@@ -99,11 +105,3 @@ async def play(
             f"the agent {path}: {raised(error, path)[:500]}, after turn {turns.count} of prompt {prompt[:80]!r}. "
             "Mend it; an environment that cannot judge catches its exception and returns scores nan"
         ) from error
-
-
-def _settled(response: dict) -> dict:
-    """Convert reward, score and logs to numbers; a rollout with no tokens left for its next turn is truncated."""
-    logs = dict(logged(response.get("extra_logs") or {}))
-    given = {name: number(name, response[name]) for name in ("reward", "scores") if response.get(name) is not None}
-    cut = bool(response.get("truncated")) or logs.get(UNFINISHED, 0.0) > 0
-    return response | given | {"truncated": cut, "extra_logs": logs | {TURNS: float(len(response["action_ranges"]))}}

@@ -41,13 +41,9 @@ class RewardCalls:
         """The reward as OpenRLHF expects it; after a fault the score is nan, which means: no verdict."""
         try:
             async with self.turns:
-                return await self.asked(query, prompt, label)
+                return checked(await self._call(query, prompt, label))
         except Fault as fault:
             return self.failed(fault, prompt)
-
-    async def asked(self, query: str, prompt: str, label: Any) -> dict:
-        """As `reward`, but a fault is raised."""
-        return checked(await self._call(query, prompt, label))
 
     def failed(self, fault: Fault, prompt: str) -> dict:
         self.faults[fault.kind] += 1

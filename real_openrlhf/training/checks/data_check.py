@@ -9,10 +9,10 @@ from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.parsing import did_you_mean
 from real_openrlhf.data.problems import GOLD_COLUMNS, PROBLEM_COLUMNS, without_verdict
 from real_openrlhf.data.sources import SUFFIXES, is_hub_id, read_local
-from real_openrlhf.recipes.plan import AGENT, REWARD, USER, RunFlags, used_rows
 from real_openrlhf.recipes.recipes import TRAINING_ROWS
+from real_openrlhf.recipes.run_flags import AGENT, REWARD, USER, RunFlags, used_rows
 from real_openrlhf.training.checks.findings import Note
-from real_openrlhf.training.tasks.reverse_task import TASK
+from real_openrlhf.training.tiny_task import TASK
 
 COLUMNS = {"--data.input_key": PROBLEM_COLUMNS, "--data.label_key": GOLD_COLUMNS}  # and their usual names
 TRIED = 3  # labels that this package's own reward function is tried on
@@ -23,12 +23,12 @@ def check(flags: RunFlags, flag: str) -> Iterator[str]:
         path = Path(name)
         if is_hub_id(name):
             write = f"`real-openrlhf data {name} --out FILE.jsonl` writes a file that is"
-            yield Note(f"{flag} {name} comes from the hub, and its rows were not checked: {write}")
+            yield Note(f"{flag} {name} comes from the hub, and its rows were not checked: {write}", f"rows of {name}")
         elif not path.exists():
             near = did_you_mean(path.stem, [TASK.name, *TRAINING_ROWS])
             yield f"{flag} {name} does not exist. {near}Name a file, OWNER/NAME, or a set of `real-openrlhf data`."
         elif path.suffix == ".arrow" or (path.is_dir() and not path.suffix):
-            yield Note(f"{flag} {name} is no {', '.join(SUFFIXES)} file: its rows were not checked")
+            yield Note(f"{flag} {name} is no {', '.join(SUFFIXES)} file: its rows were not checked", f"rows of {name}")
         elif path.suffix not in SUFFIXES:
             known = f"by which OpenRLHF knows the format. Rename it to {', '.join(SUFFIXES)}."
             yield f"{flag} {name} has the ending {path.suffix!r}, {known}"
@@ -70,8 +70,6 @@ def _file(path: Path, flag: str, flags: RunFlags) -> Iterator[str]:
         yield Note(f"{flag} {path}: {count - len(labels)} of {count} rows have no label")
     if several := sum(len(found) > 1 for found in labels_of.values()):
         yield Note(f"{flag} {path}: {several} prompts have several labels, and a response is graded by its row's")
-    elif count > len(labels_of):
-        yield Note(f"{flag} {path}: {count - len(labels_of)} of {count} rows repeat a prompt")
     yield from _of_labels(path, flag, flags, labels)
 
 
@@ -118,8 +116,6 @@ def _of_labels(path: Path, flag: str, flags: RunFlags, labels: list) -> Iterator
         said = f"{flag} {path}: {reward} cannot grade by {len(silent)} of the first {len(first)} labels ({silent[0]})"
         said += ": no response is right there. Mend the labels, or give --reward.remote_url FILE.py of your own."
         yield said if len(silent) == len(first) else Note(said)
-    elif REWARD in flags.settings and flags.settings[REWARD].origin == USER and not isinstance(labels[0], str):
-        yield Note(f"{flag} {path}: labels are no text but {type(labels[0]).__name__}, and {reward} gets them so")
 
 
 def step_problems(flags: RunFlags, rows: int) -> Iterator[str]:

@@ -10,7 +10,14 @@ from real_openrlhf.base.errors import UserError
 
 
 class Note(str):
-    """Always printed; the run goes on."""
+    """Always printed; the run goes on. `unchecked` names what could not be checked."""
+
+    unchecked: str
+
+    def __new__(cls, text: object, unchecked: str = "") -> "Note":
+        note = super().__new__(cls, text)
+        note.unchecked = unchecked
+        return note
 
 
 class Line(str):
@@ -19,24 +26,19 @@ class Line(str):
 
 @dataclass
 class Findings:
-    """What all checks found.
-
-    `elsewhere`: this machine lacks something that the run needs, so a dry run must be for another machine.
-    """
-
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
-    elsewhere: bool = False
+    where: str = "This machine"
+    elsewhere: str = ""  # what this machine lacks for the run, so that a dry run must be for another machine
 
     def add(self, check: Iterable[str], of_machine: bool = False) -> None:
         """Sort what a check finds; it may also raise. `of_machine`: its problems are notes for another machine."""
         wrong = self.notes if of_machine and self.elsewhere else self.problems
         try:
-            for said in check:
-                (self.notes if isinstance(said, Note) else self.lines if isinstance(said, Line) else wrong).append(
-                    said
-                )
+            for text in check:
+                kind = self.notes if isinstance(text, Note) else self.lines if isinstance(text, Line) else wrong
+                kind.append(text)
         except UserError as error:
             wrong += error.problems
 
@@ -44,3 +46,12 @@ class Findings:
         """Raise if there are problems, before anything else is printed."""
         if self.problems:
             raise UserError(*self.problems)
+
+    @property
+    def verdict(self) -> str:
+        """The last line of a dry run in which nothing is wrong."""
+        unchecked = dict.fromkeys(note.unchecked for note in self.notes if isinstance(note, Note) and note.unchecked)
+        checked = "Flags OK." if unchecked else "Flags, data and model OK."
+        rest = f" Not checked: {', '.join(unchecked)}." if unchecked else ""
+        here = f"cannot run it: {self.elsewhere}" if self.elsewhere else "can run it"
+        return f"{checked}{rest} {self.where} {here}."

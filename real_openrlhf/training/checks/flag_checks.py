@@ -7,7 +7,7 @@ from real_openrlhf.base.errors import UserError
 from real_openrlhf.hooks.flags.refusals import BOUNDS, batch_problems, notes, out_of_bounds
 from real_openrlhf.recipes import openrlhf_parser
 from real_openrlhf.recipes.algorithms import ALGORITHMS
-from real_openrlhf.recipes.plan import DERIVED, RunFlags
+from real_openrlhf.recipes.run_flags import DERIVED, RunFlags
 from real_openrlhf.training.checks.findings import Line, Note
 
 # Names of OpenRLHF before 0.11, TRL and verl -> ours. The last part of a verl key is looked up too.
@@ -79,9 +79,7 @@ def flag_problems(flags: RunFlags, removed: list[str], ours: list[str]) -> Itera
             near = [old] if old else difflib.get_close_matches(flag, [*actions, *ours], n=1, cutoff=0.6)
             hint = f"Did you mean {near[0]}?" if near else "`real-openrlhf train --help` says where they are listed."
             yield flag, f"unknown flag {flag}. {hint}"
-        elif (
-            flag in flags.settings and flags.settings[flag].origin != DERIVED
-        ):  # a derived flag is wrong if its source is
+        elif flag in flags.settings and flags.settings[flag].origin != DERIVED:  # a derived one is wrong by its source
             _, error = openrlhf_parser.parsed(parser.parse_args, flags.typed(flag))
             if error:
                 switch = " It is a switch: give it no value." if actions[flag].nargs == 0 else ""
@@ -92,7 +90,7 @@ def flag_problems(flags: RunFlags, removed: list[str], ours: list[str]) -> Itera
 
 def combination(flags: RunFlags) -> Iterator[str]:
     """Notes on the combined flags. Raises all objections of REAL's checks, or the first one of OpenRLHF's."""
-    from real_openrlhf.hooks.messages.settings import weightless_note
+    from real_openrlhf.hooks.settings import weightless_note
 
     try:
         args, refusal = openrlhf_parser.parsed(openrlhf_parser.functions().parse_args, flags.argv())

@@ -10,7 +10,7 @@ from typing import Any
 
 from real_openrlhf.algorithm import graph_memory
 from real_openrlhf.algorithm.graph_memory import LOGITS_AT_ONCE_ON_GPU, RUNTIME_BYTES, resident_bytes
-from real_openrlhf.recipes.plan import RunFlags
+from real_openrlhf.recipes.run_flags import RunFlags
 from real_openrlhf.training.checks.findings import Line, Note
 
 GB = 1e9
@@ -72,9 +72,9 @@ def states(shape: Shape, flags: RunFlags) -> float:
 
 def tokens(flags: RunFlags, when: str) -> int:
     """Tokens of one micro-batch: with gradients (`train`), or without (`rollout`)."""
-    if not flags.args.train.dynamic_batch_enable:
-        return getattr(flags.args, when).micro_batch_size * flags.args.data.max_len
-    return getattr(flags.args, when).max_tokens_per_gpu or flags.args.train.max_tokens_per_gpu
+    part, train = getattr(flags.args, when), flags.args.train
+    samples = part.micro_batch_size * flags.args.data.max_len
+    return (part.max_tokens_per_gpu or train.max_tokens_per_gpu) if train.dynamic_batch_enable else samples
 
 
 def moments(shape: Shape, flags: RunFlags) -> tuple[float, float, float]:
@@ -108,7 +108,7 @@ def peak(shape: Shape, flags: RunFlags, gpu_bytes: float) -> float:
     if flags.colocated and not vllm.enable_sleep:
         fixed += vllm.gpu_memory_utilization * gpu_bytes
     head, layer, scoring = moments(shape, flags)
-    graphs = 0.0  # kept while ranks exchange scores, beside those of one micro-batch (hooks/actor/kept_graphs.py)
+    graphs = 0.0  # kept while ranks exchange scores, beside those of one micro-batch (hooks/actor/policy_trainer.py)
     if flags.in_waves:
         sizes, ds = (shape.hidden, shape.intermediate, shape.layers, shape.vocabulary), flags.args.ds
         again = flags.args.actor.gradient_checkpointing_enable

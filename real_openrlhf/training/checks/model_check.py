@@ -6,11 +6,10 @@ from pathlib import Path
 
 from real_openrlhf.base.errors import UserError, last_line
 from real_openrlhf.base.files import parsed
-from real_openrlhf.recipes.plan import RunFlags
+from real_openrlhf.recipes.run_flags import RunFlags
 from real_openrlhf.training.checks.findings import Note
 
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
-CPU_HEAD_WIDTHS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)  # vLLM's CPUAttentionBackend has this list
 
 
 class Unreachable(UserError):
@@ -43,24 +42,12 @@ def read_config(model: str) -> dict:
         ) from None
 
 
-def heads_problem(config: dict) -> str | None:
-    """Refuse heads that vLLM cannot compute on CPU. Its engine would fail after a minute, with a traceback."""
-    config = config.get("text_config") or config
-    heads = config.get("num_attention_heads")
-    width = config.get("head_dim") or (config.get("hidden_size", 0) // heads if heads else None)
-    if width in (None, *CPU_HEAD_WIDTHS):
-        return None
-    widths = ", ".join(map(str, CPU_HEAD_WIDTHS))
-    return f"its heads are {width} wide, and vLLM's attention on CPU takes {widths}. Take a model with one of these."
-
-
-def problems(flags: RunFlags, config: dict, on_cpu: bool) -> Iterator[str]:
-    """Why this run would train the model wrongly, or cannot sample from it on CPU."""
+def problems(flags: RunFlags, config: dict) -> Iterator[str]:
+    """Why this run would train the model wrongly."""
     model = flags.args.actor.model_name_or_path
     if "auto_map" in config:
         yield Note(f"model {model} brings Python code of its own, which OpenRLHF runs")
-    heads = heads_problem(config) if on_cpu else None
-    yield from (f"model {model}: {wrong}" for wrong in (*unfit_problems(flags, config), heads) if wrong)
+    yield from (f"model {model}: {wrong}" for wrong in unfit_problems(flags, config))
 
 
 def unfit_problems(flags: RunFlags, config: dict) -> Iterator[str]:

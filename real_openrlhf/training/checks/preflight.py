@@ -14,7 +14,7 @@ from pathlib import Path
 
 from real_openrlhf.base.errors import UserError, last_line
 from real_openrlhf.machine import nvidia
-from real_openrlhf.recipes.plan import RunFlags
+from real_openrlhf.recipes.run_flags import RunFlags
 
 SHARED = "shared"  # the third word of `main`
 MARK = "real_openrlhf preflight: "  # before each problem, in the log of a cluster's job

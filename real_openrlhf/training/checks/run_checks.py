@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from real_openrlhf.base import ownership, reward_variables, whole_folders
-from real_openrlhf.base.errors import UserError
+from real_openrlhf.base.errors import BY_VARIABLE, KEY_VARIABLE, LOGIN, WANDB_KEY, UserError
 from real_openrlhf.base.parsing import short_path
-from real_openrlhf.base.secrets import BY_VARIABLE, KEY_VARIABLE, WANDB_KEY
+from real_openrlhf.base.user_files import reward_problem
 from real_openrlhf.patching import assert_applied
 from real_openrlhf.recipes import openrlhf_parser
-from real_openrlhf.recipes.plan import USER, changed_flags
 from real_openrlhf.recipes.recipes import TRAINING_ROWS
+from real_openrlhf.recipes.run_flags import USER, RunFlags, changed_flags
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.training import run_inputs
 from real_openrlhf.training.checks import (
@@ -21,7 +21,6 @@ from real_openrlhf.training.checks import (
     memory_estimate,
     model_check,
     preflight,
-    reward_check,
 )
 from real_openrlhf.training.checks.findings import Findings, Note
 from real_openrlhf.training.launch.place import Place
@@ -30,34 +29,44 @@ from real_openrlhf.training.run_inputs import OPTIONS, TRAINING, VALIDATION, Req
 FILLED = ("--ckpt.path", "--ckpt.output_dir")
 
 
-def found(request: Request, place: Place) -> Findings:
-    findings = Findings()
-    right = request.without(_flags(request, findings))
+def findings(request: Request, place: Place) -> Findings:
+    every = Findings(where="The cluster" if place.address else "This machine")
+    right = request.without(_flags(request, every))
     if not openrlhf_parser.defaults():
-        return findings  # without OpenRLHF there are no arguments to check
+        return every  # without OpenRLHF there are no arguments to check
     flags, args, local = right.flags, right.args, place.address is None
-    for check in (flag_checks.size_problems, flag_checks.chosen_loss, reward_check.reward_problems):
-        findings.add(check(flags))
-    findings.add(reward_variables.problems())
-    if (
-        flags.args.logger.wandb.key == BY_VARIABLE
-        and local
-        and not {**os.environ, **request.secrets}.get(KEY_VARIABLE)
-    ):
-        findings.problems.append(
-            f"{WANDB_KEY} {BY_VARIABLE}: {KEY_VARIABLE} is not set. Type `export {KEY_VARIABLE}=...`."
-        )
-    if request.secrets and not local:
-        where = f"Set {KEY_VARIABLE} where its Ray is started, and give {WANDB_KEY} {BY_VARIABLE}."
-        findings.problems.append(f"{WANDB_KEY}: a key typed here does not reach the cluster {place.address}. {where}")
+    for check in (flag_checks.size_problems, flag_checks.chosen_loss, _reward):
+        every.add(check(flags))
+    every.add(reward_variables.problems())
+    every.add(_key(right, place))
     machine = [*place.problems(flags), *(preflight.kernel_problems(flags) if local else ())]
-    findings.elsewhere = bool(args.dry_run and local and machine)  # a dry run may be for another machine
-    findings.add(machine, of_machine=True)
-    findings.add(_folders(right))
-    findings.add(data(right))
-    findings.add(_model(right, place, findings.elsewhere))
-    findings.add(_resumed(right, place))
-    return findings
+    if args.dry_run and local and machine:
+        every.elsewhere = place.lacks(flags) or "see the notes"
+    every.add(machine, of_machine=True)
+    every.add(_folders(right))
+    every.add(data(right))
+    every.add(_model(right, place, bool(every.elsewhere)))
+    every.add(_resumed(right, place))
+    return every
+
+
+def _key(request: Request, place: Place) -> Iterator[str]:
+    """wandb's, which travels as a variable."""
+    known = {**os.environ, **request.secrets}.get(KEY_VARIABLE)
+    if place.address is None and not known and request.flags.args.logger.wandb.key == BY_VARIABLE:
+        yield f"{WANDB_KEY} {BY_VARIABLE}: {KEY_VARIABLE} is not set. Type `export {KEY_VARIABLE}=...`."
+    if place.address and request.secrets:
+        where = f"Set {KEY_VARIABLE} where its Ray is started, and give {WANDB_KEY} {BY_VARIABLE}."
+        yield f"{WANDB_KEY}: a key typed here does not reach the cluster {place.address}. {where}"
+
+
+def _reward(flags: RunFlags) -> Iterator[str]:
+    """A fault of the file would show after the model is loaded."""
+    for url in (flags.args.reward.remote_url or "").split(","):
+        if url.endswith(".py") and (wrong := reward_problem(Path(url))):
+            yield f"--reward.remote_url {url} {wrong}"
+        elif LOGIN.search(url):
+            yield "--reward.remote_url: OpenRLHF would print the password in it. Call that server from a file.py."
 
 
 def outside(request: Request, folder: Path | None = None) -> list[tuple[Path, str]]:
@@ -108,7 +117,8 @@ def data(request: Request) -> Iterator[str]:
     for flag in checked:
         yield from data_check.check(flags, flag)
     if request.args.dry_run and missing:
-        yield Note(f"made before training starts: {', '.join(map(short_path, sorted(missing)))}")
+        made = ", ".join(map(short_path, sorted(missing)))
+        yield Note(f"made before training starts: {made}", "what is made before training")
     if (rows := run_inputs.training_rows(flags.text(TRAINING))) is not None:
         yield from data_check.step_problems(flags, rows)
 
@@ -121,9 +131,9 @@ def _model(request: Request, place: Place, elsewhere: bool) -> Iterator[str]:
     if Path(model) not in request.missing():
         try:
             config = model_check.read_config(model)
-            yield from model_check.problems(flags, config, place.on_cpu)
+            yield from model_check.problems(flags, config)
         except model_check.Unreachable as error:
-            yield Note(error) if elsewhere else str(error)
+            yield Note(error, "the model on the hub") if elsewhere else str(error)
     if not (shape := memory_estimate.shape_of(config or {})):
         return
     if not place.on_cpu:

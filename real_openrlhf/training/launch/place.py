@@ -13,10 +13,10 @@ from pathlib import Path
 
 from real_openrlhf.hooks.engine import plugin
 from real_openrlhf.machine import nvidia, probe
-from real_openrlhf.recipes.plan import Recipe, RunFlags
+from real_openrlhf.recipes.run_flags import Recipe, RunFlags
 from real_openrlhf.training import run_inputs
 from real_openrlhf.training.checks import memory_estimate, model_check, preflight
-from real_openrlhf.training.tasks.tiny_model import cache_folder
+from real_openrlhf.training.tiny_task import cache_folder
 
 TRAINER = ("-m", "openrlhf.cli.train_ppo_ray")
 SET_UP = "bash examples/scripts/setup_env.sh"
@@ -75,6 +75,10 @@ class Place:
         if self.address:
             return f"the Ray cluster {self.address} (RAY_ADDRESS)"
         return "this machine, on CPU with logical GPUs" if self.on_cpu else f"this machine, {self.gpus_here} GPUs"
+
+    def lacks(self, flags: RunFlags) -> str:
+        """`0 of 8 GPUs`, if there are too few."""
+        return "" if self.on_cpu or self.gpus_here >= flags.gpus else f"{self.gpus_here} of {flags.gpus} GPUs"
 
     def environment(self, flags: RunFlags) -> dict[str, str]:
         """All variables of the run's processes. The user's own values win over ours."""

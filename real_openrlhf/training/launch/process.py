@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from real_openrlhf.base import signals
+from real_openrlhf.base.errors import Ended, code_and_words, watched_signals
 from real_openrlhf.base.files import PHASE
 from real_openrlhf.training.launch.progress import last_error
 
@@ -82,7 +82,7 @@ def supervise(
             sent.append(time.monotonic())
             child.send_signal(STRONGER[min(len(sent), len(STRONGER)) - 1] if number == signal.SIGINT else number)
 
-    before = {number: signal.signal(number, forward) for number in signals.watched()}
+    before = {number: signal.signal(number, forward) for number in watched_signals()}
     try:
         with progress.log.open("a") as log:
             start = log.tell()
@@ -111,7 +111,7 @@ def supervise(
     if stalled:
         return STALLED, stalled
     if caught:
-        asked, words = signals.code_and_words(signals.Ended(caught[0]))
+        asked, words = code_and_words(Ended(caught[0]))
         return asked, words if code else None
     if code == signal.SIGTERM:  # a process that has joined Ray ends with this code
         return code, "ended by a SIGTERM from elsewhere"

@@ -2,7 +2,6 @@
 
 import contextlib
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +9,6 @@ from real_openrlhf.base.files import parsed
 from real_openrlhf.runs import run_folder
 
 LARGEST = 1 << 53
-QUIET = 8.0  # seconds until a start without a logged number gets its second line
 # Lines that do not say why a run failed: a library's progress bar, or an actor's line that Ray repeats in colour.
 BESIDE_THE_POINT = re.compile(r"\d%\||^(\x1b\[\d+m)*\(\w+ pid=")
 NO_MEASURE = {"policy_loss": " (may rise: no measure of progress)"}
@@ -40,22 +38,15 @@ class Progress:
         self.log = log
         self.first_step_at: tuple[int, float] | None = None
         self.notes = run_dir / "notes.jsonl"
-        self.told = self.seen = False
-        self.began = time.monotonic()
+        self.told = False
         self.offsets = {path: _size(path) for path in (self.path, self.notes)}
-        print(f"starting Ray, the vLLM engine and the policy; their output goes to {log}", flush=True)
+        print(f"starting Ray, the vLLM engine and the policy; their output goes to {log}")
+        print("this takes about 40 s on two free cores, minutes on busy ones or with a large model", flush=True)
 
     def update(self) -> None:
-        if not self.seen and time.monotonic() - self.began > QUIET:
-            self.seen = True
-            print(
-                "still starting: about 40 s in all on two free cores, minutes on busy ones or with a large model",
-                flush=True,
-            )
         for line in self.new_lines(self.notes):
             print(line.get("say", ""), flush=True)
         for line in self.new_lines(self.path):
-            self.seen = True
             if line.get("phase") == "eval":
                 print(f"evaluation at step {line['step']}: {evaluation(line)}", flush=True)
             else:
@@ -69,10 +60,8 @@ class Progress:
             self.told = True
             kinds = [key for key in line if ("/failed_" in key or "/ignored_" in key) and line[key] > 0]
             why = f", {max(kinds, key=lambda key: line[key])}" if kinds else ""
-            print(
-                f"no verdict on {share:.0%} of this step's answers{why}: they train nothing. See {self.log}",
-                flush=True,
-            )
+            share_of = f"no verdict on {share:.0%} of this step's answers{why}"
+            print(f"{share_of}: they train nothing. See {self.log}", flush=True)
 
     def new_lines(self, path: Path) -> list[dict]:
         """New complete lines; a line that is still being written is read next time. A resume shortens the file."""

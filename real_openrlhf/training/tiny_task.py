@@ -30,16 +30,16 @@ BOX = r"\boxed{"  # one token; the verifier for mathematics reads what is in it
 
 @dataclass(frozen=True)
 class TinyTask(ABC):
-    """A task's configuration, of which everything follows; each kind gives its own defaults."""
+    """A task's configuration, of which everything follows; the defaults are those of the task `reverse`."""
 
-    skill: float  # share of right answers in the second phase
-    seed: int
-    train_prompts: int
-    eval_prompts: int
-    sure_steps: int  # pre-training steps on right answers
-    unsure_steps: int  # then on answers that are right with probability `skill`
-    batch_size: int
-    learning_rate: float
+    skill: float = 0.15  # share of right answers in the second phase; the pass rate ends at about two thirds of it
+    seed: int = 0
+    train_prompts: int = 8000
+    eval_prompts: int = 128
+    sure_steps: int = 150  # pre-training steps on right answers
+    unsure_steps: int = 200  # then on answers that are right with probability `skill`
+    batch_size: int = 128
+    learning_rate: float = 2e-3
 
     name: ClassVar[str]  # of the cache's folder
     tokens: ClassVar[tuple[str, ...]]  # beside those for padding and ends
@@ -174,3 +174,42 @@ def prepare(task: TinyTask, cache: Path | None = None, progress: bool = True) ->
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     return folder
+
+
+# The task `reverse`: read a number backwards, `3758=` -> `..\\boxed{8573}`, after a few dots of "thinking"
+
+DIGIT_SET = "0123456789"
+DIGITS = 4
+NUMBERS = [number for number in range(10**DIGITS) if number % 10]  # no answer begins with 0
+MAX_DOTS = 6
+
+
+@dataclass(frozen=True)
+class ReverseTask(TinyTask):
+    name = "reverse"
+    tokens = (*DIGIT_SET, "=", ".", BOX, "}")
+    split = r"\\boxed\{|."
+    positions = 64
+
+    def rows(self) -> tuple[list[dict], list[dict]]:
+        """Out of the 9,000 prompts that there are."""
+        every = [f"{number:0{DIGITS}d}=" for number in NUMBERS]
+        random.Random(self.seed).shuffle(every)
+        rows = [{"prompt": prompt, "label": answer(prompt), "datasource": "reverse"} for prompt in every]
+        return rows[: self.train_prompts], rows[-self.eval_prompts :]
+
+    def line(self, rng: random.Random, skill: float) -> tuple[str, str]:
+        """Each of the four digits is right with the same probability."""
+        prompt = f"{rng.choice(NUMBERS):0{DIGITS}d}="
+        sure = skill ** (1 / DIGITS)
+        digits = (d if rng.random() < sure else rng.choice(DIGIT_SET.replace(d, "")) for d in answer(prompt))
+        said = "".join(digits)
+        return prompt, "." * min(int(rng.expovariate(0.5)), MAX_DOTS) + BOX + said + "}"
+
+
+def answer(prompt: str) -> str:
+    """`3758=` -> `8573`."""
+    return prompt.rstrip("=")[::-1]
+
+
+TASK = ReverseTask()

@@ -36,8 +36,6 @@ class PlanBuffer:
         self.items: list[Experience] = []
 
     def append(self, experience: PlannedExperience) -> None:
-        if self.items:
-            raise RuntimeError("a rollout batch arrived before the one before it was trained")
         experience.to_device(torch.device("cpu"))
         self.share = experience.share
         self.items = remove_padding_in_sequences(split_experience_batch(experience))

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from real_openrlhf.algorithm.formulas import Objective, assignments, find
-from real_openrlhf.base.secrets import HIDDEN, REWARD, WANDB_KEY, hide
+from real_openrlhf.base.errors import HIDDEN, REWARD, WANDB_KEY, hide
 from real_openrlhf.recipes import openrlhf_parser
 from real_openrlhf.runs import run_folder
 
@@ -214,15 +214,10 @@ def _own_settings(flags: RunFlags) -> dict[str, Setting]:
     """The flag --algo.real.set with all settings of the objective: the user's values, else the defaults."""
     with contextlib.suppress(ValueError):
         if flags.objective and flags.objective.settings:
-            typed = assignments(flags.settings[SET].words) if SET in flags.settings else {}
-            values = flags.objective.spelled_out | typed
-            words = tuple(f"{name}={value}" for name, value in values.items())
-            if words:
-                return {
-                    SET: replace(flags.settings[SET], words=words)
-                    if typed
-                    else Setting(words, DERIVED, "its defaults")
-                }
+            given = assignments(flags.settings[SET].words) if SET in flags.settings else {}
+            words = tuple(f"{name}={value}" for name, value in (flags.objective.spelled_out | given).items())
+            default = Setting(words, DERIVED, "its defaults")
+            return {SET: replace(flags.settings[SET], words=words) if given else default} if words else {}
     return {}
 
 

@@ -1,1 +1,0 @@
-"""Tiny models and their tasks, for machines without a GPU."""
