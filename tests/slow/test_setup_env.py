@@ -223,7 +223,7 @@ def test_set_up_changes_nothing_below_a_running_process(world, venv):
         assert process.stdout.readline() == "holds\n"
         assert world.setup(venv).returncode == 0  # all is right
         with world.also_wanted("# a comment"):
-            assert_one_line(world.setup(venv), f"process {process.pid} (", "hold_environment", "when it has ended")
+            assert_one_line(world.setup(venv), f"process {process.pid} (", "-c from real_openr", "when it has ended")
             process.communicate("\n")
             assert world.setup(venv).returncode == 0
     assert world.setup(venv).returncode == 0

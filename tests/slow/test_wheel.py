@@ -110,7 +110,7 @@ def words_of(command: str, tmp: Path, answers: Path) -> list[str]:
     return [command, *(word.format(tmp=tmp, answers=answers) for word in WORDS[command])]
 
 
-@pytest.mark.parametrize("command", WORDS)
+@pytest.mark.parametrize("command", [command for command in WORDS if command != "data"])  # rows of JSON need nothing
 def test_without_its_extra_a_subcommand_says_what_to_install(alone, tmp_path, answers, command):
     result = run(alone, *words_of(command, tmp_path, answers))
     assert result.returncode == 2, result.stderr
