@@ -24,13 +24,13 @@ WIDTH, HEIGHT = 2.5, 1.05
 LANES = {"rollout actors": (4.35, 1.65), "controller": (2.55, 1.65), "every training rank": (0.0, 2.4)}
 # name -> (left, bottom), title, what happens, module
 BOXES = {
-    "sample": ((0.2, 4.6), "vLLM", "8 answers a prompt", "OpenRLHF"),
-    "grade": ((3.2, 4.6), "Verifier", "right, wrong, no verdict", "rewards/"),
-    "label": ((3.2, 2.8), "Labels", "positive, negative, ignored", "hooks/controller/labels.py"),
+    "sample": ((0.2, 4.6), "vLLM", "8 responses a prompt", "OpenRLHF"),
+    "grade": ((3.2, 4.6), "Verifier", "a reward for each", "rewards/"),
+    "label": ((3.2, 2.8), "Labels", "correct, incorrect, ungraded", "hooks/controller/labels.py"),
     "plan": ((6.2, 2.8), "Plan", "updates, waves, ranks", "algorithm/step_plan.py"),
     "log": ((9.2, 2.8), "Log", "metrics.jsonl", "hooks/controller/run_log.py"),
-    "forward": ((0.2, 0.6), "1  Forward", "a score for each rollout", "algorithm/objective.py"),
-    "exchange": ((3.2, 0.6), "2  Exchange", "one number a rollout", "algorithm/update.py"),
+    "forward": ((0.2, 0.6), "1  Forward", "a score for each response", "algorithm/objective.py"),
+    "exchange": ((3.2, 0.6), "2  Exchange", "one number a response", "algorithm/update.py"),
     "weigh": ((6.2, 0.6), "3  Weigh", "autograd on the table", "algorithm/objective.py"),
     "backward": ((9.2, 0.6), "4  Backward", "of sum w s: the gradient", "hooks/actor/policy_trainer.py"),
 }
@@ -42,7 +42,7 @@ HATCHES = ("", "//", "..", "xx", "\\\\", "++")
 
 
 def architecture() -> None:
-    """The way of a rollout."""
+    """The path of a response."""
     figure, axes = plt.subplots(figsize=(10, 5.2), layout="constrained")
     for lane, (bottom, height) in LANES.items():
         axes.add_patch(Rectangle((-0.1, bottom), 12.5, height, facecolor="#f1f1f1", edgecolor="none"))
@@ -55,7 +55,12 @@ def architecture() -> None:
         across(axes, start, end)
     across(axes, "weigh", "backward")
     arrow(axes, (4.45, 4.6), (4.45, 3.85))
-    bend(axes, [(7.45, 2.8), (7.45, 2.02), (1.45, 2.02), (1.45, 1.65)], "rollouts, each with its place", (4.4, 2.04))
+    bend(
+        axes,
+        [(7.45, 2.8), (7.45, 2.02), (1.45, 2.02), (1.45, 1.65)],
+        "responses, each with its rank and micro-batch",
+        (4.4, 2.04),
+    )
     arrow(axes, (10.45, 1.65), (10.45, 2.8))
     bend(
         axes, [(9.95, 0.6), (9.95, 0.27), (0.7, 0.27), (0.7, 0.6)], "next wave, until the update is whole", (5.3, 0.29)

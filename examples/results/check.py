@@ -2,16 +2,20 @@
 
     python examples/results/check.py
 
-It reads the pages and the parquet files of this folder, and nothing else; it needs numpy, pyarrow and mpmath. Exit 1
-if a number differs, or if a page has a decimal that no line here computes. A run's name says which arm it is.
+It reads the pages and the records of this folder, and nothing else; it needs numpy, pyarrow and mpmath. Exit 1 if a
+number differs, if a page has a decimal that no line here computes, or if a sentence is about something else than its
+number: an arm that does not compute what the sentence says (PARTS), a learning rate that is not the method's best and
+goes unsaid, or a conclusion that is none of CONCLUSIONS. A run's name says which arm it is.
 """
 
+import csv
 import functools
+import json
 import math
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,11 +30,14 @@ README = ROOT / "README.md"
 FAILED = re.compile(r"weights-small/real_shrunk-s11$|real_balanced-lr-3e-3-.*|real_constant-lr-1e-3-batch_size-16-.*")
 NUMBER = re.compile(r"(?<![\w.])-?[01]\.\d{2,4}(?![\d.]*\.\d|\w)")  # a share, and no version
 PM = "±"
+RATE = "--actor.adam.lr"
+MARGIN = 0.03  # differences within it are equivalent
 
 
 @dataclass(frozen=True)
 class Run:
     name: str
+    rate: float  # the learning rate of its record
     evals: dict[int, float]  # step -> pass@1
     train: dict[str, dict[int, float]]
 
@@ -38,11 +45,12 @@ class Run:
     def seed(self) -> int:
         return int(self.name.rpartition("-s")[2])
 
-    def curve(self, planned: int) -> list[float]:
-        """At every evaluation until the planned end; a run that was stopped keeps its last value."""
-        every = min(step for step in self.evals if step > 0)
+    def curve(self, planned: int) -> dict[int, float]:
+        """Every evaluation until the planned end. A run that was stopped keeps its last value; an evaluation that a
+        run lacks between two others stays missing."""
+        every, last = min(step for step in self.evals if step > 0), max(self.evals)
         steps = sorted({*range(every, planned + 1, every), planned})
-        return [self.evals[max(known for known in self.evals if known <= step)] for step in steps]
+        return {step: self.evals[min(step, last)] for step in steps if step in self.evals or step > last}
 
     @property
     def z(self) -> float:
@@ -65,7 +73,17 @@ def campaign(folder: str) -> dict[str, Run]:
                 train[run][key][step] = value
             elif isinstance(value, float) and is_pass1:
                 evals[run][step] = value
-    return {run: Run(run, evals[run], train[run]) for run in evals if max(evals[run]) > 0 and not FAILED.search(run)}
+    known = rates(folder)
+    trained = (run for run in evals if max(evals[run]) > 0 and not FAILED.search(run))
+    return {run: Run(run, known[run], evals[run], train[run]) for run in trained}
+
+
+def rates(folder: str) -> dict[str, float]:
+    """{run: its learning rate}"""
+    common = json.loads((HERE / folder / "campaign.json").read_text())["common"].get("flags", {})
+    with (HERE / folder / "runs.csv").open(newline="") as file:
+        rows = [*csv.DictReader(file)]
+    return {row["name"]: float(row.get(f"flags/{RATE}") or common.get(RATE, "nan")) for row in rows}
 
 
 class Arm:
@@ -83,14 +101,27 @@ class Arm:
         assert self.runs, places
         self.planned = max(max(run.evals) for run in every)
 
-    def of(self, what: Callable[[list[float]], float], seeds: Sequence[int] = ()) -> np.ndarray:
-        return np.array([what(self.runs[s].curve(self.planned)) for s in seeds or sorted(self.runs)])
+    def curves(self, *seeds: int) -> list[dict[int, float]]:
+        return [self.runs[seed].curve(self.planned) for seed in seeds or sorted(self.runs)]
 
-    def means(self, *seeds: int) -> np.ndarray:
-        return self.of(np.mean, seeds)  # type: ignore[arg-type]
+    @property
+    def steps(self) -> set[int]:
+        """The evaluations that all runs have."""
+        return set.intersection(*(set(curve) for curve in self.curves()))
 
-    def ends(self, *seeds: int) -> np.ndarray:
-        return self.of(lambda curve: curve[-1], seeds)
+    def means(self, *seeds: int, steps: set[int] | None = None) -> np.ndarray:
+        return np.array([np.mean([curve[s] for s in sorted(steps or curve)]) for curve in self.curves(*seeds)])
+
+    def ends(self) -> np.ndarray:
+        return np.array([curve[max(curve)] for curve in self.curves()])
+
+    def collapses(self) -> int:
+        return sum(map(collapsed, self.curves(), (self.runs[seed].evals[0] for seed in sorted(self.runs))))
+
+    @property
+    def rate(self) -> float:
+        (rate,) = {run.rate for run in self.runs.values()}
+        return rate
 
     def last(self, key: str) -> np.ndarray:
         """A training number: the mean over the last tenth of the steps."""
@@ -104,8 +135,8 @@ class Arm:
         return np.array([run.z for run in self.runs.values()])
 
 
-def died(curve: Sequence[float], first: float = 0.0) -> bool:
-    return curve[-1] < max([*curve, first]) / 2
+def collapsed(curve: dict[int, float], first: float = 0.0) -> bool:
+    return curve[max(curve)] < max([*curve.values(), first]) / 2
 
 
 # Statistics
@@ -143,18 +174,40 @@ class Gap:
         freedom = (u + v) ** 2 / (u**2 / (len(a) - 1) + v**2 / (len(b) - 1))
         return cls(float(a.mean() - b.mean()), math.sqrt(u + v), float(freedom))
 
+    @classmethod
+    def between(cls, one: Arm, other: Arm) -> "Gap":
+        """By the mean over training, on the evaluations that both arms have."""
+        both = one.steps & other.steps
+        return cls.of(one.means(steps=both), other.means(steps=both))
+
+    def _p(self, distance: float) -> float:
+        t = distance / self.se
+        return float(betainc(self.freedom / 2, 0.5, 0, self.freedom / (self.freedom + t * t), regularized=True))
+
     @property
     def p(self) -> float:
-        t = self.mean / self.se
-        return float(betainc(self.freedom / 2, 0.5, 0, self.freedom / (self.freedom + t * t), regularized=True))
+        return self._p(self.mean)
+
+    @property
+    def p_equivalent(self) -> float:
+        """Two one-sided tests of a difference of MARGIN or more."""
+        inside = MARGIN - abs(self.mean)
+        return self._p(inside) / 2 if inside > 0 else 1 - self._p(inside) / 2
 
     def detectable(self, rows: int) -> float:
         return detected(t_quantile(1 - 0.025 / rows, self.freedom), self.freedom) * self.se
 
-    def verdict(self, corrected: float) -> str:
-        if corrected < 0.05:
-            return "higher" if self.mean > 0 else "lower"
-        return "level" if abs(self.mean) + t_quantile(0.95, self.freedom) * self.se < 0.03 else "open"
+
+CONCLUSIONS = ("supported", "opposite in our setting", "equivalent within 0.03", "inconclusive")
+
+
+def conclusions(gaps: Sequence[Gap]) -> list[str]:
+    """Of differences that a claim says are above 0: both tests at 5 %, with Holm's correction over all of them."""
+    found = []
+    for gap, p, same in zip(gaps, holm([g.p for g in gaps]), holm([g.p_equivalent for g in gaps]), strict=True):
+        direction = CONCLUSIONS[0 if gap.mean > 0 else 1]
+        found.append(direction if p < 0.05 else CONCLUSIONS[2] if same < 0.05 else CONCLUSIONS[3])
+    return found
 
 
 def holm(ps: Sequence[float]) -> list[float]:
@@ -175,12 +228,12 @@ def pairs(a: np.ndarray, b: np.ndarray, rows: int) -> tuple[str, str]:
     return f"{abs(gaps.mean()):.3f} {PM} {se:.3f}", f"{t_quantile(1 - 0.025 / rows, len(gaps) - 1) * se:.3f}"
 
 
-# The arms of each place. Order and number of all arms matter: Holm's correction is over a place's arms beside REAL.
+# The arms of each place. All arms of a place count: Holm's correction is over those beside REAL.
 
-CONSTANT, BALANCED, SAMPLER = "REAL, constant weights", "REAL, balanced", "sampler"
+FIXED, BALANCED, SAMPLER = "fixed weights", "balanced", "rollout policy"
 TABLE = {
     "REAL": "real",
-    CONSTANT: "real_constant",
+    FIXED: "real_constant",
     BALANCED: "real_balanced",
     "GRPO": "grpo",
     "DAPO": "dapo",
@@ -188,101 +241,67 @@ TABLE = {
     "CISPO": "cispo",
     "REINFORCE": "reinforce",
 }
+SIDES = ("both", "right", "wrong", "none")  # where the ratio stays in the gradient of GRPO's surrogate
 CLEAN = "-data-comparison_noisy_right-to-wrong-0.jsonl"
 ON, TAU = "-set-score=log_ratio_rollout", "-tau-0.1"
 FIX = "-is_correction_level-token-is_correction_mode-clip-is_correction_threshold-2"
-OLD = {  # the arms of `next/old-*`, each at its own rate
-    "REAL": ("real-objective-real-tau-0.5", "0.0001"),
-    SAMPLER: (f"real-objective-real{ON}-tau-0.5", "0.0001"),
-    "tau 0.1": (f"real-objective-real{TAU}", "0.0002"),
-    "sampler, tau 0.1": (f"real-objective-real{ON}{TAU}", "0.0002"),
-    "GRPO corrected": (f"grpo{FIX}", "0.0002"),
-    "CISPO": ("cispo", "0.0001"),
-    "OAPL": ("real-objective-.*_oapl-.*", "5e-05"),
-    "VESPO": ("real-objective-.*_vespo-.*", "0.0002"),
-    "ReNCE": ("real-objective-.*_rence", "0.0001"),
+STALE = {  # the arms of `next/old-*` with the names that they had when their rates were tried
+    "REAL": ("real-objective-real-tau-0.5", "real"),
+    SAMPLER: (f"real-objective-real{ON}-tau-0.5", f"real{ON}"),
+    "tau 0.1": (f"real-objective-real{TAU}", f"real{TAU}"),
+    "rollout policy, tau 0.1": (f"real-objective-real{ON}{TAU}", f"real{ON}{TAU}"),
+    "GRPO corrected": (f"grpo{FIX}", f"grpo{FIX}"),
+    "CISPO": ("cispo", "cispo"),
+    "OAPL": ("real-objective-.*_oapl-.*", "real-.*_oapl"),
+    "VESPO": ("real-objective-.*_vespo-.*", "real-.*_vespo"),
+    "ReNCE": ("real-objective-.*_rence", "real-.*_rence"),
 }
 PLACES: dict[str, dict[str, tuple[str, ...]]] = {
-    "Tuned, 4 updates": {label: (f"next/table-7a0258d5:{name}-lr-.*",) for label, name in TABLE.items()},
-    "Hard task, same rates": {label: (f"next/table-hard-7a0258d5:{name}-lr-.*",) for label, name in TABLE.items()},
-    "Pretrained, tuned": {
-        "REAL": ("smollm2-mixed:real-lr-3e-05",),
-        CONSTANT: ("smollm2-mixed:real_constant-lr-3e-05",),
-        "GRPO": ("smollm2-mixed:grpo-lr-3e-05",),
-        "GSPO": ("smollm2-mixed:gspo-lr-3e-05",),
+    "4 updates": {label: (f"next/table-7a0258d5:{name}-lr-.*",) for label, name in TABLE.items()},
+    "hard task": {label: (f"next/table-hard-7a0258d5:{name}-lr-.*",) for label, name in TABLE.items()},
+    "pretrained": {label: (f"smollm2-mixed:{TABLE[label]}-lr-3e-05",) for label in ("REAL", FIXED, "GRPO", "GSPO")},
+    "pretrained, again": {
+        label: (f"next/pretrained-78089738:{TABLE[label]}",) for label in ("REAL", "GRPO", "DAPO", "GSPO", FIXED)
     },
-    "Pretrained, fresh seeds": {
-        label: (f"next/pretrained-78089738:{name}",)
-        for label, name in (
-            ("REAL", "real"),
-            ("GRPO", "grpo"),
-            ("DAPO", "dapo"),
-            ("GSPO", "gspo"),
-            (CONSTANT, "real_constant"),
-        )
-    },
-    "Old answers, one rate": {
-        "REAL": ("weights:weights-age/real",),
-        SAMPLER: (f"weights:weights-age/real{ON}",),
-        "tau 0.1": (f"weights:weights-age/real{TAU}",),
-        "sampler, tau 0.1": (f"weights:weights-age/real{ON}{TAU}",),
-        CONSTANT: ("weights:weights-age/real_constant",),
-        "CISPO": ("weights:weights-age/cispo",),
-    },
-    "16 updates, one rate": {
+    "16 updates, first seeds": {
         label: (f"weights:weights-small/{name}", f"weights:weights-seeds/{name}")
         for label, name in (
-            ("REAL", "real"),
-            (CONSTANT, "real_constant"),
+            *((label, TABLE[label]) for label in ("REAL", FIXED, "GRPO")),
             ("permuted", "real_permuted"),
             ("shrunk", "real_shrunk"),
-            ("GRPO", "grpo"),
         )
     },
-    "16 updates, fresh seeds": {
-        label: (f"next/ratio-7a0258d5:{name}",)
-        for label, name in (
-            ("REAL", "real"),
-            *((f"ratio {side}", f"real-objective-.*_ratio_{side}") for side in ("both", "right", "wrong", "none")),
-            (CONSTANT, "real_constant"),
-            (BALANCED, "real_balanced"),
-            ("GRPO", "grpo"),
-            ("GSPO", "gspo"),
-            ("CISPO", "cispo"),
-            ("REINFORCE", "reinforce"),
-        )
+    "16 updates": {
+        **{label: (f"next/ratio-7a0258d5:{name}",) for label, name in TABLE.items() if label != "DAPO"},
+        **{f"ratio {side}": (f"next/ratio-7a0258d5:real-objective-.*_ratio_{side}",) for side in SIDES},
     },
-    "1 update, hard task, tuned": {
-        label: (f"next/group-weights-7a0258d5:{name}-lr-0.0006",)
-        for label, name in (
-            ("REAL", "real"),
-            (BALANCED, "real_balanced"),
-            ("GRPO", "grpo"),
-            ("REINFORCE", "reinforce"),
-        )
+    "1 update": {
+        label: (f"next/group-weights-7a0258d5:{TABLE[label]}-lr-0.0006",)
+        for label in ("REAL", BALANCED, "GRPO", "REINFORCE")
     },
     **{
-        place: {label: (f"next/old-{age}-7a0258d5:{name}-lr-{rate}",) for label, (name, rate) in OLD.items()}
-        for place, age in (
-            ("Old answers, tuned", 4),
-            ("Fresh answers at the same rates", 0),
-            ("One waiting batch, same rates", 1),
-            ("Two waiting batches, same rates", 2),
-            ("Eight waiting batches, same rates", 8),
-        )
+        f"queue of {size}": {label: (f"next/old-{size}-7a0258d5:{name}-lr-.*",) for label, (name, _) in STALE.items()}
+        for size in (0, 1, 2, 4, 8)
     },
 }
-
-
-APART = {  # of no table: rates of another starting model, on two machines; and arms without REAL
-    "Tuned, at stale rates": {"REAL": ("tune:real-lr-0.0003",), "GRPO": ("tune:grpo-lr-0.0003",)},
-    "The same on another machine": {"REAL": (f"noise:real{CLEAN}",), "GRPO": (f"noise:grpo{CLEAN}",)},
-    "Old answers, one rate, GRPO's ratio": {
-        f"ratio {side}": (f"next/ratio-old-7a0258d5:real-objective-.*_ratio_{side}",)
-        for side in ("both", "right", "wrong", "none")
+APART = {  # without REAL, or without a comparison of methods
+    "stale": {f"ratio {side}": (f"next/ratio-old-7a0258d5:real-objective-.*_ratio_{side}",) for side in SIDES},
+    "older code": {
+        **{
+            label: (f"archive:mixed/{name}",)
+            for label, name in (
+                ("REAL", "real"),
+                ("BCE", "real_bce"),
+                ("DAPO", "dapo"),
+                ("no anchor", "real_no_anchor"),
+            )
+        },
+        "KL to old policy": ("archive:knobs/real-kl_old_coef-0.001",),
+        "KL to reference": ("archive:knobs/real-use_loss-estimator-k3-init_coef-0.001",),
     },
+    "a machine": {"REAL": ("tune:real-lr-0.0003",), "GRPO": ("tune:grpo-lr-0.0003",)},
+    "another machine": {"REAL": (f"noise:real{CLEAN}",), "GRPO": (f"noise:grpo{CLEAN}",)},
 }
-
 AGAIN = "next/table-skill-7a0258d5"  # the runs of `next/table-7a0258d5`, made a second time
 
 
@@ -291,41 +310,90 @@ def arm(place: str, label: str) -> Arm:
     return Arm(*{**PLACES, **APART}[place][label])
 
 
+def between(place: str, one: str, other: str) -> Gap:
+    return Gap.between(arm(place, one), arm(place, other))
+
+
+# What an arm computes, as examples/objectives/ and the recipes define it (tests/slow/test_results.py compares both)
+
+PARTS = {"ratio", "clip", "KL"}
+COMPUTES = {
+    "GRPO": {"ratio", "clip", "KL"},
+    "DAPO": {"ratio", "clip"},
+    "GSPO": {"ratio", "clip"},
+    "CISPO": {"ratio"},  # a cap of 5, which lets every token keep its gradient
+    "REINFORCE": {"ratio"},
+    **{f"ratio {side}": {"ratio", "clip"} for side in SIDES[:3]},
+    "ratio none": {"clip"},
+}
+LACKS = (
+    r"(?:without (?:the |that |its )?|no |drops? (?:the |GRPO's )?|removes? (?:the )?){part}|{part} (?:is )?removed"
+)
+
+
+def misnamed(text: str) -> Iterator[str]:
+    """Methods of which a clause says that they lack a part that they have."""
+    for clause in re.split(r"[.;:|]\s|\bkeep|\band (?=drop)", text):
+        for part in PARTS:
+            if re.search(LACKS.replace("{part}", part), clause, re.IGNORECASE):
+                named = [name for name in COMPUTES if re.search(rf"\b{name}\b(?!'s)", clause)]
+                yield from (f"{name} has the {part}: {clause.strip()}" for name in named if part in COMPUTES[name])
+
+
+# Each arm's learning rate as a multiple of the best that was tried for its method in that place
+
+HARD, DEMO = "rates:tune-hard-rates/{}", "rates:demo-rates/{}"
+TRIED = {  # where; a method that is not there was not tried
+    "4 updates": "next/table-rates-7a0258d5:{}",
+    "hard task": HARD,  # older code, one seed
+    "pretrained": "rates:smollm2-mixed-rates/{}",
+    "pretrained, again": "rates:smollm2-mixed-rates/{}",
+    "16 updates": "map:{}-lr-{rate}-batch_size-16",  # older code, two seeds
+    "16 updates, first seeds": "map:{}-lr-{rate}-batch_size-16",
+    "1 update": "next/group-weights-rates-7a0258d5:{}",
+    **{f"queue of {size}": "next/old-rates-7a0258d5:{}" for size in (0, 1, 2, 4, 8)},
+}
+NUMBER_IN_NAME = r"([\d.]+(?:e-?\d+)?)"
+
+
 @functools.cache
-def gaps(place: str) -> dict[str, tuple[Gap, str, int]]:
-    """Every arm less REAL by the mean over training, with its verdict and the number of arms."""
-    others = [label for label in PLACES[place] if label != "REAL"]
-    found = [Gap.of(arm(place, label).means(), arm(place, "REAL").means()) for label in others]
-    corrected = holm([gap.p for gap in found])
-    return {label: (gap, gap.verdict(p), len(others)) for label, gap, p in zip(others, found, corrected, strict=True)}
+def best_rate(tried: str, name: str) -> float | None:
+    """The rate with the highest mean over training; none if fewer than two were tried."""
+    folder, _, pattern = tried.partition(":")
+    pattern = pattern if "{rate}" in pattern else pattern + "-lr-{rate}"
+    runs = [run for run in campaign(folder).values() if re.fullmatch(_filled(pattern, name) + r"-s\d+", run.name)]
+    means: dict[float, list[float]] = defaultdict(list)
+    for run in runs:
+        means[run.rate].append(float(np.mean([*run.curve(max(max(one.evals) for one in runs)).values()])))
+    return max(means, key=lambda rate: np.mean(means[rate])) if len(means) > 1 else None
 
 
-def everywhere() -> Iterator[list[str]]:
-    for place, arms in PLACES.items():
-        if not {CONSTANT, "GRPO", "GSPO"} & set(arms):
-            continue
-        real = arm(place, "REAL")
-        row = [place, pm(real.zs, 2), pm(real.means())]
-        for label in (CONSTANT, "GRPO", "GSPO"):
-            if label in arms:
-                gap, verdict, rows = gaps(place)[label]
-                seen = f" ({gap.detectable(rows):.2f})" if verdict == "open" else ""
-                row.append(f"{gap.mean:+.3f} {PM} {gap.se:.3f}, {verdict}{seen}")
-            else:
-                row.append("–")
-        yield [*row, str(len(real.runs))]
+def _filled(pattern: str, name: str) -> str:
+    return pattern.replace("{}", name).replace("{rate}", NUMBER_IN_NAME)
 
 
-# The cells: REAL and constant weights with equal flags and seeds
+def multiple(place: str, label: str) -> float | None:
+    name = STALE[label][1] if place.startswith("queue") else TABLE.get(label, label)
+    best = best_rate(TRIED[place], name) if place in TRIED else None
+    return arm(place, label).rate / best if best else None
+
+
+def times(value: float | None) -> str:
+    return "?" if value is None else f"{value:.2g}"
+
+
+# The cells: REAL and fixed weights with equal flags and seeds
 
 
 @dataclass(frozen=True)
 class Cell:
     name: str
+    folder: str
+    rate: float
     z: float
     gain: float
     seeds: int
-    deaths: tuple[int, int]  # only constant weights, only REAL
+    collapses: tuple[int, int, int]  # of fixed weights, of REAL, of both in one seed
 
 
 @functools.cache
@@ -333,42 +401,66 @@ def cells() -> tuple[Cell, ...]:
     """Of all campaigns but `map`, whose optimizer is gone, and the runs that repeat others; a cell in which neither
     arm learned compares nothing."""
     arms: dict[tuple[str, str, str], dict[int, Run]] = defaultdict(dict)
+    folders: dict[str, str] = {}
     for folder in sorted(str(path.parent.relative_to(HERE)) for path in HERE.rglob("metrics.parquet")):
         for name, run in campaign(folder).items() if folder not in ("map", AGAIN) else ():
             part, _, word = name.rpartition("/")
             part = {"weights-small": "16", "weights-seeds": "16", "smollm2-controls": "smollm2"}.get(
                 part or folder, part or folder
             )
+            folders[part] = folder
             if match := re.fullmatch(r"(real(?:_constant)?)((?:-.*)?)-s(\d+)", word):
-                rest = re.sub(r"lr-([\d.]+(?:e-?\d+)?)", lambda rate: f"lr-{float(rate[1])}", match[2])
+                rest = re.sub(rf"lr-{NUMBER_IN_NAME}", lambda rate: f"lr-{float(rate[1])}", match[2])
                 arms[part, rest, match[1]][int(match[3])] = run
-    return tuple(_cells(arms))
+    return tuple(_cells(arms, folders))
 
 
-def _cells(arms: dict[tuple[str, str, str], dict[int, Run]]) -> Iterator[Cell]:
-    for (part, rest, algo), frozen in arms.items():
+def _cells(arms: dict[tuple[str, str, str], dict[int, Run]], folders: dict[str, str]) -> Iterator[Cell]:
+    for (part, rest, algo), fixed in arms.items():
         real = arms.get((part, rest, "real"), {})
-        seeds = sorted(frozen.keys() & real.keys())
+        seeds = sorted(fixed.keys() & real.keys())
         if algo == "real" or not seeds:
             continue
-        planned = max(max(run.evals) for side in (frozen, real) for run in side.values())
-        curves = [[side[seed].curve(planned) for seed in seeds] for side in (real, frozen)]
-        means = [np.mean([np.mean(curve) for curve in side]) for side in curves]
-        ends = [
-            [died(curve, side[seed].evals.get(0, 0.0)) for curve, seed in zip(found, seeds, strict=True)]
-            for found, side in zip(curves, (real, frozen), strict=True)
+        planned = max(max(run.evals) for side in (fixed, real) for run in side.values())
+        curves = [[side[seed].curve(planned) for seed in seeds] for side in (real, fixed)]
+        means = [np.mean([np.mean([*curve.values()]) for curve in side]) for side in curves]
+        lost = [
+            [collapsed(curve, side[seed].evals.get(0, 0.0)) for curve, seed in zip(found, seeds, strict=True)]
+            for found, side in zip(curves, (real, fixed), strict=True)
         ]
-        deaths = tuple(sum(a and not b for a, b in zip(*ends[::order], strict=True)) for order in (-1, 1))
         if max(means) >= 0.1:
             z = float(np.mean([real[seed].z for seed in seeds]))
-            yield Cell(f"{part}{rest}", z, float(means[0] - means[1]), len(seeds), deaths)  # type: ignore[arg-type]
+            counts = sum(lost[1]), sum(lost[0]), sum(map(min, *lost))
+            gain = float(means[0] - means[1])
+            yield Cell(f"{part}{rest}", folders[part], real[seeds[0]].rate, z, gain, len(seeds), counts)
 
 
-def by_z() -> Iterator[list[str]]:
-    for title, low, high in (("at most 0.03", -1, 0.03), ("0.03 to 0.1", 0.03, 0.1), ("above 0.1", 0.1, math.inf)):
-        here = [cell for cell in cells() if low < cell.z <= high]
-        deaths = [str(sum(cell.deaths[side] for cell in here)) for side in (0, 1)]
-        yield [title, str(len(here)), str(sum(c.seeds for c in here)), pm(np.array([c.gain for c in here])), *deaths]
+SPREAD = {  # where z is above 0.1: the cells, and where REAL's rates were tried
+    "16 updates": (r"16|next/ratio-.*", TRIED["16 updates"]),
+    "stale, queue of 4": (r"weights-age|demo-rates-.*", "next/old-rates-7a0258d5:{}"),
+    "4 updates": (r"next/table-rates-.*", TRIED["4 updates"]),
+    "hard task": (r"tune-hard-rates-.*", HARD),
+    "pretrained": (r"smollm2-mixed-.*|next/pretrained-.*", TRIED["pretrained"]),
+    "sums of log-ratios": (r"weights-sums-.*", "map:{}-lr-{rate}-batch_size-64"),
+}
+
+
+def spread_cells() -> list[Cell]:
+    return [cell for cell in cells() if cell.z > 0.1]
+
+
+def by_rate() -> Iterator[list[str]]:
+    """Where scores spread by more than a tenth of tau: who collapsed, by setting and by REAL's rate over its best."""
+    left = {cell.name for cell in spread_cells()}
+    for title, (names, tried) in SPREAD.items():
+        here = [cell for cell in spread_cells() if re.fullmatch(names, cell.name)]
+        best = best_rate(tried, "real")
+        assert here and best
+        left -= {cell.name for cell in here}
+        found = {times(cell.rate / best): None for cell in sorted(here, key=lambda cell: cell.rate)}
+        fixed, real, both = (sum(cell.collapses[side] for cell in here) for side in range(3))
+        yield [title, ", ".join(found), str(sum(cell.seeds for cell in here)), str(fixed), str(real), str(both)]
+    assert not left, left
 
 
 def rank(values: Sequence[float]) -> np.ndarray:
@@ -377,40 +469,57 @@ def rank(values: Sequence[float]) -> np.ndarray:
     return np.array([(np.sum(array < one) + np.sum(array <= one) + 1) / 2 for one in array])
 
 
-def tuned() -> Iterator[list[str]]:
-    for label in TABLE:
-        found = arm("Tuned, 4 updates", label)
-        yield [label, pm(found.means()), pm(found.ends()), pm(found.last("rollout/entropy"))]
-
-
-TABLES = {"places everywhere": everywhere, "places by_z": by_z, "next/table-7a0258d5 results": tuned}
-
-
-def said() -> dict[Path, list[str]]:
-    """What the pages say beside their tables, with its numbers computed here."""
-    from sentences import sentences  # its own file, as it changes with the pages
-
-    return sentences()
+TABLES = {"check by_rate": by_rate}  # sentences.py adds the table of claims
 
 
 def problems() -> Iterator[str]:
-    for page, sentences in said().items():
+    from sentences import counts, facts, sentences, tables  # their own file, as they change with the pages
+
+    TABLES.update(tables())
+    for page, wanted in sentences().items():
         text = page.read_text()
-        for name, title in re.findall(r"<!-- table: ((\S+) \w+)[^>]*-->", text):
+        for name in re.findall(r"<!-- table: (\S+ \w+)", text):
             if name not in TABLES:
-                yield f"{page.name}: nothing here computes the table {title}: {name}"
+                yield f"{page.name}: nothing here computes the table {name}"
         for name, rows in TABLES.items():
+            if page == RESULTS and f"<!-- table: {name} " not in text:
+                yield f"{page.name} lacks the table {name}"
             for block in re.findall(rf"<!-- table: {name}\b.*?-->\n(.*?)<!-- end -->", text, re.DOTALL):
                 shown = [[cell.strip() for cell in line.split("|")[1:-1]] for line in block.splitlines()[2:]]
-                computed = list(rows())
-                yield from (f"{page.name}: {name}: {one}, not {other}" for one, other in unlike(shown, computed))
+                yield from (f"{page.name}: {name}: {one}, not {other}" for one, other in unlike(shown, [*rows()]))
         prose = re.sub(r"<!-- table.*?<!-- end -->|^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+        yield from (f"{page.name}: {problem}" for problem in (*about(text), *unsaid(prose, facts())))
         prose = " ".join(prose.split())
-        for sentence in sentences:
+        yield from (f"{page.name}: not counted: {n}" for n in re.findall(r"\d+ of 65\b", prose) if n not in counts())
+        for sentence in wanted:
             if sentence not in prose:
                 yield f"{page.name} does not say: {sentence}"
             prose = prose.replace(sentence, " ")
+        if page != RESULTS:
+            prose = re.sub(rf"[01]\.\d{{3}} {PM} [01]\.\d{{3}}", lambda n: n[0] * (n[0] not in facts()), prose)
         yield from (f"{page.name}: nothing here computes {number}" for number in NUMBER.findall(prose))
+
+
+def about(text: str) -> Iterator[str]:
+    """What a page says of its arms, and the words of its conclusions."""
+    yield from misnamed(" ".join(re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE).split()))
+    for block in re.findall(r"(?:^\|.*\|\n)+", text, re.MULTILINE):
+        rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in block.splitlines()]
+        words = {"refuted", "shown", "level", "open", "contradicted"}
+        yield from (f"a conclusion is {cell!r}" for row in rows for cell in row if cell in words)
+
+
+def unsaid(prose: str, known: dict[str, tuple[str, tuple[float | None, ...], str]]) -> Iterator[str]:
+    """Numbers of arms at another rate than their best, in a paragraph or row that does not say so; and a conclusion
+    beside a number that is not its own."""
+    for paragraph in re.split(r"\n\s*\n|\n(?=[|*-] ?)", prose):
+        for number in re.findall(rf"[01]\.\d{{3}} {PM} [01]\.\d{{3}}", paragraph):
+            place, rates, conclusion = known.get(number, ("", (), ""))
+            off_best = any(rate and not 0.99 < rate < 1.01 for rate in rates)
+            if off_best and not re.search(r"times|×|tuned on", paragraph):
+                yield f"{number} ({place}) is at {', '.join(map(times, rates))} times the best rates: not said"
+            said = re.findall(rf"({'|'.join(CONCLUSIONS)}): [^;]*{re.escape(number)}", paragraph)
+            yield from (f"{number} ({place}) is {conclusion}, not {word}" for word in said if word != conclusion)
 
 
 def unlike(shown: list[list[str]], computed: list[list[str]]) -> Iterator[tuple[list[str], list[str]]]:
@@ -423,9 +532,7 @@ def main() -> int:
     found = list(problems())
     for problem in found:
         print(problem, file=sys.stderr)
-    rows = sum(len(list(make())) for make in TABLES.values())
-    sentences = sum(map(len, said().values()))
-    print(f"{rows} rows of tables and {sentences} sentences read, {len(found)} problems")
+    print(f"{sum(len([*make()]) for make in TABLES.values())} rows of tables read, {len(found)} problems")
     return int(bool(found))
 
 

@@ -16,9 +16,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import ages
+import check
 import gradient_magnitude
 import maps
 import places
+import sentences
 from drawing import save_png, shrink
 from methods import REAL_FAMILY
 from records import HERE, runs_of, spread_over_tau
@@ -31,12 +33,25 @@ from real_openrlhf.report.statistics import estimate
 ROOT = HERE.parent.parent
 PAGES = (ROOT / "README.md", *sorted((HERE / "archive").glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")))
 FIGURE_ONE = ROOT / "docs" / "images" / "gradient_magnitude.png"  # needs no runs
-PLACES = ROOT / "docs" / "images" / "places.png"  # of all campaigns
-AGES = ROOT / "docs" / "images" / "ages.png"
+DRAWN = {  # of all campaigns
+    "headline.png": places.headline,
+    "spread.png": places.spread,
+    "ages.png": ages.save_picture,
+}
 FOLDERS = sorted(path.name for path in HERE.iterdir() if path.is_dir())
 MAP = "figures/map.png"
 ACROSS = {  # the flags of a map
     "map": ("--actor.adam.lr", "--train.batch_size"),
+}
+CHECKED = {  # the columns of check.py's tables
+    "claims": [
+        *("Claim", "Setting", "Over training", "At the end"),
+        *("Rates/best", "Seeds", "Pre-registered", "Conclusion"),
+    ],
+    "by_rate": [
+        *("z above 0.1", "Rate/REAL's best", "Pairs"),
+        *("Fixed weights collapsed", "REAL collapsed", "Both"),
+    ],
 }
 LINK = re.compile(r"\]\(([^)#\s]+\.(?:png|md))\)")
 # A campaign and one of its report's tables, like `tune results`. `columns Setting|Steps to` takes columns by title,
@@ -78,9 +93,8 @@ def refresh() -> None:
                     shutil.copyfile(Path(folder) / file, target)
                     shrink(target)
     gradient_magnitude.save_picture(FIGURE_ONE)
-    places.save_picture(PLACES)
-    if len(ages.ages()) > 1:
-        ages.save_picture(AGES)
+    for name, draw in DRAWN.items():
+        draw(FIGURE_ONE.parent / name)
     for page in PAGES:
         page.write_text(filled(page))
 
@@ -111,8 +125,13 @@ def shown(report: Path) -> set[str]:
 @functools.cache
 def table(name: str, stem: str) -> str:
     """One of the report's tables, or that of a script beside the campaign."""
-    if name == "places":
-        return table_forms.to_markdown(places.TABLES[stem]())
+    if name == "check":
+        rows = [
+            CHECKED[stem],
+            ["---"] * len(CHECKED[stem]),
+            *{**check.TABLES, **sentences.tables()}[f"check {stem}"](),
+        ]
+        return "".join(f"|{'|'.join(row)}|\n" for row in rows)
     runs = runs_of(name)
     scripts = HERE / name.partition("-")[0]
     if (scripts / f"{stem}.py").is_file():

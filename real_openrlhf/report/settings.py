@@ -82,11 +82,11 @@ class Task:
 def tasks(runs: Iterable[Run]) -> list[Task]:
     alike: dict[tuple, list[Run]] = defaultdict(list)
     for run in runs:
-        data = run.meta.get("data")
+        data, recipe = run.meta.get("data"), run.meta.get("recipe")
+        named = recipe if isinstance(recipe, str) else None
         # the last two parts: a local model's folder is often just called model
         model = PurePath(str(run.flags.get("--actor.model_name_or_path", ""))).parts[-2:]
-        hashes = str(sorted(data.values()) if isinstance(data, dict) else None)
-        alike[run.meta.get("recipe"), model, hashes].append(run)
+        alike[named, model, str(sorted(data.values()) if isinstance(data, dict) else None)].append(run)
     names = []
     for (recipe, *_), members in alike.items():
         on = ", ".join(sorted(next((run.sets for run in members if run.sets), ())))

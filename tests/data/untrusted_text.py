@@ -194,7 +194,7 @@ def a_models_files_are_read_or_refused(weights: bytes, config: bytes, tokenizer:
         with contextlib.suppress(UserError):
             found = model_check.read_config(str(here))
             flags = compose(RECIPES["cpu"], ALGORITHMS["real"], {"--actor.model_name_or_path": (str(here),)})
-            list(model_check.problems(flags, found, on_cpu=True))
+            list(model_check.problems(flags, found))
 
 
 def a_reward_file_is_judged(content: bytes) -> None:

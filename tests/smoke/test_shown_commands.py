@@ -35,9 +35,9 @@ PAGES = (
     "examples/*.md",
     "examples/*/*.md",
 )
-PAGES += ("examples/results/*/*.md",)
+PAGES += ("examples/results/*/*.md", "same_answer/*.md")
 SCRIPTS = ("examples/*/*.sh", "examples/*/*.sbatch", "examples/*/*.py", "benchmarks/*.sh", "benchmarks/*.py")
-SCRIPTS += ("docs/*.py", "requirements/*.py", "tests/run.sh")
+SCRIPTS += ("docs/*.py", "requirements/*.py", "tests/run.sh", "same_answer/benchmarks/*.py")
 PROGRAM = r"(?:[A-Z_]+=\S+ )*(?:bash|python|real-openrlhf|sbatch|pip|ray|pytest|\.ci/\w+)"
 COMMAND = re.compile(rf"{PROGRAM} \S|\.ci/\w+$")  # a program with words of its own; one alone is a name
 START = rf"(?:{PROGRAM} (?:-m )?\S*[/.]\S*|(?:real-openrlhf|sbatch) \S+ |eval \"\S+ \S+)"

@@ -6,6 +6,7 @@ import json
 import pkgutil
 import random
 import re
+import runpy
 import shutil
 import signal
 import subprocess
@@ -27,7 +28,7 @@ from same_answer.reading.tex import clean, tokens
 from same_answer.reading.tree import NoExpression
 
 PACKAGE = Path(__file__).resolve().parents[2]
-PAIRS, PAGE = PACKAGE / "tests", PACKAGE / "README.md"
+PAIRS = PACKAGE / "tests"
 
 
 def boxed(answer: str) -> str:
@@ -158,40 +159,36 @@ OTHER_PYTHONS = map(str, sorted(Path.home().glob(".pyenv/versions/3.1[0-3].*/bin
 @pytest.mark.parametrize("python", [sys.executable, *OTHER_PYTHONS])
 def test_the_folder_alone_works_without_any_other_package_on_other_pythons(python, tmp_path):
     """Other trainers may have another Python. Many digits need mpmath there."""
-    shutil.copytree(PACKAGE, tmp_path / "same_answer", ignore=shutil.ignore_patterns("tests", "benchmarks"))
+    shutil.copytree(
+        PACKAGE, tmp_path / "same_answer", ignore=shutil.ignore_patterns("tests", "benchmarks", "examples")
+    )
     done = subprocess.run([python, "-S", "-c", ALONE], cwd=tmp_path, capture_output=True, text=True)
     assert done.stdout == "works\n", done.stderr
 
 
-BLOCKS = dict(re.findall(r"^```python\n# (\w+)\.py\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE))
-
-
-def block(name: str) -> dict:
-    """The names of a block of the page."""
-    names: dict = {}
-    exec(BLOCKS[name], names)
-    return names
+def example(name: str) -> dict:
+    return runpy.run_path(str(PACKAGE / "examples" / f"{name}.py"))
 
 
 ROWS = [("1+1=", boxed("2"), "2"), ("1+1=", boxed("3"), "2"), ("1+1=", boxed("5"), ""), ("Sum:", boxed("1"), "")]
 
 
-def test_the_reward_of_the_page_for_trl():
+def test_the_reward_for_trl():
     """Without a verdict the mean of its group, whose advantage is 0; never nan."""
-    assert block("trl_reward")["right"](*zip(*ROWS, strict=True)) == [1.0, 0.0, 0.5, 0.0]
+    assert example("trl_reward")["right"](*zip(*ROWS, strict=True)) == [1.0, 0.0, 0.5, 0.0]
 
 
-def test_the_reward_of_the_page_for_verl():
-    score = block("verl_reward")["compute_score"]
+def test_the_reward_for_verl():
+    score = example("verl_reward")["compute_score"]
     assert score("math", boxed("2"), "2") == {"score": 1.0, "no_verdict": 0.0, "copied": 0.0}
     assert score("math", boxed("2"), "") == {"score": 0.0, "no_verdict": 1.0, "copied": 0.0}
     assert score("math", boxed("2x+x"), "3x", {"question": "Simplify $2x+x$."})["copied"] == 1.0
 
 
-def test_the_environment_of_the_page_for_prime_rl(monkeypatch):
+def test_the_environment_for_prime_rl(monkeypatch):
     stand_in = SimpleNamespace(Rubric=SimpleNamespace, SingleTurnEnv=SimpleNamespace)
     monkeypatch.setitem(sys.modules, "verifiers", stand_in)
-    rubric = block("prime_environment")["load_environment"]([]).rubric
+    rubric = example("prime_environment")["load_environment"]([]).rubric
     assert rubric.weights == [1.0, 0.0]
     asked, said = ([{"content": text}] for text in ("1+1=", boxed("2")))
     assert [one(asked, said, "2") for one in rubric.funcs] == [1.0, 0.0]

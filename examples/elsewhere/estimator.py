@@ -1,0 +1,25 @@
+"""A group loss as an advantage estimator of verl or SkyRL, exact for one optimizer step per rollout batch.
+
+docs/change/elsewhere.md has the settings.
+"""
+
+import torch
+
+from real_openrlhf import real_policy_loss
+
+try:
+    from verl.trainer.ppo.core_algos import register_adv_est as register
+except ImportError:
+    from skyrl.backends.skyrl_train.utils.ppo_utils import register_advantage_estimator as register
+
+
+@register("listwise")
+def listwise(token_level_rewards, response_mask, index, **kwargs):
+    new = torch.zeros(response_mask.shape, requires_grad=True)
+    rewards = token_level_rewards.sum(-1)
+    loss, _ = real_policy_loss(
+        new, new.detach(), response_mask, rewards, list(index), objective="examples/objectives/listwise.py:listwise"
+    )
+    (slope,) = torch.autograd.grad(loss, new)
+    advantages = -len(index) * slope  # the trainer's loss is a mean over rollouts
+    return advantages, advantages
