@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 
 from same_answer import verify
 
-TESTS = Path(__file__).resolve().parents[1] / "tests"
-sys.path += [str(TESTS / "data"), str(TESTS / "verifier")]
+ROOT = Path(__file__).resolve().parents[1]
+sys.path += [str(ROOT / "tests" / "data"), str(ROOT / "same_answer" / "tests")]
 
 import spelled_pairs  # noqa: E402
 import untrusted_text  # noqa: E402

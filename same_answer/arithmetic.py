@@ -129,24 +129,11 @@ def _common(of: Callable[..., int]) -> Callable[..., Fraction]:
 
 
 _EXACT: dict[str, Callable[..., Fraction]] = {
-    "+": lambda a, b: a + b,
-    "-": lambda a: -a,
-    "*": lambda a, b: a * b,
-    "/": _divide,
-    "^": _power,
-    "root": _root,
-    "factorial": _factorial,
-    "binomial": _binomial,
-    "percent": lambda a: a / 100,
-    "abs": abs,
-    "floor": lambda a: Fraction(math.floor(a)),
-    "ceil": lambda a: Fraction(math.ceil(a)),
-    "mod": lambda a, b: a - b * math.floor(_divide(a, b)),
-    "gcd": _common(math.gcd),
-    "lcm": _common(math.lcm),
-    "max": max,
-    "min": min,
-}
+    "+": lambda a, b: a + b, "-": lambda a: -a, "*": lambda a, b: a * b, "/": _divide, "^": _power, "root": _root,
+    "factorial": _factorial, "binomial": _binomial, "percent": lambda a: a / 100, "abs": abs, "max": max, "min": min,
+    "floor": lambda a: Fraction(math.floor(a)), "ceil": lambda a: Fraction(math.ceil(a)),
+    "mod": lambda a, b: a - b * math.floor(_divide(a, b)), "gcd": _common(math.gcd), "lcm": _common(math.lcm),
+}  # fmt: skip
 
 
 def modular(expr: Expr, point: dict[str, int]) -> int:
@@ -279,11 +266,8 @@ class _Numeric:
 
     def apply(self, name: str, values: list) -> Any:
         mp = self.mp
-        first, *rest = values
-        second = rest[0] if rest else None
-        if name in ("floor", "ceil", "mod", "max", "min", "gcd", "lcm") and any(
-            abs(mp.im(value)) > 0 for value in values
-        ):
+        first, second = [*values, None][:2]
+        if name in ("floor", "ceil", "mod", "max", "min", "gcd", "lcm") and any(map(mp.im, values)):
             raise NoValue
         if name in ("gcd", "lcm", "det", "deg"):  # treated as unknown functions
             return self.unknown(name + "()", sorted(values, key=float))
@@ -321,9 +305,8 @@ class _Numeric:
         if base != 0 and abs(exponent) * max(1, abs(mp.log(base))) > _LARGEST:
             raise TooLarge
         if mp.im(base) == 0 and mp.re(base) < 0 and mp.im(exponent) == 0:
-            found = Fraction(
-                str(mp.nstr(exponent, 30, strip_zeros=False, min_fixed=-50, max_fixed=50))
-            ).limit_denominator(1000)
+            text = mp.nstr(exponent, 30, strip_zeros=False, min_fixed=-50, max_fixed=50)
+            found = Fraction(text).limit_denominator(1000)
             close = abs(mp.mpf(found.numerator) / found.denominator - exponent) < mp.mpf(10) ** (-mp.dps // 2)
             if close and found.denominator % 2 == 1 and found.denominator > 1:
                 return (-1) ** found.numerator * mp.power(-base, exponent)
@@ -335,12 +318,6 @@ def _agree(one: Expr, other: Expr, point: dict[str, Fraction], real: bool = Fals
     difference = Call("+", (one, Call("-", (other,))))
     rough, fine = (abs(numeric(difference, point, digits, real)) for digits in (60, 150))
     return bool(fine <= rough * 1e-60 if rough else fine < 1e-100 * (1 + abs(numeric(one, point, 30))))
-
-
-def same_function(one: Expr, other: Expr) -> bool:
-    """Whether both agree at random points of their domain; if none is found, at points where they are complex."""
-    agreed = _agree_at_points(one, other, real=True)
-    return _agree_at_points(one, other, real=False) is True if agreed is None else agreed
 
 
 def _agree_at_points(one: Expr, other: Expr, real: bool) -> bool | None:
@@ -388,9 +365,7 @@ def _has_value(expr: Expr, point: dict[str, Fraction]) -> bool:
 def proportional(one: Expr, other: Expr) -> int | None:
     """The sign of the constant factor between two expressions; None if their ratio is no real constant."""
     ratios = _ratios(one, other, real=True) or _ratios(one, other, real=False)
-    if len(ratios) < 4 or any(abs(ratio - ratios[0]) > abs(ratios[0]) * 1e-40 for ratio in ratios):
-        return None
-    if abs(ratios[0].imag) > 0:
+    if len(ratios) < 4 or ratios[0].imag or any(abs(ratio - ratios[0]) > abs(ratios[0]) * 1e-40 for ratio in ratios):
         return None
     return 1 if ratios[0].real > 0 else -1 if ratios[0].real < 0 else None
 
@@ -420,14 +395,13 @@ def same_value(one: Expr, other: Expr, enough: int = ROUNDED_DIGITS, digits: boo
     """Whether two expressions are equal; without `digits` raises NeedsDigits where fractions cannot tell."""
     if one == other:
         return True
-    letters = letters_of(one), letters_of(other)
-    if letters[0] or letters[1]:
-        found = same_rational_function(one, other)
-        if found is not None:
-            return found
-        if not digits:
+    if letters_of(one) or letters_of(other):
+        agreed = same_rational_function(one, other)
+        if agreed is None and not digits:
             raise NeedsDigits
-        return same_function(one, other)
+        if agreed is None:
+            agreed = _agree_at_points(one, other, real=True)
+        return _agree_at_points(one, other, real=False) is True if agreed is None else agreed
     values: list[Fraction | None] = []
     large = 0
     for expr in (one, other):
@@ -435,11 +409,9 @@ def same_value(one: Expr, other: Expr, enough: int = ROUNDED_DIGITS, digits: boo
             values.append(exact(expr))
         except NoValue:
             return False
-        except NotRational:
+        except (NotRational, TooLarge) as error:
             values.append(None)
-        except TooLarge:
-            values.append(None)
-            large += 1
+            large += isinstance(error, TooLarge)
     first, second = values
     if first is not None and second is not None:
         return (
@@ -453,14 +425,10 @@ def same_value(one: Expr, other: Expr, enough: int = ROUNDED_DIGITS, digits: boo
         raise NeedsDigits
     if _agree(one, other, {}):
         return True
-    return any(
-        known is None and rough is not None and _rounds_to_irrational(decimal, expr, enough)
-        for known, expr, rough, decimal in ((first, one, second, other), (second, other, first, one))
-    )
-
-
-def _rounds_to_irrational(decimal: Expr, expr: Expr, enough: int) -> bool:
-    value = numeric(expr, {}, 60)
+    if first is None and second is None:
+        return False
+    decimal, irrational = (one, other) if second is None else (other, one)
+    value = numeric(irrational, {}, 60)
     if value.imag != 0 or decimal_digits(decimal) is None:
         return False
     import mpmath

@@ -1,12 +1,12 @@
 """Whether two answers are equal: their labels agree, and their values are equal."""
 
+import re
 from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
 
 from same_answer import arithmetic
 from same_answer.arithmetic import ROUNDED_DIGITS, NeedsDigits, NoValue
-from same_answer.forms import form, form_of
 from same_answer.process import NoVerdict
 from same_answer.reading.grammar import expression
 from same_answer.reading.tex import Tokens, clean, tokens, untokenize
@@ -24,6 +24,8 @@ from same_answer.reading.tree import (
     Row,
     Symbol,
     Text,
+    form,
+    form_of,
     letters_of,
     names_of,
     quantity,
@@ -121,7 +123,9 @@ class _Comparison:
         if isinstance(one, Ratio) or isinstance(other, Ratio):
             return self._ratio(gold, answer)
         if isinstance(one, Row) and isinstance(other, Row):
-            return self._rows(one, other)
+            shapes = {one.brackets, other.brackets}
+            matrix = bool(shapes & {"column", "row"} and shapes & {"()", "[]"})  # of one row or column, as a tuple
+            return (len(shapes) == 1 or matrix) and self._in_order(one.items, other.items)
         if isinstance(one, Group) and isinstance(other, Group):
             return self._groups(one.items, other.items)
         if isinstance(one, Group | Row) and isinstance(other, Group | Row):
@@ -163,12 +167,6 @@ class _Comparison:
         if not isinstance(ratio, Ratio) or ratio.half or len(ratio.parts) != 2 or quotient.unit:
             return False
         return isinstance(quotient.value, Expr) and self._same(quotient.value, Call("/", ratio.parts))
-
-    def _rows(self, gold: Row, answer: Row) -> bool:
-        brackets = {gold.brackets, answer.brackets}
-        if len(brackets) == 2 and not (brackets & {"column", "row"} and brackets & {"()", "[]"}):
-            return False
-        return self._in_order(gold.items, answer.items)
 
     def _in_order(self, gold: tuple[Answer, ...], answer: tuple[Answer, ...]) -> bool:
         return len(gold) == len(answer) and all(map(self.equal, gold, answer))
@@ -254,9 +252,8 @@ def _by_letter(items: tuple[Answer, ...]) -> tuple[Answer, ...]:
     """Items in the alphabetical order of their names, where each has a letter of its own."""
     names = [untokenize(item.name) for item in items]
     named = all(len(name) == 1 for name in names) and len({*names}) == len(names)
-    return (
-        tuple(item for _, item in sorted(zip(names, items, strict=True), key=lambda pair: pair[0])) if named else items
-    )
+    by_name = sorted(zip(names, items, strict=True), key=lambda pair: pair[0])
+    return tuple(item for _, item in by_name) if named else items
 
 
 def _is_letter(answer: Answer) -> bool:
@@ -284,8 +281,7 @@ def _unsigned(expr: Expr) -> Expr:
 def _conversion(gold: Unit, answer: Unit) -> Fraction | None:
     """The factor from the answer's unit to the gold's; None for another quantity. Counted things are ignored."""
     if gold.words or answer.words:
-        known = gold.dimensions or answer.dimensions
-        return None if known else Fraction(1)
+        return None if gold.dimensions or answer.dimensions else Fraction(1)
     temperatures = {(("deg", 1),), (("degC", 1),), (("degF", 1),)}
     if gold.dimensions != answer.dimensions:
         both = {gold.dimensions, answer.dimensions}
@@ -332,10 +328,7 @@ def _term(side: Answer) -> Expr | None:
 
 def _same_name(gold: Tokens, answer: Tokens) -> bool:
     """`|AB|` is `AB`, `f(x)` is `f`, `x_{1}` is `x`; words match any symbol, and words that contain them."""
-    one, other = untokenize(gold), untokenize(answer)
-    drop = (r"m\angle", r"\angle", r"\triangle", r"\overline")
-    for word in drop:
-        one, other = one.replace(word, ""), other.replace(word, "")
+    one, other = (re.sub(r"m?\\angle|\\triangle|\\overline", "", untokenize(name)) for name in (gold, answer))
     if one.translate(_DECORATION) == other.translate(_DECORATION):
         return True
     worded = [any(token.kind == "word" and len(token.text) > 1 for token in side) for side in (gold, answer)]

@@ -3,15 +3,16 @@
 import contextlib
 import math
 import re
+from collections import Counter
 from collections.abc import Callable
 from functools import lru_cache
 
 from same_answer import compare
-from same_answer.arithmetic import is_number
-from same_answer.forms import contains, form, form_of, simple, work
+from same_answer.arithmetic import NoFraction, exact, is_number
 from same_answer.reading.cutting import RELATIONS, split, trimmed
 from same_answer.reading.tex import FUNCTIONS, Tokens, clean, is_recurring, tokens, untokenize
 from same_answer.reading.tree import (
+    FLAT,
     Answer,
     Call,
     Expr,
@@ -19,8 +20,11 @@ from same_answer.reading.tree import (
     Relation,
     Symbol,
     core,
+    form,
+    form_of,
     letters_of,
     names_of,
+    parts,
     quantity,
 )
 from same_answer.reading.whole import answer_of, read
@@ -35,6 +39,7 @@ _FORMULA = re.compile(
     re.DOTALL,
 )
 _PROSE = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{2,}(?![a-zA-Z(_^{])|[.?!:](?:\s|$)")  # words between unmarked formulas
+_FUNCTION = 3  # operations: a sine is more work than a sum
 _OPERATIONS = {*FUNCTIONS, "mod", "floor", "ceil", "abs", "factorial", "root"}
 
 
@@ -45,9 +50,9 @@ def broken(gold: str, answer: str, prompt: str, allowed: tuple[str, ...], equal:
     """
     if not prompt:
         return ""
-    value, parts = core(read(answer)), tokens(clean(answer))
+    value, text = core(read(answer)), tokens(clean(answer))
     formulas = {} if COPIED in allowed else _formulas(prompt[-_LONGEST_PROMPT:])
-    if _is_related(parts) and not _is_related(tokens(clean(gold))) and untokenize(parts) in formulas:
+    if _is_related(text) and not _is_related(tokens(clean(gold))) and untokenize(text) in formulas:
         return COPIED  # f(-1)=0 for 0
     if compare.same(gold, answer, written=True) and not (is_recurring(answer) and not is_recurring(gold)):
         return ""
@@ -67,15 +72,15 @@ def _is_copied(answer: Answer, gold: str, formulas: Formulas, equal: Equal) -> b
         return True
     if value is None:
         return False
-    bare, least = simple(value), work(simple(wanted)) if wanted else math.inf
+    bare, least = _simple(value), _work(_simple(wanted)) if wanted else math.inf
 
     def resembles(formula: Expr) -> bool:
-        if contains(value, formula):
+        if _contains(value, formula):
             return True
         if is_number(answer):  # a fraction, which may be the gold in lower terms
             return False
-        other = simple(formula)
-        return form(bare) == form(other) or least < work(bare) >= work(other)
+        other = _simple(formula)
+        return form(bare) == form(other) or least < _work(bare) >= _work(other)
 
     return any(
         letters_of(formula) == letters_of(value) and resembles(formula) and equal(text, gold)
@@ -84,8 +89,8 @@ def _is_copied(answer: Answer, gold: str, formulas: Formulas, equal: Equal) -> b
     )
 
 
-def _is_related(parts: Tokens) -> bool:
-    return any(token.text in RELATIONS for token in parts)
+def _is_related(text: Tokens) -> bool:
+    return any(token.text in RELATIONS for token in text)
 
 
 @lru_cache(maxsize=256)
@@ -94,8 +99,8 @@ def _formulas(prompt: str) -> Formulas:
     marked = [next(filter(None, found.groups())) for found in _FORMULA.finditer(prompt)]
     found: Formulas = {}
     for text in (*marked, *_PROSE.split(_FORMULA.sub(" . ", prompt))):
-        parts = tokens(clean(text))
-        pieces = (parts, *split(parts, ",", ";", "&", r"\\"), *split(parts, *RELATIONS, ",", ";", "&", r"\\"))
+        whole = tokens(clean(text))
+        pieces = (whole, *split(whole, ",", ";", "&", r"\\"), *split(whole, *RELATIONS, ",", ";", "&", r"\\"))
         for piece in {trimmed(piece) for piece in pieces}:
             if 0 < len(piece) < _LONGEST_FORMULA:
                 with contextlib.suppress(Exception):  # a prompt may hold anything, such as the code of a figure
@@ -107,9 +112,39 @@ def _formulas(prompt: str) -> Formulas:
 def _is_whole(answer: Answer) -> bool:
     """Whether this is a whole number, which nobody has to evaluate."""
     value = quantity(answer)
-    if isinstance(value, Call) and value.name == "-":
-        value = value.args[0]
-    return isinstance(value, Number) and value.value.denominator == 1
+    size = value.args[0] if isinstance(value, Call) and value.name == "-" else value
+    return isinstance(size, Number) and size.value.denominator == 1
+
+
+def _contains(whole: Expr, part: Expr) -> bool:
+    """Whether an expression has another one as a part: `a+b` is one of `2(b+a)` and of `a+7+b`."""
+    pieces = parts(whole)
+    if isinstance(whole, Call) and whole.name in FLAT and isinstance(part, Call) and part.name == whole.name:
+        if Counter(map(form, parts(part))) <= Counter(map(form, pieces)):
+            return True
+    return form(whole) == form(part) or any(_contains(piece, part) for piece in pieces)
+
+
+def _work(expr: Expr) -> int:
+    """How many operations an expression leaves to do; a sign and a fraction of two numbers leave none."""
+    if not isinstance(expr, Call):
+        return 0
+    fraction = expr.name == "/" and all(isinstance(arg, Number) for arg in expr.args)
+    own = 0 if expr.name == "-" or fraction else _FUNCTION if expr.name in FUNCTIONS else 1
+    return own + sum(map(_work, expr.args))
+
+
+def _simple(expr: Expr, inside: bool = False) -> Expr:
+    """The expression with roots as powers, and with the numbers in it worked out; a number itself stays as it is."""
+    if inside and not isinstance(expr, Number):
+        with contextlib.suppress(NoFraction):
+            return Number(exact(expr))
+    if not isinstance(expr, Call):
+        return expr
+    args = [_simple(arg, True) for arg in expr.args]
+    if expr.name == "root" and isinstance(args[0], Number) and args[0].value:
+        return Call("^", (args[1], Number(1 / args[0].value)))
+    return Call(expr.name, tuple(args))
 
 
 def _is_plain(answer: Answer) -> bool:

@@ -79,9 +79,9 @@ def boxed_answer(text: str) -> str | None:
     start = _last_box(text, len(text))
     content, _ = _content(text, start) if start >= 0 else (None, 0)
     parts = [content] if content else []
-    for _ in range(_MAX_PARTS):
+    for _ in range(_MAX_PARTS if parts else 0):
         end, start = start, _last_box(text, start)
-        if not parts or start < 0 or end - start > _NEIGHBOURHOOD:
+        if start < 0 or end - start > _NEIGHBOURHOOD:
             break
         content, stop = _content(text, start)
         if content is None or stop > end or not _JOINT.fullmatch(text[stop:end]):

@@ -5,6 +5,7 @@ the background, so that the next request finds a ready worker. The deadline is C
 verdict; a worker that waits instead of computing is killed after ten times as long.
 """
 
+import contextlib
 import json
 import logging
 import os
@@ -38,17 +39,10 @@ class Worker:
 
     def __init__(self, program: str, limits: Limits):
         root = str(Path(__file__).resolve().parents[1])
-        environment = os.environ | {
-            "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")])),
-            "CUDA_VISIBLE_DEVICES": "",
-            "OMP_NUM_THREADS": "1",
-        }
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", program, str(limits.memory), str(os.getpid())],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=environment,
-        )
+        path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+        environment = os.environ | {"PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+        words = [sys.executable, "-m", program, str(limits.memory), str(os.getpid())]
+        self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
 
     def kill(self) -> None:
         self.process.kill()
@@ -70,14 +64,10 @@ class Worker:
             timer.cancel()
         if line.endswith(b"\n"):
             return json.loads(line)
-        late = time.monotonic() >= end or self._ended() == -signal.SIGPROF
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(1)
+        late = time.monotonic() >= end or self.process.returncode == -signal.SIGPROF
         raise NoVerdict("timeout", "ended at the deadline") if late else NoVerdict("worker_died")
-
-    def _ended(self) -> int | None:
-        try:
-            return self.process.wait(1)
-        except subprocess.TimeoutExpired:
-            return None
 
 
 class WorkerPool:
@@ -99,9 +89,9 @@ class WorkerPool:
         try:
             return self._ask_one(request)
         except NoVerdict as verdict:
-            if verdict.reason != "worker_died":
-                raise
-            return self._ask_one(request)
+            if verdict.reason == "worker_died":
+                return self._ask_one(request)
+            raise
 
     def _ask_one(self, request: dict) -> dict:
         """Ask one worker, and replace it if it fails, because its libraries may be in a broken state."""
@@ -112,10 +102,10 @@ class WorkerPool:
             self._replace(worker)
             raise
         failed = reply.get("failed")
-        if not failed or reply.get("whole"):
-            self._ready.put(worker)
-        else:
+        if failed and not reply.get("whole"):
             self._replace(worker)
+        else:
+            self._ready.put(worker)
         if failed:
             raise NoVerdict(failed, reply.get("detail", ""))
         return reply

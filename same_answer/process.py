@@ -29,7 +29,11 @@ class NoVerdict(Exception):
 
 def serve(graders: Graders, prepare: Callable[[], object]) -> None:
     """Answer requests from standard input on standard output, until the input ends."""
-    _die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the client, which then closes the pipe
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: die with the client
+        if os.getppid() != int(sys.argv[2]):
+            os._exit(1)
     replies = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # whatever a library prints must not look like a reply
     warnings.simplefilter("ignore")
@@ -66,26 +70,11 @@ def _answer(graders: Graders, request: dict, faults: dict[str, str]) -> dict:
     return undecided or {"equal": False}
 
 
-def _die_with_parent() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the client, which then closes the pipe
-    if sys.platform != "linux":
-        return
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-    if os.getppid() != int(sys.argv[2]):
-        os._exit(1)
-
-
 def _injected_fault(request: dict, faults: dict[str, str]) -> None:
     text = "".join([*request["golds"], request["answer"]])
-    fault = next((fault for fault, marker in faults.items() if marker in text), None)
-    if fault == "exit":
-        os._exit(1)
-    if fault == "hang":
-        while True:
-            pass
-    if fault == "oom":
-        hoard = []  # untouched pages: the limit is on address space
-        while True:
-            hoard.append(bytes(64 << 20))
-    if fault:
-        raise ValueError(f"REAL_VERIFIER_FAULTS names {fault!r}: expected hang, oom or exit")
+    fault = next((fault for fault, marker in faults.items() if marker in text), "")
+    hoard: list[bytes] = []  # untouched pages: the limit is on address space
+    while fault:
+        if fault == "exit":
+            os._exit(1)
+        hoard += [bytes(64 << 20)] if fault == "oom" else []

@@ -110,16 +110,11 @@ def _equal(one: str, other: str) -> bool:
 def _compared(golds: tuple[str, ...], answer: str) -> Verdict:
     undecided, unreadable = [], False
     for gold in golds:
-        if answer == gold:
-            return Verdict(1.0, "exact")
-        if _prose(gold):
-            if _unfonted(answer) == _unfonted(gold):
-                return Verdict(1.0, "exact")
-            unreadable = True
-            continue
+        prose = _prose(gold)
         try:
-            if compare.same(gold, answer):
+            if answer == gold or (_unfonted(answer) == _unfonted(gold) if prose else compare.same(gold, answer)):
                 return Verdict(1.0, "exact")
+            unreadable |= prose
         except NeedsDigits:
             undecided.append(gold)
         except NoVerdict:

@@ -50,12 +50,8 @@ def write_run(root: Path, algo: str = "real", seed: int = 1, steps: int = 20, fl
     own = {flag: json_value(setting.words) for flag, setting in ALGORITHMS[algo].settings.items()}
     flags = {**own, "--train.seed": seed, "--train.run_dir": f"runs/{name}", "--actor.adam.lr": 1e-4, **(flags or {})}
     run = {"name": name, "algo": algo, "recipe": "cpu", "seed": seed, "status": "finished", "flags": flags}
-    run |= {
-        "command": ["real-openrlhf", "train", "--algo", algo],
-        "code_version": "0.1.0",
-        "tree": "5e" * 20,
-        "data": {"train.jsonl": "5e"},
-    }
+    run |= {"command": ["real-openrlhf", "train", "--algo", algo], "data": {"train.jsonl": "5e"}}
+    run |= {"code_version": "0.1.0", "tree": "5e" * 20}
     (folder / "run.json").write_text(json.dumps({**run, **record}))
     return write_lines(folder, invent(algo, seed, steps))
 
@@ -95,11 +91,8 @@ def break_folders(root: Path) -> dict[str, str]:
     (root / "foreign").mkdir()
     (root / "foreign" / "config.json").write_text("{}")
     (root / "empty").mkdir()
-    return {name: reason for name, (_, _, reason) in BROKEN.items()} | {
-        "never-logged": "no step is logged",
-        "foreign": "not a run",
-        "empty": "not a run",
-    }
+    none = {"never-logged": "no step is logged", "foreign": "not a run", "empty": "not a run"}
+    return {name: reason for name, (_, _, reason) in BROKEN.items()} | none
 
 
 # Runs of a map: (algorithm, rate, batch) -> validation of each seed from the first step on

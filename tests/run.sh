@@ -4,14 +4,13 @@
 #   fast   no Ray, no vLLM, about a minute
 #   slow   no Ray: gloo ranks, real ZeRO engines, set-up, the data
 #   hostile  the worst inputs, a stranger's files, signals, full disks: a minute and a half
-#   timed  answers that must come in time, so that nothing else runs beside these
 #   smoke  every command that a page shows, each subcommand among them, in a shell without the environment
 #   e2e    the real stack: Ray actors, a ZeRO-3 policy, a vLLM engine
 #   every  all of these, and of the grids of methods, layouts and faults every cell: before a release, a new pin, a new
 #          patch, a change of set-up; and set-up with Python 3.12 where there is one (REAL_TEST_PYTHON names another)
 set -euo pipefail
 cd "$(dirname "$0")/.."
-parts=(fast slow hostile timed smoke e2e)
+parts=(fast slow hostile smoke e2e)
 maths=(tests/fast/test_{exactness,metrics,policy_loss,schedule,token_log_probs}.py)
 if [ "${1:-}" = every ]; then
     export REAL_TEST_EVERY=1 && shift
@@ -20,7 +19,7 @@ if [ "${1:-}" = every ]; then
         export REAL_TEST_PYTHON=${REAL_TEST_PYTHON:-$candidate}
     done
 fi
-case "${1:-}" in maths | fast | slow | hostile | timed | smoke | e2e) parts=("$1") && shift ;; esac
+case "${1:-}" in maths | fast | slow | hostile | smoke | e2e) parts=("$1") && shift ;; esac
 python="${REAL_VENV:-.venv}/bin/python"
 
 if [ "${parts[*]}" = maths ]; then
@@ -39,7 +38,7 @@ for part in "${parts[@]}"; do
     echo "== tests/$part"
     # Three processes share the tests, group by group (conftest.py): much of what they start waits for a single core.
     # Smoke has lanes of its own.
-    case $part in timed | smoke) shared=() ;; *) shared=(-n 3 --no-loadscope-reorder) ;; esac
+    shared=(-n 3 --no-loadscope-reorder) && [ "$part" != smoke ] || shared=()
     places=()  # the verifier has a folder of its own, with the same parts
     for place in tests/$part same_answer/tests/$part; do [ ! -d "$place" ] || places+=("$place"); done
     "$python" -m pytest "${places[@]}" -q --durations=25 "${shared[@]}" "$@" || status=1

@@ -34,71 +34,39 @@ from same_answer.extract import after_thinking
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", type=name_of, help="a folder with a Hugging Face model, or its name on the hub")
-    parser.add_argument(
-        "--benchmarks",
-        default="all",
-        help=f"all, or names like aime24,minerva ({', '.join(BENCHMARKS)}), or JSONL files (default %(default)s)",
-    )
+    known = f"all, or names like aime24,minerva ({', '.join(BENCHMARKS)}), or JSONL files (default %(default)s)"
+    parser.add_argument("--benchmarks", default="all", help=known)
     parser.add_argument("--out", type=path_of, help="folder for the samples, results and tables")
-    parser.add_argument(
-        "--compare",
-        nargs=2,
-        type=path_of,
-        metavar="OUT",
-        help="evaluate nothing; compare two folders that --out filled, problem by problem",
-    )
+    pair = "evaluate nothing; compare two folders that --out filled, problem by problem"
+    parser.add_argument("--compare", nargs=2, type=path_of, metavar="OUT", help=pair)
     parser.add_argument("--data-dir", type=path_of, help="folder with the benchmarks (default: the hub's)")
     parser.add_argument("--name", help="the model's name in the tables (default: the last part of --model)")
     sampling = parser.add_argument_group("sampling (the defaults are the paper's protocol)")
     sampling.add_argument("--k", type=positive, default=16, help="samples a problem (default %(default)s)")
-    sampling.add_argument(
-        "--temperature", type=float, default=0.6, help="0: the likeliest token (default %(default)s)"
-    )
+    likeliest = "0: the likeliest token (default %(default)s)"
+    sampling.add_argument("--temperature", type=float, default=0.6, help=likeliest)
     sampling.add_argument("--top-p", type=float, default=0.95, help="default %(default)s")
-    sampling.add_argument(
-        "--max-new-tokens", type=positive, help=f"default {LONGEST}, or what the model's context leaves"
-    )
+    context = f"default {LONGEST}, or what the model's context leaves"
+    sampling.add_argument("--max-new-tokens", type=positive, help=context)
     sampling.add_argument("--seed", type=int, default=42, help="default %(default)s")
-    dtypes = ("auto", "bfloat16", "float16", "float32")
-    sampling.add_argument(
-        "--dtype", choices=dtypes, default="auto", help="number format in vLLM (default %(default)s)"
-    )
+    dtypes, dtype = ("auto", "bfloat16", "float16", "float32"), "number format in vLLM (default %(default)s)"
+    sampling.add_argument("--dtype", choices=dtypes, default="auto", help=dtype)
     sampling.add_argument("--limit", type=positive, help="only the first N problems of each benchmark")
     grading = parser.add_argument_group("grading (may change between two runs on the same samples)")
-    grading.add_argument(
-        "--grader",
-        default="robust",
-        help="robust: our verifier; disco: the rules of the paper's baselines; math_verify: that library's; "
-        "FILE.py: a reward file (%(default)s)",
-    )
-    grading.add_argument(
-        "--think",
-        choices=["required", "optional"],
-        default="required",
-        help="required: a response without </think> is wrong (default %(default)s, as in the paper)",
-    )
-    grading.add_argument(
-        "--allow",
-        nargs="+",
-        default=[],
-        choices=CONVENTIONS,
-        metavar="KIND",
-        help=f"{' and '.join(CONVENTIONS)}: "
-        "count answers that copy a formula of the problem, or leave its operation undone (default: wrong)",
-    )
+    graders = "robust: our verifier; disco: the rules of the paper's baselines; math_verify: that library's; "
+    grading.add_argument("--grader", default="robust", help=graders + "FILE.py: a reward file (%(default)s)")
+    required = "required: a response without </think> is wrong (default %(default)s, as in the paper)"
+    grading.add_argument("--think", choices=["required", "optional"], default="required", help=required)
+    kinds = f"{' and '.join(CONVENTIONS)}: count answers that copy a formula of the problem, or leave its operation "
+    kinds += "undone (default: wrong)"
+    grading.add_argument("--allow", nargs="+", default=[], choices=CONVENTIONS, metavar="KIND", help=kinds)
     machine = parser.add_argument_group("machine")
-    machine.add_argument(
-        "--tensor-parallel", type=positive, default=1, help="GPUs of each engine (default %(default)s)"
-    )
-    machine.add_argument(
-        "--data-parallel", type=positive, help="engines (default: as many as fit on the visible GPUs, else 1)"
-    )
-    machine.add_argument(
-        "--gpu-memory-utilization",
-        type=share,
-        metavar="SHARE",
-        help="of each GPU's memory, for vLLM; give less if something else uses the GPU (default: vLLM's, 0.92)",
-    )
+    width = "GPUs of each engine (default %(default)s)"
+    machine.add_argument("--tensor-parallel", type=positive, default=1, help=width)
+    engines = "engines (default: as many as fit on the visible GPUs, else 1)"
+    machine.add_argument("--data-parallel", type=positive, help=engines)
+    memory = "of each GPU's memory, for vLLM; give less if something else uses the GPU (default: vLLM's, 0.92)"
+    machine.add_argument("--gpu-memory-utilization", type=share, metavar="SHARE", help=memory)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -145,20 +113,13 @@ def run(args: argparse.Namespace) -> int:
         samples = {(sample.id, sample.sample): sample for sample in store}
     problems = grade(tasks, args.k, samples, grader)
     think = args.think if args.grader in VERIFIERS else None
-    thinks = think != "required" or any(
-        after_thinking(sample.response, "required") is not None for sample in samples.values()
-    )
+    closed = (after_thinking(sample.response, "required") is not None for sample in samples.values())
+    thinks = think != "required" or any(closed)
     settings = {"k": args.k, **sampling, "limit": args.limit, "grader": args.grader, "think": think}
     settings |= {"allow": " ".join(args.allow)} if args.allow else {}
     benchmarks, average = summarise(problems, args.seed)
-    results = {
-        "name": args.name or Path(args.model).resolve().name,
-        "versions": versions(),
-        **code(),
-        "settings": settings,
-        "benchmarks": benchmarks,
-        "average": average,
-    }
+    results = {"name": args.name or Path(args.model).resolve().name, "versions": versions(), **code()}
+    results |= {"settings": settings, "benchmarks": benchmarks, "average": average}
     write_jsonl(args.out / PROBLEMS, problems)
     write_json(args.out / NUMBERS, results)
     said = to_markdown(table(results, thinks))

@@ -59,10 +59,8 @@ def engine_count(asked: int | None, gpus: int, width: int) -> int:
     """The number of engines: as asked for, else as many as fit on the visible GPUs; one without a GPU."""
     engines = asked or max(gpus // width, 1)
     if 0 < gpus < engines * width:
-        raise UserError(
-            f"{engines} engines of {width} GPUs each need {engines * width} GPUs, this process sees {gpus}. Lower "
-            "--data-parallel or --tensor-parallel"
-        )
+        need = f"{engines} engines of {width} GPUs each need {engines * width} GPUs"
+        raise UserError(f"{need}, this process sees {gpus}. Lower --data-parallel or --tensor-parallel")
     return engines
 
 
@@ -75,11 +73,8 @@ def generate(pairs: list[Pair], settings: EngineSettings, engines: int | None) -
             "cause; `bash examples/scripts/setup_env.sh cpu` makes an environment for CPU."
         )
     if not devices and (unused := nvidia.gpu_count()):
-        print(
-            f"{unused} GPUs are not used: this environment is for CPU. `bash examples/scripts/setup_env.sh gpu` makes "
-            "one for GPUs",
-            file=sys.stderr,
-        )
+        other = "`bash examples/scripts/setup_env.sh gpu` makes one for GPUs"
+        print(f"{unused} GPUs are not used: this environment is for CPU. {other}", file=sys.stderr)
     engines = engine_count(engines, len(devices), width)
     # Python's semaphore tracker outlives the command to clean up after stopped engines, and would print behind its
     # last line
@@ -88,13 +83,9 @@ def generate(pairs: list[Pair], settings: EngineSettings, engines: int | None) -
     context = multiprocessing.get_context("spawn")
     results = context.Queue()
     shares = [pairs[rank::engines] for rank in range(engines)]
-    workers = [
-        context.Process(
-            target=_engine, args=(results, share, settings, devices[rank * width : (rank + 1) * width], engines)
-        )
-        for rank, share in enumerate(shares)
-        if share
-    ]
+    gpus = [devices[width * rank : width * (rank + 1)] for rank in range(engines)]
+    parts = [(results, share, settings, own, engines) for share, own in zip(shares, gpus, strict=True) if share]
+    workers = [context.Process(target=_engine, args=part) for part in parts]
     try:
         for worker in workers:
             worker.start()
@@ -195,27 +186,16 @@ def _samples(llm: "LLM", pairs: list[Pair], settings: EngineSettings, wanted: Ca
     from vllm import SamplingParams, TokensPrompt
 
     prompts = [TokensPrompt(prompt_token_ids=list(task.tokens)) for task, _ in pairs]
-    sampling = [
-        SamplingParams(
-            temperature=settings.temperature,
-            top_p=settings.top_p,
-            max_tokens=settings.max_new_tokens,
-            seed=sample_seed(settings.seed, task.identity, number),
-            skip_special_tokens=False,  # some models close their thinking with a special token
-        )
-        for task, number in pairs
-    ]
+    # some models close their thinking with a special token
+    how: dict[str, Any] = {"temperature": settings.temperature, "top_p": settings.top_p, "skip_special_tokens": False}
+    seeds = [sample_seed(settings.seed, task.identity, number) for task, number in pairs]
+    sampling = [SamplingParams(max_tokens=settings.max_new_tokens, seed=seed, **how) for seed in seeds]
     names = llm.enqueue(prompts, sampling, use_tqdm=False)  # "17-0f3a..": vLLM's number and a random ending
     waiting = {name.partition("-")[0]: pair for name, pair in zip(names, pairs, strict=True)}
     while waiting and wanted():
         for output in llm.llm_engine.step():
             if output.finished:
                 (task, number), completion = waiting.pop(output.request_id), output.outputs[0]
-                yield Sample(
-                    id=task.identity,
-                    sample=number,
-                    seed=sample_seed(settings.seed, task.identity, number),
-                    response=completion.text,
-                    tokens=len(completion.token_ids),
-                    truncated=completion.finish_reason == "length",
-                )
+                seed = sample_seed(settings.seed, task.identity, number)
+                tokens, truncated = len(completion.token_ids), completion.finish_reason == "length"
+                yield Sample(task.identity, number, seed, completion.text, tokens, truncated)

@@ -11,11 +11,11 @@ from tqdm import tqdm
 
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.user_files import raised, reward_function, reward_problem
-from real_openrlhf.data.benchmarks import BENCHMARKS, average_title, chosen
+from real_openrlhf.data.benchmarks import average_title, chosen
 from real_openrlhf.evaluation.store import Sample
 from real_openrlhf.evaluation.tasks import Task, file_records
 from real_openrlhf.hooks.rollout.reward_calls import checked
-from real_openrlhf.report.paired import protocol
+from real_openrlhf.report.paired import protocol, title_of
 from real_openrlhf.report.statistics import Estimate, bootstrap
 from real_openrlhf.report.table_forms import Table
 from real_openrlhf.rewards.graders import Asked, Grader, judge_many
@@ -34,19 +34,16 @@ def refuse(args: argparse.Namespace) -> None:
     if args.grader.endswith(".py") and (wrong := reward_problem(Path(args.grader))):
         raise UserError(f"--grader {args.grader} {wrong}")
     if args.grader not in VERIFIERS and not args.grader.endswith(".py"):
-        raise UserError(
-            f"unknown grader {args.grader}. There are: {', '.join(VERIFIERS)}, or a Python file with reward_func"
-        )
+        known = f"{', '.join(VERIFIERS)}, or a Python file with reward_func"
+        raise UserError(f"unknown grader {args.grader}. There are: {known}")
     for file in map(Path, chosen(args.benchmarks)[1]):
         file_records(file)
 
 
 def find_grader(name: str, think: Think, allowed: tuple[str, ...] = ()) -> Grade:
     if name in VERIFIERS:
-        grader = cast(Grader, name)
-        return lambda pairs: judge_many(
-            (Asked(one.response, task.label, task.prompt) for task, one in pairs), think, grader, allowed
-        )
+        how = think, cast(Grader, name), allowed
+        return lambda pairs: judge_many((Asked(one.response, task.label, task.prompt) for task, one in pairs), *how)
     try:
         reward = reward_function(name)
     except ValueError as error:
@@ -105,7 +102,7 @@ def summarise(problems: Iterable[dict], seed: int) -> tuple[dict, dict]:
         verdicts, tokens = (np.array([row[key] for row in rows]) for key in ("verdicts", "tokens"))
         right, wrong = tokens[verdicts == 1], tokens[verdicts == 0]
         benchmarks[name] = {
-            "title": BENCHMARKS[name].title if name in BENCHMARKS else name,
+            "title": title_of(name),
             "problems": len(rows),
             "pass@1": float(verdicts.mean()),
             "standard_error": float(resampled[-1].std(ddof=1)),
@@ -129,15 +126,11 @@ def table(results: dict, thinks: bool = True) -> Table:
     columns = [*sets, {"title": average_title(results["benchmarks"]), **results["average"]}] if len(sets) > 1 else sets
     counts = ", ".join(f"{one['title']} {one['problems']}" for one in sets)
     ungraded = sum(one["ungraded"] for one in sets)
-    notes = [
-        f"pass@1 ± standard error (bootstrap over problems). Problems: {counts}.",
-        f"{protocol(settings)}, seed = {settings['seed']}.",
-    ]
+    notes = [f"pass@1 ± standard error (bootstrap over problems). Problems: {counts}."]
+    notes.append(f"{protocol(settings)}, seed = {settings['seed']}.")
     notes += [f"{ungraded} samples could not be graded and count as wrong."] if ungraded else []
-    if not thinks:  # `compare` shows this table and no other output of an evaluation
-        notes.append(
-            "No response closed its thinking with `</think>`: for a model that does not think, give --think optional."
-        )
+    unclosed = "No response closed its thinking (`</think>`): for a model that does not think, give --think optional."
+    notes += [] if thinks else [unclosed]  # `compare` shows this table and no other output of an evaluation
     numbers = {one["title"]: Estimate(one["pass@1"], one["standard_error"], 1) for one in columns}
     return Table("benchmarks", "Benchmarks", [{"Model": results["name"], **numbers}], notes)
 

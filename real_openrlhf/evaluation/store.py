@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Self
 
 from real_openrlhf.base import files, ownership
 from real_openrlhf.base.errors import UserError
@@ -47,9 +48,7 @@ class SampleStore:
         self._manifest = folder / MANIFEST
 
     @contextlib.contextmanager
-    def opened(
-        self, settings: dict, prompts: dict[str, str], problems: dict[str, set[str]] | None = None
-    ) -> Iterator["SampleStore"]:
+    def opened(self, settings: dict, prompts: dict[str, str], problems: dict[str, set[str]]) -> Iterator[Self]:
         """Lock the store; refuse it if its samples have other settings or prompts (benchmark -> digest).
 
         Samples are kept by the ids of `problems` (benchmark -> ids), so two benchmarks may not share an id.
@@ -58,15 +57,14 @@ class SampleStore:
             self._samples.parent.mkdir(parents=True, exist_ok=True)
             file = self._samples.open("a+b")
         except OSError as error:
-            raise UserError(
-                f"cannot write to {self._samples.parent} ({error.strerror}). Choose another --out"
-            ) from error
+            where = self._samples.parent
+            raise UserError(f"cannot write to {where} ({error.strerror}). Choose another --out") from error
         with file:
             if not files.lock_taken(file):
                 raise UserError(f"another evaluation is writing to {self._samples.parent}: give another --out")
             file.seek(0)  # a kill in the middle of a write leaves a last line without line end: remove it
             file.truncate(sum(len(line) for line in file if line.endswith(b"\n")))
-            self._agree(settings, prompts, problems or {})
+            self._agree(settings, prompts, problems)
             self._file = file
             yield self
 
@@ -77,10 +75,8 @@ class SampleStore:
         for name, value in {**dict.fromkeys(before["settings"]), **settings}.items():
             old = before["settings"].get(name)
             if old != value:
-                raise UserError(
-                    f"{self._samples.parent} was sampled with {name} = {old}, now it is {value}. "
-                    "Give another --out, or the old setting to continue"
-                )
+                changed = f"{self._samples.parent} was sampled with {name} = {old}, now it is {value}"
+                raise UserError(f"{changed}. Give another --out, or the old setting to continue")
         for name, value in prompts.items():
             if before["prompts"].get(name, value) != value:
                 raise UserError(f"{self._samples.parent} was sampled on another version of {name}. Give another --out")
@@ -88,15 +84,12 @@ class SampleStore:
         drawn = {sample.id for sample in self} if any(new.values()) else set()
         for name, ids in new.items():
             if shared := sorted(ids & drawn):
-                raise UserError(
-                    f"{self._samples.parent} has samples of another benchmark with ids of {name}, such as "
-                    f"{shared[0]!r}. Give another --out"
-                )
+                other = f"{self._samples.parent} has samples of another benchmark with ids of {name}"
+                raise UserError(f"{other}, such as {shared[0]!r}. Give another --out")
         write_json(self._manifest, {"settings": settings, "prompts": {**before["prompts"], **prompts}})
 
     def append(self, sample: Sample) -> None:
-        line = {name: value for name, value in asdict(sample).items() if value is not None}
-        self._file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+        self._file.write(json.dumps(asdict(sample), ensure_ascii=False).encode() + b"\n")
         self._file.flush()
 
     def __iter__(self) -> Iterator[Sample]:
@@ -105,6 +98,5 @@ class SampleStore:
                 try:
                     yield Sample(**json.loads(line))
                 except (ValueError, TypeError) as error:
-                    raise UserError(
-                        f"{self._samples}: line {number} is damaged ({error}). Delete that line"
-                    ) from error
+                    damage = f"line {number} is damaged ({error})"
+                    raise UserError(f"{self._samples}: {damage}. Delete that line") from error

@@ -1,6 +1,5 @@
 """The inputs of an evaluation: the model, and the problems of each benchmark as token ids."""
 
-import contextlib
 import hashlib
 import json
 from collections.abc import Iterable
@@ -65,10 +64,8 @@ def file_records(file: Path) -> list[dict]:
         if isinstance(row["label"], int) and not isinstance(row["label"], bool):  # as a run's own labels may be
             row = row | {"label": str(row["label"])}
         if not isinstance(row["prompt"], str | list) or not isinstance(row["label"], str):
-            raise UserError(
-                f"{file}: row {number + 1}: the prompt must be text or a chat, the label text or a whole number. "
-                "Change that row"
-            )
+            wanted = "the prompt must be text or a chat, the label text or a whole number"
+            raise UserError(f"{file}: row {number + 1}: {wanted}. Change that row")
         records.append({"id": f"{file.stem}-{number}", **row})
     return records
 
@@ -100,10 +97,8 @@ def refuse_unfit(model: Path) -> None:
         from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
         if config.get("model_type") not in CONFIG_MAPPING_NAMES:
-            raise UserError(
-                f"model {model} brings Python code of its own (auto_map in config.json), which is not run here. Take "
-                "a model that transformers and vLLM know"
-            )
+            own = f"model {model} brings Python code of its own (auto_map in config.json), which is not run here"
+            raise UserError(f"{own}. Take a model that transformers and vLLM know")
 
 
 def fingerprint(model: Path) -> str:
@@ -113,37 +108,25 @@ def fingerprint(model: Path) -> str:
 
 
 def context_of(model: Path) -> int | None:
-    """The tokens for which a model was made; None if its folder or its configuration does not say."""
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        limit = json.loads((model / "config.json").read_text()).get("max_position_embeddings")
-        return limit if isinstance(limit, int) else None
-    return None
+    """The tokens for which a model was made; None if its configuration does not say."""
+    return json.loads((model / "config.json").read_text()).get("max_position_embeddings")
 
 
 def refuse_length(asked: int | None, model: Path) -> None:
     """Raise if an answer of --max-new-tokens cannot fit into the model's context whatever the prompt is."""
     limit = context_of(model)
     if asked is not None and limit and asked >= limit:
-        raise UserError(
-            f"--max-new-tokens {asked}: the model's context is {limit}. Give less, or leave it out: then it is "
-            f"{LONGEST} or what the context leaves"
-        )
+        usual = f"Give less, or leave it out: then it is {LONGEST} or what the context leaves"
+        raise UserError(f"--max-new-tokens {asked}: the model's context is {limit}. {usual}")
 
 
 def answer_length(model: Path, tasks: list[Task], asked: int | None) -> int:
     """Tokens of an answer: as asked for, else LONGEST or what the longest prompt leaves of the model's context."""
     longest, limit = max(len(task.tokens) for task in tasks), context_of(model)
     room = limit - longest if limit else LONGEST
-    if room < 1:
-        raise UserError(
-            f"the longest prompt has {longest} tokens, and the model's context is {limit}. Leave that benchmark out, "
-            "or take a model with a longer context"
-        )
-    if asked is not None and limit and asked > room:
-        raise UserError(
-            f"the longest prompt has {longest} tokens and --max-new-tokens is {asked}, but the model's context is "
-            f"{limit}. Use --max-new-tokens {room} or less"
-        )
+    if limit and (room < 1 or (asked or 1) > room):
+        fits = f"Use --max-new-tokens {room} or less" if room > 0 else "Leave that benchmark out"
+        raise UserError(f"the longest prompt has {longest} tokens, and the model's context is {limit}. {fits}")
     if asked is None and room < LONGEST:
         print(f"answers have at most {room} tokens, not {LONGEST}: the model's context is {limit}")
     return asked or min(room, LONGEST)

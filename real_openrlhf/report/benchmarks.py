@@ -25,14 +25,8 @@ def published(mean: float | None, digits: int = 3) -> Estimate | None:
 
 def benchmark_scores(run: Run) -> dict[str, Estimate]:
     """pass@1 of each benchmark, with the standard error over problems."""
-    scores = (run.evaluation or {}).get("benchmarks")
-    estimates = {}
-    for name, score in scores.items() if isinstance(scores, dict) else ():
-        if isinstance(score, dict) and isinstance(score.get("pass@1"), int | float):
-            error = score.get("standard_error")
-            error = float(error) if isinstance(error, int | float) else math.nan
-            estimates[name] = Estimate(float(score["pass@1"]), error, 1)
-    return estimates
+    scores = (run.evaluation or {}).get("benchmarks", {}).items()
+    return {name: Estimate(score["pass@1"], score.get("standard_error", math.nan), 1) for name, score in scores}
 
 
 def benchmark_estimates(setting: Setting) -> dict[str, Estimate | None]:
@@ -48,10 +42,8 @@ def benchmark_estimates(setting: Setting) -> dict[str, Estimate | None]:
             scores["average"] = Estimate(sum(part.mean for part in parts) / len(parts), error, 1)
         for name, score in scores.items():
             estimates[name].append(score)
-    return {
-        name: known[0] if len(known) == 1 else estimate(score.mean for score in known)
-        for name, known in estimates.items()
-    }
+    several = {name: estimate(score.mean for score in known) for name, known in estimates.items() if len(known) > 1}
+    return {name: several.get(name, known[0]) for name, known in estimates.items()}
 
 
 def benchmarks(tasks: Sequence[Task]) -> Table:
@@ -69,15 +61,9 @@ def benchmarks(tasks: Sequence[Task]) -> Table:
         "problems. Published numbers: one run each, no standard error.",
     ]
     for task in tasks:
-        scored = {
-            setting: [run for run in setting.counted if benchmark_scores(run)]
-            for setting in task.settings
-            if scores[setting]
-        }
-        ways = {
-            setting: " / ".join(sorted({protocol((run.evaluation or {}).get("settings")) for run in runs}))
-            for setting, runs in scored.items()
-        }
+        scored = {s: [run for run in s.counted if benchmark_scores(run)] for s in task.settings if scores[s]}
+        used = {s: {protocol((run.evaluation or {}).get("settings")) for run in runs} for s, runs in scored.items()}
+        ways = {setting: " / ".join(sorted(protocols)) for setting, protocols in used.items()}
         alike = len({*ways.values()}) == 1  # else each row says how it was evaluated
         notes += [f"{task.name}: {way}." for way in {*ways.values()} if alike]
         for setting, runs in scored.items():

@@ -9,16 +9,10 @@ PARTS = ("figures", "tables")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "runs",
-        nargs="+",
-        type=path_of,
-        metavar="RUN_DIR",
-        help="run folders, or a folder of such",
-    )
-    parser.add_argument(
-        "--out", required=True, type=path_of, metavar="DIR", help="folder for figures, tables and page"
-    )
+    folders = "run folders, or a folder of such"
+    parser.add_argument("runs", nargs="+", type=path_of, metavar="RUN_DIR", help=folders)
+    parts = "folder for figures, tables and page"
+    parser.add_argument("--out", required=True, type=path_of, metavar="DIR", help=parts)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -39,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
         print(f"skipped {path}: {reason}")
     before = {path: path.stat().st_mtime_ns for path in args.out.glob("*/*") if path.parent.name in PARTS}
     page = write(runs, skipped, args.out)
-    if left := [path for path, when in before.items() if path.exists() and path.stat().st_mtime_ns == when]:
+    if left := [path for path, when in before.items() if path.stat().st_mtime_ns == when]:
         they = f"{len(left)} file{'s' * (len(left) != 1)} in figures/ and tables/"
         print(f"not of this report: {they}, such as {left[0]}. Remove them, or give another --out.")
     print(f"{len(runs)} run{'s' * (len(runs) != 1)} reported, {len(skipped)} skipped")

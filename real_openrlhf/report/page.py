@@ -16,7 +16,7 @@ from real_openrlhf.base.files import write_text
 from real_openrlhf.report import benchmarks, figures, tables
 from real_openrlhf.report.read_runs import Run, word
 from real_openrlhf.report.settings import tasks
-from real_openrlhf.report.table_forms import Table, is_bold, shown, to_csv, to_markdown
+from real_openrlhf.report.table_forms import Table, shown, to_csv, to_markdown
 
 PAGE, TITLE, HEAD = "index.html", "<title>REAL report", 2000  # a page of ours has the title in its first characters
 FIGURES = {
@@ -38,8 +38,7 @@ def write(runs: Sequence[Run], skipped: Sequence[tuple[Path, str]], out: Path) -
         for number, task in enumerate(every, 1):
             name = re.sub(r"[^a-z0-9.]+", "-", task.name.lower()).strip("-.")[:60]
             prefix = f"{number}-{name}-" if len(every) > 1 else ""
-            known = [tables.results(task), tables.differences(task), tables.ratios(task)]
-            parts = [table for table in known if table is not None]
+            parts = [*filter(None, (tables.results(task), tables.differences(task), tables.ratios(task)))]
             for table in parts:
                 _save(table, out, prefix)
             pictures = []
@@ -61,7 +60,7 @@ def render(sections: Sequence[dict[str, Any]], scores: Table, skipped: Sequence[
     """The whole page as text. The template escapes every text."""
     loader = jinja2.FileSystemLoader(Path(__file__).parent)
     pages = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, undefined=jinja2.StrictUndefined)
-    pages.filters |= {"shown": shown, "is_bold": is_bold}
+    pages.filters["shown"] = shown
     text = pages.get_template("page.html.j2").render(
         sections=sections,
         caption=CAPTION,

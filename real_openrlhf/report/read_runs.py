@@ -53,8 +53,7 @@ class Run:
     @property
     def block(self) -> str:
         """Its machines, one a resume, and its starting model: only runs of one block are subtracted."""
-        earlier = self.meta.get("earlier_places")
-        places = [self.meta, *(part for part in (earlier if isinstance(earlier, list) else ()) if type(part) is dict)]
+        places = [self.meta, *self.meta.get("earlier_places", ())]
         return f"{sorted({str(place.get('machine')) for place in places})} {self.meta.get('starting_weights')}"
 
     @property

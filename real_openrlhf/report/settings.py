@@ -82,21 +82,17 @@ class Task:
 def tasks(runs: Iterable[Run]) -> list[Task]:
     alike: dict[tuple, list[Run]] = defaultdict(list)
     for run in runs:
-        data = run.meta.get("data")
+        data, recipe = run.meta.get("data"), run.meta.get("recipe")
+        named = recipe if isinstance(recipe, str) else None
         # the last two parts: a local model's folder is often just called model
         model = PurePath(str(run.flags.get("--actor.model_name_or_path", ""))).parts[-2:]
-        alike[run.meta.get("recipe"), model, str(sorted(data.values()) if isinstance(data, dict) else None)].append(
-            run
-        )
+        alike[named, model, str(sorted(data.values()) if isinstance(data, dict) else None)].append(run)
     names = []
     for (recipe, *_), members in alike.items():
         on = ", ".join(sorted(next((run.sets for run in members if run.sets), ())))
         names.append(word(f"{on} ({recipe})" if on else recipe))
     numbers = [f" {names[: place + 1].count(name)}" * (names.count(name) > 1) for place, name in enumerate(names)]
-    return [
-        Task(name + number, _settings(members))
-        for name, number, members in zip(names, numbers, alike.values(), strict=True)
-    ]
+    return [Task(names[at] + numbers[at], _settings(members)) for at, members in enumerate(alike.values())]
 
 
 def _settings(runs: Iterable[Run]) -> tuple[Setting, ...]:
@@ -126,25 +122,20 @@ def _own_code(run: Run) -> str:
 
 def _once(same: Sequence[Run]) -> tuple[tuple[Run, ...], tuple[Run, ...]]:
     """(runs, repeats): of finished runs with one seed on one known machine the first one counts."""
-    runs: list[Run] = []
-    repeats: list[Run] = []
-    seen: set[tuple] = set()
+    first: dict[tuple, Run] = {}
     for run in same:
-        key = run.seed, run.block
         known = run.counted and run.seed is not None and run.meta.get("machine")
-        (repeats if known and key in seen else runs).append(run)
-        seen |= {key} if known else set()
-    return tuple(runs), tuple(repeats)
+        first.setdefault((run.seed, run.block) if known else (run,), run)
+    runs = {*first.values()}
+    return tuple(run for run in same if run in runs), tuple(run for run in same if run not in runs)
 
 
 def _learning(run: Run) -> dict[str, Any]:
     """The flags that can change what is learned, without seeds and paths."""
-    known = {}
-    for flag, value in run.flags.items():
-        own_place = isinstance(value, str) and (run.name in value or run.path.name in value)
-        if flag.startswith(LEARNING) and flag not in NOT_LEARNING and not own_place:
-            known[flag] = PurePath(value).name if isinstance(value, str) and "/" in value else value
-    return known
+    known = {flag: v for flag, v in run.flags.items() if flag.startswith(LEARNING) and flag not in NOT_LEARNING}
+    own = {flag for flag, v in known.items() if isinstance(v, str) and (run.name in v or run.path.name in v)}
+    short = {flag: PurePath(v).name for flag, v in known.items() if isinstance(v, str) and "/" in v}
+    return {flag: short.get(flag, v) for flag, v in known.items() if flag not in own}
 
 
 def _changed(run: Run) -> tuple[str, ...]:

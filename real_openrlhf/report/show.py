@@ -50,20 +50,17 @@ def read(folder: Path) -> list[dict[str, Any]]:
     for line in text.splitlines():
         try:
             row = parsed(line)
-            rollouts = [
-                {key: str(response[key]) for key in ("answer", "label")}
-                | {key: number(response.get(key)) for key in ("reward", "score", "weight")}
-                for response in row["rollouts"]
-            ]
             texts = {key: str(row[key]) for key in ("prompt", "gold")}
-            groups.append({**texts, "step": int(row["step"]), "rollouts": rollouts})
+            groups.append({**texts, "step": int(row["step"]), "rollouts": [*map(_response, row["rollouts"])]})
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
             continue
     return groups
 
 
-def number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and abs(value) < 1e100 else None
+def _response(kept: dict[str, Any]) -> dict[str, Any]:
+    given = {key: kept.get(key) for key in ("reward", "score", "weight")}
+    numbers = {key: v for key, v in given.items() if isinstance(v, int | float) and abs(v) < 1e100}  # no nan
+    return {key: str(kept[key]) for key in ("answer", "label")} | {key: numbers.get(key) for key in given}
 
 
 def spread(group: dict[str, Any]) -> float:

@@ -12,10 +12,6 @@ BLOCK = "Block"  # not a column: the heading of a row and of those below it
 SE_NOTE = "± is one standard error over runs; an entry without it is one run."
 
 
-class Bold(str):
-    """A text in bold."""
-
-
 Cell = str | Estimate | None
 Row = dict[str, Cell]  # column -> entry
 
@@ -40,10 +36,6 @@ class Table:
         return blocks
 
 
-def is_bold(cell: Cell) -> bool:
-    return isinstance(cell, Bold)
-
-
 def shown(cell: Cell) -> str:
     """On one line and without control characters: names of runs may have any."""
     return plain(" ".join(("" if cell is None else str(cell)).split())) or NONE
@@ -54,7 +46,7 @@ def to_markdown(table: Table) -> str:
     lines = [f"**{table.title}**", "", _pipe(table.columns), _pipe(["---", *["---:"] * others])]
     for heading, rows in table.blocks().items():
         lines += [_pipe([f"*{shown(heading)}*", *[""] * others])] if heading else []
-        lines += [_pipe([f"**{shown(cell)}**" if is_bold(cell) else shown(cell) for cell in row]) for row in rows]
+        lines += [_pipe([*map(shown, row)]) for row in rows]
     notes = [*(f"Warning: {warning}" for warning in table.warnings), *table.notes]
     return plain("\n".join([*lines, "", *(f"- {no_tags(note)}" for note in notes)]) + "\n")
 

@@ -1,5 +1,6 @@
 """The report's tables: results, differences from the first setting, and the paper's Table 1."""
 
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -12,10 +13,7 @@ from real_openrlhf.report.statistics import LEVEL, MARGIN, Difference, Estimate,
 from real_openrlhf.report.table_forms import BLOCK, NONE, SE_NOTE, Row, Table
 
 MAIN, END = "Mean over training", "At the end"
-ENDPOINTS: dict[str, Callable[[pd.Series], float]] = {
-    MAIN: over_training,
-    END: at_the_end,
-}  # the first is the main one
+ENDPOINTS: dict[str, Callable[[pd.Series], float]] = {MAIN: over_training, END: at_the_end}
 VALIDATION = "Validation pass@1"
 TRAINING = {  # title -> keys of metrics, of which the first that a run logged counts
     "Training reward": ("rollout/reward_mean", "reward"),
@@ -32,21 +30,14 @@ def results(task: Task) -> Table:
     rows: list[Row] = []
     for setting in task.settings:
         rates = {f"{rate:g}" for run in setting.runs if isinstance(rate := run.flags.get("--actor.adam.lr"), float)}
-        rows.append(
-            {
-                "Setting": setting.label,
-                MAIN: _mean(over_training, (validation(run, task.sets) for run in setting.counted)),
-                VALIDATION: _mean(at_the_end, (validation(run, task.sets) for run in setting.counted)),
-                **{
-                    title: _mean(near_end, (training(run, keys) for run in setting.counted))
-                    for title, keys in TRAINING.items()
-                },
-                "Clipped updates": _mean(pd.Series.mean, (training(run, CLIPPED) for run in setting.counted)),
-                "Step": ", ".join(map(str, _steps(setting))),
-                "Rate": rates.pop() if len(rates) == 1 else NONE,
-                "Runs": setting.seeds,
-            }
-        )
+        curves = [validation(run, task.sets) for run in setting.counted]
+        logged = {title: [training(run, keys) for run in setting.counted] for title, keys in TRAINING.items()}
+        row: Row = {"Setting": setting.label, MAIN: _mean(over_training, curves)}
+        row[VALIDATION] = _mean(at_the_end, curves)
+        row |= {title: _mean(near_end, values) for title, values in logged.items()}
+        row["Clipped updates"] = _mean(pd.Series.mean, (training(run, CLIPPED) for run in setting.counted))
+        row |= {"Step": ", ".join(map(str, _steps(setting))), "Rate": rates.pop() if len(rates) == 1 else NONE}
+        rows.append(row | {"Runs": setting.seeds})
     notes = [
         f"{SE_NOTE} Evaluated on {', '.join(task.sets) or 'nothing'}.",
         f"{MAIN}: of the evaluations after step 0, the main endpoint of every comparison. Training metrics: mean over "
@@ -77,10 +68,8 @@ def _warnings(task: Task) -> Iterator[str]:
             "spans. Compare runs of equal `--max-steps`."
         )
     if repeats := [run.name for setting in task.settings for run in setting.repeats]:
-        yield (
-            f"{len(repeats)} of the runs repeat a seed of their setting on the same machine, such as {repeats[0]}. "
-            "Each seed counts once."
-        )
+        same = f"{len(repeats)} of the runs repeat a seed of their setting on the same machine"
+        yield f"{same}, such as {repeats[0]}. Each seed counts once."
 
 
 def samples(task: Task, value: Callable[[pd.Series], float]) -> Samples:
@@ -113,22 +102,15 @@ def verdict(gap: Difference, p: float) -> str:
 def differences(task: Task) -> Table | None:
     """Every setting less the first one; None if no two settings have three runs each."""
     rows: list[Row] = []
-    first = None
     for name, value in ENDPOINTS.items():
         first, gaps = less_first(samples(task, value))
         for setting, (gap, p) in gaps.items():
-            rows.append(
-                {
-                    BLOCK: name,
-                    "Setting": setting.label,
-                    f"Less {first.label if first else NONE}": Estimate(gap.mean, gap.se, gap.runs[0]),
-                    "95 % interval": "{:.3f} to {:.3f}".format(*gap.interval(0.95)),
-                    "p (Holm)": f"{p:.3f}" if p >= 0.001 else "< 0.001",
-                    "Detectable": f"{gap.detectable(len(gaps)):.3f}",
-                    "It is": verdict(gap, p),
-                    "Runs": str(gap.runs[0]),
-                }
-            )
+            less = f"Less {first.label if first else NONE}"
+            row: Row = {BLOCK: name, "Setting": setting.label, less: Estimate(gap.mean, gap.se, gap.runs[0])}
+            row["95 % interval"] = "{:.3f} to {:.3f}".format(*gap.interval(0.95))
+            row["p (Holm)"] = f"{p:.3f}" if p >= 0.001 else "< 0.001"
+            row |= {"Detectable": f"{gap.detectable(len(gaps)):.3f}", "It is": verdict(gap, p)}
+            rows.append(row | {"Runs": str(gap.runs[0])})
     notes = [
         "Validation pass@1 of each setting less that of the first with three runs; ± is the standard error. Welch's "
         "test among runs of one machine; p has Holm's correction for the rows of an endpoint.",
@@ -152,11 +134,8 @@ def sentence(task: Task) -> str:
         return "No finished run has an evaluation yet."
     first, gaps = less_first(values)
     if first is None:
-        means = {
-            setting.label: estimate(value for block in values[setting].values() for value in block)
-            for setting in values
-        }
-        numbers = ", ".join(f"{label} {mean}" for label, mean in means.items())
+        means = {setting: estimate(itertools.chain(*blocks.values())) for setting, blocks in values.items()}
+        numbers = ", ".join(f"{setting.label} {mean}" for setting, mean in means.items())
         return f"Fewer than three runs a setting rank nothing. Mean over training: {numbers}."
     named: dict[str, list[str]] = defaultdict(list)
     for setting, (gap, p) in gaps.items():
@@ -181,20 +160,17 @@ def ratios(task: Task) -> Table | None:
     rows: list[Row] = []
     for side, heading in {"pos": "Positives", "neg": "Negatives"}.items() if logs else ():
         paper = [PUBLISHED["ratios"][side][name] for name in RANGES]  # percent of the tokens, mean magnitude
-        cells = {
-            label: [[_share_and_magnitude(log, f"ratio/{side}/{name}") for log in found] for name in RANGES]
-            for label, found in logs.items()
+        pairs = {
+            label: [[_share_and_magnitude(log, f"ratio/{side}/{name}") for log in runs] for name in RANGES]
+            for label, runs in logs.items()
         }
         for column, (part, digits, nothing) in enumerate((("% of tokens", 2, ""), ("mean |W|", 4, "no token"))):
-            theirs = [published(cell[column], digits) or "clipped" for cell in paper]
-            ours = {
-                label: [estimate((pair[column] for pair in pairs), digits) or nothing for pairs in ranges]
-                for label, ranges in cells.items()
-            }
-            rows += [
-                {BLOCK: f"{heading}: {part}", "Method": label, **dict(zip(RANGES.values(), entries, strict=True))}
-                for label, entries in {"GRPO, paper": theirs, **ours}.items()
-            ]
+            cells: dict[str, list] = {"GRPO, paper": [published(pair[column], digits) or "clipped" for pair in paper]}
+            for label, ranges in pairs.items():
+                cells[label] = [estimate((pair[column] for pair in runs), digits) or nothing for runs in ranges]
+            for label, entries in cells.items():
+                row: Row = {BLOCK: f"{heading}: {part}", "Method": label}
+                rows.append(row | dict(zip(RANGES.values(), entries, strict=True)))
     notes = [
         "Percent of the class's tokens whose ratio π/π_old lies in the range (ε = 0.2), and their mean gradient "
         "magnitude. Mean over all steps of a run, magnitudes weighted by share. " + SE_NOTE,

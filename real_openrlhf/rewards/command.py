@@ -34,31 +34,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
     ):
         said += " (default: %(default)s)"
         parser.add_argument(f"--{name}-key", default=name, metavar="NAME", help=said)
-    parser.add_argument(
-        "--think",
-        choices=get_args(Think),
-        default="optional",
-        help="required: a response without </think> is wrong (default: optional)",
-    )
-    parser.add_argument(
-        "--grader",
-        choices=get_args(Grader),
-        default="robust",
-        help="disco: the rules of the paper's baselines; math_verify: that library's rules (default: robust)",
-    )
-    parser.add_argument(
-        "--allow",
-        nargs="+",
-        default=[],
-        choices=CONVENTIONS,
-        metavar="KIND",
-        help=f"{' and '.join(CONVENTIONS)}: "
-        "count answers that copy a formula of the prompt, or leave its operation undone: \\gcd(12,18) for 6 "
-        "(default: wrong, where the row has a prompt)",
-    )
+    said = "required: a response without </think> is wrong (default: optional)"
+    parser.add_argument("--think", choices=get_args(Think), default="optional", help=said)
+    said = "disco: the rules of the paper's baselines; math_verify: that library's rules (default: robust)"
+    parser.add_argument("--grader", choices=get_args(Grader), default="robust", help=said)
+    said = f"{' and '.join(CONVENTIONS)}: count answers that copy a formula of the prompt, or leave its operation "
+    said += "undone: \\gcd(12,18) for 6 (default: wrong, where the row has a prompt)"
+    parser.add_argument("--allow", nargs="+", default=[], choices=CONVENTIONS, metavar="KIND", help=said)
 
 
 def run(args: argparse.Namespace) -> int:
+    from tqdm import tqdm
+
     reward_variables.refuse_unreadable()
     manifest = Path(f"{args.output}{MANIFEST}")
     if args.output.exists() and args.input.exists() and args.output.samefile(args.input):
@@ -73,8 +60,9 @@ def run(args: argparse.Namespace) -> int:
     log = logging.getLogger("same_answer")
     level = log.level
     log.setLevel(logging.ERROR)  # the rows and one line below say it
+    judged = judge_many(asked, args.think, args.grader, tuple(args.allow), threads=min(8, os.cpu_count() or 1))
     try:
-        verdicts = _verdicts(asked, args.think, args.grader, tuple(args.allow))
+        verdicts = [*tqdm(judged, args.grader, len(asked), unit="row", disable=not sys.stderr.isatty())]
     finally:
         log.setLevel(level)
     scores = [None if verdict.ignored else int(verdict.score) for verdict in verdicts]
@@ -110,14 +98,6 @@ def _tell_raw_golds(asked: list[Asked], keys: Asked) -> None:
             f"alone into `{keys.label}`: what follows ####, or a JSON list of texts in double quotes.",
             file=sys.stderr,
         )
-
-
-def _verdicts(asked: list[Asked], think: Think, grader: Grader, allowed: tuple[str, ...]) -> list[Verdict]:
-    from tqdm import tqdm
-
-    verdicts = judge_many(asked, think, grader, allowed, threads=min(8, os.cpu_count() or 1))
-    name = f"grading: {grader}"
-    return [*tqdm(verdicts, total=len(asked), desc=name, unit="row", disable=not sys.stderr.isatty())]
 
 
 def _rows(path: Path, keys: Asked = KEYS) -> list[dict]:

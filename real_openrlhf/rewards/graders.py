@@ -101,16 +101,10 @@ def reward_function(grader: Grader) -> Callable[[list[str], list[str], list[str]
 
 def _reward(said: Verdict) -> dict:
     no_answer = float(said.reason in ("no_answer", "unfinished_thinking"))
-    logs = {
-        "verifier/no_answer": no_answer,
-        "label/no_answer": no_answer,  # TRPA's lowest level: the trainer takes it out of the log
-        "verifier/by_algebra": float(said.reason == "algebra"),
-        "verifier/copied": float(said.reason == "copied"),
-        "verifier/unevaluated": float(said.reason == "unevaluated"),
-        "verifier/unread": float(said.reason == "unread"),
-    }
-    for reason in (*FAILED, "prompt_not_found"):
-        logs[f"verifier/ignored_{reason}"] = float(said.reason == reason)
+    logs = {"verifier/no_answer": no_answer, "label/no_answer": no_answer}  # TRPA's lowest level: label/ is not logged
+    logs["verifier/by_algebra"] = float(said.reason == "algebra")
+    logs |= {f"verifier/{reason}": float(said.reason == reason) for reason in ("copied", "unevaluated", "unread")}
+    logs |= {f"verifier/ignored_{reason}": float(said.reason == reason) for reason in (*FAILED, "prompt_not_found")}
     return {"rewards": 0.0 if said.ignored else said.score, "scores": said.score, "extra_logs": logs}
 
 

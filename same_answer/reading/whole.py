@@ -71,11 +71,7 @@ def read(text: str) -> Answer:
 
 def answer_of(parts: Tokens) -> Answer:
     parts = trimmed(parts)
-    for sense in (_choice, _conditioned, _approximated, _listed):
-        found = sense(parts)
-        if found is not None:
-            return found
-    return _item(parts)
+    return next(filter(None, (sense(parts) for sense in (_choice, _conditioned, _approximated, _listed, _item))))
 
 
 def _choice(parts: Tokens) -> Answer | None:
@@ -167,10 +163,7 @@ def _listed(parts: Tokens) -> Answer | None:
     """Several answers: between commas, semicolons, `and`, `or`, `\\cup`, or tuples side by side."""
     if is_words(parts) and not any(token.text in (",", "and") for token in parts):
         return None
-    found = listing(parts)
-    if found is None:
-        return None
-    pieces, said = found
+    pieces, said = listing(parts) or ([parts], set())
     if len(pieces) == 1:
         return None if len(pieces[0]) == len(parts) else answer_of(pieces[0])
     items = [answer_of(piece) for piece in pieces]
@@ -182,22 +175,10 @@ def _item(parts: Tokens) -> Answer:
     parts = trimmed(parts)
     if not parts:
         return Answer(Text(""))
-    for sense in (
-        read_words,
-        _measured,
-        read_time,
-        _related,
-        _plus_minus,
-        _set,
-        _labelled,
-        _bracketed,
-        _matrix,
-        _ratio,
-        read_based,
-    ):
-        found = sense(parts)
-        if found is not None:
-            return found
+    for sense in (read_words, _measured, read_time, _related, _plus_minus, _set, _labelled, _bracketed, _matrix,
+                  _ratio, read_based):  # fmt: skip
+        if (answer := sense(parts)) is not None:
+            return answer
     return read_quantity(parts)
 
 
@@ -249,9 +230,8 @@ def _labelled(parts: Tokens) -> Answer | None:
     if at and texts_of(parts[at : at + 1]) == [":"] and len(parts) > at + 1:
         return labelled(answer_of(parts[at + 1 :]), name=parts[:at])
     name, inside = _appended(parts)
-    pointed = (
-        name and (len(name) == at or re.fullmatch("[A-Z]", untokenize(name))) and len(split(inside, ",", ";")) > 1
-    )
+    labels = name and (len(name) == at or re.fullmatch("[A-Z]", untokenize(name)))
+    pointed = labels and len(split(inside, ",", ";")) > 1
     return labelled(_item(parts[len(name) :]), name=name) if pointed else None
 
 
@@ -278,11 +258,8 @@ def _matrix(parts: Tokens) -> Answer | None:
     lines = [split(line, "&") for line in split(parts[begin + 1 : -1], r"\\") if line]
     entries = tuple(_item(trimmed(cell)) for line in lines for cell in line)
     if factor is not None:
-        values = [quantity(one) for one in entries]
-        entries = tuple(
-            one if value is None else Answer(Call("*", (factor, value)))
-            for one, value in zip(entries, values, strict=True)
-        )
+        values = [(entry, quantity(entry)) for entry in entries]
+        entries = tuple(entry if value is None else Answer(Call("*", (factor, value))) for entry, value in values)
     if found[1] == "array" and len(entries) == 1:
         return entries[0]
     shape = {len(entries): "column", 1: "row"}.get(len(lines), f"{len(lines)} rows")
@@ -337,8 +314,7 @@ def _related(parts: Tokens) -> Answer | None:
 
 
 def _equation(pieces: list[Tokens]) -> Answer:
-    first, last = pieces[0], pieces[-1]
-    value = answer_of(last)
+    first, last, value = pieces[0], pieces[-1], answer_of(pieces[-1])
     if len(pieces) == 2 and name_of(last) and not (is_name(first) or is_measure(first)):
         first, last, value = last, first, answer_of(first)  # 5 = x
     above, below = _quotient(first)
@@ -369,8 +345,7 @@ def _inequality(pieces: list[Tokens], signs: list[str]) -> Answer:
         ends = (answer_of(pieces[0]), answer_of(pieces[2]))
         return as_interval("(" if signs[0] == "<" else "[", ")" if signs[1] == "<" else "]", ends, name)
     if len(pieces) > 2:
-        said = "".join(f"{untokenize(one)}{sign}" for one, sign in zip(pieces, [*signs, ""], strict=True))
-        return Answer(Text(said, False))
+        return Answer(Text("".join(map("".join, zip(map(untokenize, pieces), [*signs, ""], strict=True))), False))
     closed = signs[0] == r"\le"
     for at, side in enumerate(pieces):
         name, other = name_of(side), pieces[1 - at]

@@ -98,42 +98,23 @@ def circles(rng: Random) -> Spelled:
     return circle(rng, value), circle(rng, value), circle(rng, value + 1)
 
 
-# Families of units with one factor to the first of them; a member has several spellings.
-_UNITS: tuple[dict[Fraction, tuple[str, ...]], ...] = (
-    {
-        Fraction(1): (r"\text{ m}", r"\,\mathrm{m}", r"\text{ meters}", " meters", r"\text{ metres}"),
-        Fraction(1, 100): (r"\text{ cm}", " cm", r"\,\mathrm{cm}", r"\text{ centimeters}"),
-        Fraction(1000): (r"\text{ km}", " km", r"\text{ kilometers}"),
-        Fraction(1, 10**9): (r"\text{ nm}", r"\,\mathrm{nm}"),
-    },
-    {
-        Fraction(1): (r"\text{ s}", r"\text{ seconds}", " seconds"),
-        Fraction(60): (r"\text{ min}", r"\text{ minutes}", " minutes"),
-        Fraction(3600): (r"\text{ hours}", " hours", r"\,\mathrm{h}"),
-    },
-    {
-        Fraction(1): (r"\text{ J}", r"\,\mathrm{J}", r"\text{ joules}"),
-        Fraction(1000): (r"\text{ kJ}", " kJ", r"\,\mathrm{kJ}"),
-    },
-    {
-        Fraction(1): (r"\text{ Hz}", " Hz"),
-        Fraction(10**6): (r"\text{ MHz}", " MHz"),
-        Fraction(10**9): (r"\text{ GHz}", r"\,\mathrm{GHz}"),
-    },
-    {
-        Fraction(1): (
-            r"\text{ m/s}", r"\,\mathrm{m\,s^{-1}}", r"\,\frac{\text{m}}{\text{s}}", r"\text{ meters per second}",
-        ),
-        Fraction(5, 18): (r"\text{ km/h}", r"\text{ kilometers per hour}", r"\,\mathrm{km/h}"),
-    },
-    {
-        Fraction(1): (r"\text{ m}^2", r"\text{ square meters}", " square meters", r"\,\mathrm{m^2}"),
-        Fraction(1, 10**4): (r"\text{ cm}^2", " cm^2", r"\text{ square centimeters}"),
-    },
-    {
-        Fraction(1): (r"\text{ kg}", " kg", r"\text{ kilograms}"),
-        Fraction(1, 1000): (r"\text{ g}", r"\text{ grams}", " grams"),
-    },
+# Families of units: a factor to the first of them, and its spellings.
+_UNITS: tuple[dict[Fraction, list[str]], ...] = tuple(
+    {Fraction(factor): spellings.split("|") for factor, spellings in family.items()}
+    for family in (
+        {"1": r"\text{ m}|\,\mathrm{m}|\text{ meters}| meters|\text{ metres}",
+         "1/100": r"\text{ cm}| cm|\,\mathrm{cm}|\text{ centimeters}", "1000": r"\text{ km}| km|\text{ kilometers}",
+         "1/1000000000": r"\text{ nm}|\,\mathrm{nm}"},
+        {"1": r"\text{ s}|\text{ seconds}| seconds", "60": r"\text{ min}|\text{ minutes}| minutes",
+         "3600": r"\text{ hours}| hours|\,\mathrm{h}"},
+        {"1": r"\text{ J}|\,\mathrm{J}|\text{ joules}", "1000": r"\text{ kJ}| kJ|\,\mathrm{kJ}"},
+        {"1": r"\text{ Hz}| Hz", "1000000": r"\text{ MHz}| MHz", "1000000000": r"\text{ GHz}|\,\mathrm{GHz}"},
+        {"1": r"\text{ m/s}|\,\mathrm{m\,s^{-1}}|\,\frac{\text{m}}{\text{s}}|\text{ meters per second}",
+         "5/18": r"\text{ km/h}|\text{ kilometers per hour}|\,\mathrm{km/h}"},
+        {"1": r"\text{ m}^2|\text{ square meters}| square meters|\,\mathrm{m^2}",
+         "1/10000": r"\text{ cm}^2| cm^2|\text{ square centimeters}"},
+        {"1": r"\text{ kg}| kg|\text{ kilograms}", "1/1000": r"\text{ g}|\text{ grams}| grams"},
+    )
 )  # fmt: skip
 
 
@@ -144,9 +125,8 @@ def quantities(rng: Random) -> Spelled:
     gold = f"{n}{rng.choice(family[factor])}"
     converted = n * factor / other
     written = decimal(converted) or rf"\frac{{{converted.numerator}}}{{{converted.denominator}}}"
-    same = rng.choice(
-        (str(n), f"{n:,}", f"{n:,}{rng.choice(family[factor])}", f"{written}{rng.choice(family[other])}")
-    )
+    forms = [str(n), *(f"{n:,}{unit}" for unit in ("", *family[factor])), written + rng.choice(family[other])]
+    same = rng.choice(forms)
     wrong = rng.choice([one for one in family if one != factor])
     foreign = rng.choice([one for one in _UNITS if one is not family])
     near = rng.choice(
@@ -213,12 +193,10 @@ def entry(rng: Random, value: Fraction) -> str:
 
 def some(rng: Random, count: int) -> list[Fraction]:
     """Different numbers."""
-    found: list[Fraction] = []
-    while len(found) < count:
-        value = Fraction(rng.randrange(-12, 13), rng.choice((1, 1, 1, 2, 3, 5)))
-        if value not in found:
-            found.append(value)
-    return found
+    values: dict[Fraction, None] = {}
+    while len(values) < count:
+        values[Fraction(rng.randrange(-12, 13), rng.choice((1, 1, 1, 2, 3, 5)))] = None
+    return [*values]
 
 
 def written(rng: Random, values: list[Fraction], form: str) -> str:
@@ -246,11 +224,8 @@ def sets(rng: Random) -> Spelled:
     if rng.random() < 0.3:
         near = values[:-1] if len(values) > 2 else [*values, values[0] + Fraction(1, 7)]
     forms = [r"\{{{}\}}", r"\left\{{{}\right\}}", "{}", "x = {}", r"x \in \{{{}\}}"]
-    return (
-        written(rng, values, rng.choice((r"\{{{}\}}", "{}"))),
-        written(rng, shuffled, rng.choice(forms)),
-        written(rng, near, rng.choice(forms)),
-    )
+    gold = written(rng, values, rng.choice((r"\{{{}\}}", "{}")))
+    return gold, written(rng, shuffled, rng.choice(forms)), written(rng, near, rng.choice(forms))
 
 
 def interval(rng: Random, ends: tuple[str, str], values: list[Fraction]) -> str:

@@ -61,14 +61,9 @@ def spoiled(draw, bases: tuple[bytes, ...]) -> bytes:
     data = draw(st.sampled_from(bases))
     for _ in range(draw(st.integers(0, 4))):
         at, length = draw(st.integers(0, len(data))), draw(st.sampled_from((0, 1, 2, 7, 40, 400)))
-        piece = draw(
-            st.one_of(
-                st.binary(max_size=6),
-                st.sampled_from((b'"', b"{", b"}", b"[" * 3000, b",", b"\n", b"9" * 5000, b"null")),
-                st.sampled_from(PIECES).map(lambda text: text.encode("utf-8", "surrogatepass")),
-                st.just(data[at : at + length] * 2),
-            )
-        )
+        signs = st.sampled_from((b'"', b"{", b"}", b"[" * 3000, b",", b"\n", b"9" * 5000, b"null"))
+        texts = st.sampled_from(PIECES).map(lambda text: text.encode("utf-8", "surrogatepass"))
+        piece = draw(st.one_of(st.binary(max_size=6), signs, texts, st.just(data[at : at + length] * 2)))
         data = data[:at] + piece + data[at + length :]
     return data
 
@@ -79,10 +74,9 @@ RUN = {
     "name": "cpu-real-s1", "algo": "real", "recipe": "cpu", "seed": 1, "status": "failed", "started": "2026",
     "flags": {"--algo.real.tau": 0.5, "--actor.model_name_or_path": "a/b"}, "data": {"x": "1"}, "host": "h",
 }  # fmt: skip
+LOGGED = {"time": 1.0, "rollout/reward_mean": 0.5, "eval_x_pass1": 0.25}
 LINES = b"".join(
-    text_of({"phase": phase, "step": step, "time": 1.0, "rollout/reward_mean": 0.5, "eval_x_pass1": 0.25}) + b"\n"
-    for step in (1, 2, 3)
-    for phase in ("train", "eval")
+    text_of(LOGGED | {"phase": phase, "step": n}) + b"\n" for n in (1, 2, 3) for phase in ("train", "eval")
 )
 RESULTS = {"settings": {"k": 4, "grader": "robust"}, "benchmarks": {"aime24": {"pass@1": 0.5, "standard_error": 0.1}}}
 SHAPES = text_of({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}, "__metadata__": {}})
@@ -124,7 +118,6 @@ def a_run_is_read_or_refused(record: bytes, lines: bytes, results: bytes) -> Non
             (here / name).write_bytes(content)
         with contextlib.suppress(UserError):
             run_folder.state(here)
-        run_folder.last_step(here / "metrics.jsonl")
         with contextlib.suppress(UnreadableRun):
             run = read_run(here)
             assert all(not OBEYED.search(text) for text in (run.name, run.algo, run.status))
@@ -138,10 +131,8 @@ def a_run_is_read_or_refused(record: bytes, lines: bytes, results: bytes) -> Non
 
 
 PNG = "data:image/png;base64,"
-TAGS = set(
-    "html head meta link title style body h1 h2 h3 p code nav a div strong ul li figure figcaption img table thead "
-    "tbody tr th td span".split()
-)
+TAGS = """html head meta link title style body h1 h2 h3 p code nav a div strong ul li figure figcaption img table thead
+    tbody tr th td span""".split()
 
 
 class Page(HTMLParser):
@@ -163,9 +154,7 @@ class Page(HTMLParser):
         self.wrong.append("comment")
 
 
-def a_page_shows_words_and_runs_none(
-    name: str, algo: str, recipe: str, flags: dict, key: str, results: object
-) -> None:
+def a_page_shows_words_and_runs_none(name: str, algo: str, recipe: str, flags: dict, key: str, results: dict) -> None:
     with folder() as here:
         record = RUN | {"name": name, "algo": algo, "recipe": recipe, "flags": flags, "status": "finished"}
         for number in (1, 2):
@@ -199,24 +188,19 @@ def a_page_shows_words_and_runs_none(
 
 def a_models_files_are_read_or_refused(weights: bytes, config: bytes, tokenizer: bytes) -> None:
     with folder() as here:
-        for name, content in (
-            ("model.safetensors", weights),
-            ("config.json", config),
-            ("tokenizer.json", tokenizer),
-            ("tokenizer_config.json", config),
-        ):
+        files = {"model.safetensors": weights, "tokenizer.json": tokenizer}
+        for name, content in (files | dict.fromkeys(("config.json", "tokenizer_config.json"), config)).items():
             (here / name).write_bytes(content)
         with contextlib.suppress(UserError):
             found = model_check.read_config(str(here))
             flags = compose(RECIPES["cpu"], ALGORITHMS["real"], {"--actor.model_name_or_path": (str(here),)})
-            list(model_check.problems(flags, found, on_cpu=True))
+            list(model_check.problems(flags, found))
 
 
 def a_reward_file_is_judged(content: bytes) -> None:
     with folder() as here:
         (here / "reward.py").write_bytes(content)
-        said = reward_problem(here / "reward.py")
-        assert said is None or said.endswith(".")
+        assert (reward_problem(here / "reward.py") or ".").endswith(".")
 
 
 def a_reward_is_numbers_or_a_fault(value: object) -> None:

@@ -67,6 +67,7 @@ def test_the_papers_tables_have_the_flags_of_each_row():
     rows = re.findall(r"^\| .*? \| (.*) \|$", section.partition("\n## ")[0], re.MULTILINE)
     told = [words for row in rows[1:] for words in re.findall(r"`([^`]+)`", row)]
     told = [words.replace("...", "--algo real --algo.real.tau") for words in told]
+    told = [words for words in told if words.startswith("--algo ")]  # the second table is of differences
     first, ablations = of(*script("paper_table_1.5b.sh")), of(*script("paper_ablations.sh"))
     made = {" ".join(["--algo", entry.algo, *entry.flags]) for entry in (*first.entries, *ablations.entries)}
     assert made == set(told)

@@ -1,7 +1,5 @@
 """Evaluation without an engine: tasks, samples on disk, grading again, tables, user mistakes, and numbers by hand."""
 
-import contextlib
-import fcntl
 import json
 from itertools import combinations, product
 
@@ -19,7 +17,6 @@ from real_openrlhf.evaluation.engines import engine_count, sample_seed
 from real_openrlhf.evaluation.grading import pass_at, per_problem, powers_of_two, summarise, table
 from real_openrlhf.evaluation.store import Sample, SampleStore
 from real_openrlhf.evaluation.tasks import Task, answer_length, read_records, tokenized
-from real_openrlhf.report.paired import Evaluated, PairedGap, paired_gaps
 from real_openrlhf.report.statistics import bootstrap
 from real_openrlhf.report.table_forms import to_markdown
 
@@ -63,73 +60,52 @@ def test_sample_seeds_repeat_and_never_meet():
     assert len(seeds) == 2 * 30 * 16 and all(0 <= seed < 2**63 for seed in seeds)
 
 
-@pytest.mark.parametrize(
-    "asked, gpus, width, engines",
-    [(None, 8, 1, 8), (None, 8, 2, 4), (None, 0, 1, 1), (None, 3, 2, 1), (2, 8, 1, 2), (2, 0, 1, 2)]
-    + [(9, 8, 1, None), (None, 1, 2, None), (3, 4, 2, None)],
-)
-def test_every_visible_gpu_has_work_and_more_engines_than_gpus_are_refused(asked, gpus, width, engines):
-    refused = pytest.raises(UserError, match=f"this process sees {gpus}. Lower --data-parallel")
-    with contextlib.nullcontext() if engines else refused:
-        assert engine_count(asked, gpus, width) == engines
+def test_every_visible_gpu_has_work_and_more_engines_than_gpus_are_refused():
+    fits = {(None, 8, 1): 8, (None, 8, 2): 4, (None, 0, 1): 1, (None, 3, 2): 1, (2, 8, 1): 2, (2, 0, 1): 2}
+    assert {asked: engine_count(*asked) for asked in fits} == fits
+    for asked in ((9, 8, 1), (None, 1, 2), (3, 4, 2)):
+        with pytest.raises(UserError, match=f"this process sees {asked[1]}. Lower --data-parallel"):
+            engine_count(*asked)
 
 
 def sample(number, response="x"):
     return Sample("p-0", number, 7, response, 3, False)
 
 
+def opened(folder, settings=None, prompts=None, problems=None):
+    return SampleStore(folder).opened(settings or {}, prompts or {}, problems or {})
+
+
 def test_a_torn_line_is_cut_and_the_rest_kept(tmp_path):
-    store = SampleStore(tmp_path)
-    with store.opened({"seed": 1}, {}):
+    with opened(tmp_path) as store:
         store.append(sample(0, "é\n{}"))
-        store.append(sample(1))
     with (tmp_path / "samples.jsonl").open("ab") as file:
         file.write('{"id": "p-0", "sample": 2, "response": "é'.encode()[:-1])
-    with store.opened({"seed": 1}, {}):
+    with opened(tmp_path) as store:
+        store.append(sample(1))
         assert list(store) == [sample(0, "é\n{}"), sample(1)]
-        store.append(sample(2))
-        assert list(store) == [sample(0, "é\n{}"), sample(1), sample(2)]
 
 
-def test_a_damaged_line_is_named(tmp_path):
-    store = SampleStore(tmp_path)
-    (tmp_path / "samples.jsonl").write_text('{"id": "p-0"}\n')
-    with store.opened({}, {}), pytest.raises(UserError, match="line 1 is damaged"):
-        list(store)
-
-
-def test_other_settings_are_refused_by_name(tmp_path):
-    def open_with(settings, prompts):
-        with SampleStore(tmp_path).opened(settings, prompts):
-            pass
-
-    open_with({"seed": 1, "top_p": 0.95}, {"aime24": "a"})
-    open_with({"seed": 1, "top_p": 0.95}, {"aime25": "b"})  # another benchmark joins
-    with pytest.raises(UserError, match="was sampled with top_p = 0.95, now it is 1.0"):
-        open_with({"seed": 1, "top_p": 1.0}, {})
-    with pytest.raises(UserError, match="another version of aime25"):
-        open_with({"seed": 1, "top_p": 0.95}, {"aime25": "c"})
-    open_with({"seed": 1, "top_p": 0.95}, {"aime24": "a", "aime25": "b"})
-
-
-def test_a_benchmark_with_the_ids_of_another_one_is_refused(tmp_path):
-    store = SampleStore(tmp_path)
-    with store.opened({}, {"easy": "a"}, {"easy": {"p-0"}}):
+def test_samples_that_do_not_fit_are_refused(tmp_path):
+    """Of other settings, another version of a benchmark, a benchmark with the ids of another one, a damaged line."""
+    one, two = {"aime24": "a"}, {"aime25": "b"}
+    with opened(tmp_path, {"top_p": 0.95}, one, {"aime24": {"p-0"}}) as store:
         store.append(sample(0))
-    with store.opened({}, {"easy": "a", "other": "b"}, {"easy": {"p-0"}, "other": {"p-1"}}):
-        pass
-    with (
-        pytest.raises(UserError, match="ids of hard, such as 'p-0'"),
-        store.opened({}, {"hard": "c"}, {"hard": {"p-0"}}),
-    ):
-        pass
-
-
-def test_samples_that_another_evaluation_writes_are_refused(tmp_path):
-    with (tmp_path / "samples.jsonl").open("ab") as other:
-        fcntl.flock(other, fcntl.LOCK_EX)
-        with pytest.raises(UserError, match="another evaluation is writing"), SampleStore(tmp_path).opened({}, {}):
+        with pytest.raises(UserError, match="another evaluation is writing"), opened(tmp_path):
             pass
+    for prompts, ids in ((two, {"aime25": {"p-1"}}), ({**one, **two}, {})):  # another benchmark joins
+        with opened(tmp_path, {"top_p": 0.95}, prompts, ids):
+            pass
+    for how, prompts, ids, said in (
+        ({"top_p": 1.0}, {}, {}, "was sampled with top_p = 0.95, now it is 1.0"),
+        ({"top_p": 0.95}, {"aime25": "c"}, {}, "another version of aime25"),
+        ({"top_p": 0.95}, {"hard": "d"}, {"hard": {"p-0"}}, "ids of hard, such as 'p-0'"),
+    ):
+        with pytest.raises(UserError, match=said), opened(tmp_path, how, prompts, ids):
+            pass
+    (tmp_path / "samples.jsonl").write_text('{"id": "p-0"}\n')
+    with opened(tmp_path, {"top_p": 0.95}) as store, pytest.raises(UserError, match="line 1 is damaged"):
+        list(store)
 
 
 # --- numbers and tables
@@ -143,12 +119,9 @@ def graded_problem(benchmark, number, verdicts, tokens=10):
     return per_problem(task, graded)
 
 
-def test_a_sample_without_a_verdict_counts_as_wrong_and_is_shown():
-    problem = graded_problem("aime24", 0, [1.0, 0.0, float("nan"), 1.0])
-    assert problem["verdicts"] == [1, 0, 0, 1] and problem["pass@1"] == 0.5 and problem["ungraded"] == 1
-
-
 def test_numbers_of_two_benchmarks_by_hand():
+    problem = graded_problem("aime24", 0, [1.0, 0.0, float("nan"), 1.0])  # without a verdict it counts as wrong
+    assert problem["verdicts"] == [1, 0, 0, 1] and problem["pass@1"] == 0.5 and problem["ungraded"] == 1
     problems = [
         graded_problem("aime24", 0, [1, 1, 0, 0]),
         graded_problem("aime24", 1, [0, 0, 0, 0], tokens=20),
@@ -233,21 +206,16 @@ def sampled(evaluate, answering, tmp_path, monkeypatch):
     return json.loads((tmp_path / "out" / "results.json").read_text())
 
 
-def test_the_table_says_that_no_response_closed_its_thinking(evaluate, answering, tmp_path):
+def test_thinking_must_be_closed_by_default_and_the_table_says_if_none_was(sampled, evaluate, answering, tmp_path):
     """`compare` prints nothing else of an evaluation, and 0.000 for a model that does not think."""
-    answering({f"mine-{number}": ["\\boxed{3}"] * 2 for number in range(2)})
-    for options, told in (((), True), (("--think", "optional"), False)):
-        assert evaluate(*options) == 0
-        assert ("give --think optional" in (tmp_path / "out" / "table.md").read_text()) == told
-
-
-def test_thinking_must_be_closed_by_default(sampled, tmp_path):
     assert sampled["benchmarks"]["mine"]["pass@1"] == 0.25
     problems = [json.loads(line) for line in (tmp_path / "out" / "per_problem.jsonl").read_text().splitlines()]
-    assert [problem["reasons"] for problem in problems] == [
-        ["exact", "unfinished_thinking"],
-        ["different", "no_answer"],
-    ]
+    reasons = [["exact", "unfinished_thinking"], ["different", "no_answer"]]
+    assert [problem["reasons"] for problem in problems] == reasons
+    answering({f"mine-{number}": ["\\boxed{3}"] * 2 for number in range(2)})
+    for options, told in (((), True), (("--think", "optional"), False)):
+        assert evaluate("--seed", 43, "--out", tmp_path / "none", *options) == 0
+        assert ("give --think optional" in (tmp_path / "none" / "table.md").read_text()) == told
 
 
 def test_the_same_samples_are_graded_again(sampled, evaluate, tmp_path):
@@ -257,6 +225,8 @@ def test_the_same_samples_are_graded_again(sampled, evaluate, tmp_path):
     assert results["benchmarks"]["mine"]["pass@1"] == 0.5
     assert results["settings"]["grader"] == "disco" and results["settings"]["think"] == "optional"
     assert (tmp_path / "out" / "samples.jsonl").read_bytes() == before
+    assert evaluate("--limit", "1", "--k", "1") == 0  # fewer problems and samples of what is there
+    assert json.loads((tmp_path / "out" / "results.json").read_text())["benchmarks"]["mine"]["pass@1"] == 1.0
 
 
 REWARD = """def reward_func(queries, prompts, labels):
@@ -265,27 +235,18 @@ REWARD = """def reward_func(queries, prompts, labels):
 """
 
 
-@pytest.mark.parametrize("result", ["{'rewards': 0, 'scores': [right]}", "{'rewards': right}"])
-def test_a_reward_file_grades_as_in_training(sampled, evaluate, tmp_path, result):
-    (tmp_path / "reward.py").write_text(REWARD.replace("RESULT", result))
-    assert evaluate("--grader", tmp_path / "reward.py") == 0
-    results = json.loads((tmp_path / "out" / "results.json").read_text())
-    assert results["benchmarks"]["mine"]["pass@1"] == 0.25
-
-
 @pytest.mark.parametrize(
     ("result", "said"),
-    [("right", "Fault: it returned a"), ("1 / 0", "line 3, ZeroDivisionError: division by zero")],
-)
-def test_a_reward_file_that_fails_is_named(sampled, evaluate, tmp_path, capsys, result, said):
+    [("{'rewards': 0, 'scores': [right]}", ""), ("{'rewards': right}", ""), ("right", "Fault: it returned a"),
+     ("1 / 0", "line 3, ZeroDivisionError: division by zero")],
+)  # fmt: skip
+def test_a_reward_file_grades_as_in_training_or_is_named(sampled, evaluate, tmp_path, capsys, result, said):
     (tmp_path / "reward.py").write_text(REWARD.replace("RESULT", result))
-    assert evaluate("--grader", tmp_path / "reward.py") == 2
-    assert f"{tmp_path}/reward.py failed on mine-0: {said}" in capsys.readouterr().err
-
-
-def test_fewer_problems_and_samples_of_what_is_there(sampled, evaluate, tmp_path):
-    assert evaluate("--limit", "1", "--k", "1") == 0
-    assert json.loads((tmp_path / "out" / "results.json").read_text())["benchmarks"]["mine"]["pass@1"] == 1.0
+    assert evaluate("--grader", tmp_path / "reward.py") == (2 if said else 0)
+    if said:
+        assert f"{tmp_path}/reward.py failed on mine-0: {said}" in capsys.readouterr().err
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert results["benchmarks"]["mine"]["pass@1"] == 0.25
 
 
 def test_samples_of_another_model_or_seed_are_not_continued(sampled, evaluate, model, capsys):
@@ -326,9 +287,10 @@ def test_answers_are_as_long_as_the_context_leaves_unless_asked(tmp_path, capsys
         assert answer_length(tmp_path, tasks, None) == expected
         assert ("answers have at most 54 tokens, not 8192" in capsys.readouterr().out) == (limit == 64)
     assert answer_length(tmp_path, tasks, 7) == 7
-    (tmp_path / "config.json").write_text(json.dumps({"max_position_embeddings": 10}))
-    with pytest.raises(UserError, match="the longest prompt has 10 tokens, and the model's context is 10"):
-        answer_length(tmp_path, tasks, None)
+    for limit, asked, way in ((10, None, "Leave that benchmark out"), (64, 55, "Use --max-new-tokens 54 or less")):
+        (tmp_path / "config.json").write_text(json.dumps({"max_position_embeddings": limit}))
+        with pytest.raises(UserError, match=f"has 10 tokens, and the model's context is {limit}. {way}"):
+            answer_length(tmp_path, tasks, asked)
 
 
 # pass@k and its errors, against counting every subset, closed forms and exact enumeration.
@@ -346,12 +308,9 @@ def test_pass_at_k_counts_the_subsets_with_a_hit(table):
     for k in range(1, samples + 1):
         shares = [np.mean([any(subset) for subset in combinations(row, k)]) for row in table]
         assert pass_at(k, np.array(table)) == pytest.approx(np.mean(shares), abs=1e-12)
-
-
-def test_large_counts_do_not_overflow():
-    verdicts = np.zeros((2, 1024), dtype=int)
-    verdicts[0, :512] = 1
-    assert pass_at(1024, verdicts) == pytest.approx(0.5)
+    verdicts = np.array([[1] * 512 + [0] * 512, [0] * 1024])
+    assert pass_at(1024, verdicts) == pytest.approx(0.5)  # large counts do not overflow
+    assert powers_of_two(6) == [1, 2, 4, 6] and powers_of_two(16) == [1, 2, 4, 8, 16]
 
 
 def test_bootstrap_draws_every_problem_alike():
@@ -365,11 +324,6 @@ def test_bootstrap_draws_every_problem_alike():
         assert np.isclose(means, value).mean() == pytest.approx(share, abs=tolerance)
 
 
-@pytest.mark.parametrize(("k", "expected"), [(1, [1]), (2, [1, 2]), (6, [1, 2, 4, 6]), (16, [1, 2, 4, 8, 16])])
-def test_reported_k_are_powers_of_two_and_the_last_one(k, expected):
-    assert powers_of_two(k) == expected
-
-
 # `eval --compare`: differences by pairs of problems, their intervals, and what is no pair
 
 SETTINGS = {"k": 4, "temperature": 0.6, "top_p": 0.95, "max_new_tokens": 100, "seed": 7, "grader": "robust"}
@@ -377,55 +331,46 @@ SETTINGS = {"k": 4, "temperature": 0.6, "top_p": 0.95, "max_new_tokens": 100, "s
 
 def folder(root, name, scores, settings=SETTINGS, labels=None):
     """What `eval --out` leaves: scores by benchmark, one a problem."""
-    path = root / name
-    path.mkdir()
+    (root / name).mkdir()
     lines = [
         {"benchmark": benchmark, "id": f"{benchmark}-{n}", "label": (labels or {}).get(n, "1"), "pass@1": float(score)}
         for benchmark, row in scores.items()
         for n, score in enumerate(row)
     ]
-    (path / "per_problem.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    (path / "results.json").write_text(json.dumps({"name": name, "settings": settings}))
-    return path
+    write_jsonl(root / name / "per_problem.jsonl", lines)
+    (root / name / "results.json").write_text(json.dumps({"name": name, "settings": settings}))
+    return root / name
 
 
-def between(a, b):
-    return paired_gaps(Evaluated.read(a), Evaluated.read(b))
+def compared(root, capsys, one, other):
+    """The rows of the table that the command prints."""
+    assert main(["eval", "--compare", str(folder(root, "a", one)), str(folder(root, "b", other))]) == 0
+    printed = capsys.readouterr().out
+    assert "k = 4, T = 0.6" in printed
+    return [line.strip("| ").split(" | ") for line in printed.splitlines() if line.startswith("| ")][2:]
 
 
-def test_differences_of_paired_problems_are_those_by_hand(tmp_path):
-    a = folder(tmp_path, "a", {"aime24": [0.0, 0.5, 1.0, 0.5], "mine": [0.0] * 10})
-    b = folder(tmp_path, "b", {"aime24": [0.5, 0.5, 0.75, 0.5], "mine": [0.5] * 10})
-    aime, mine, average = between(a, b)
-    assert (aime.title, aime.problems, aime.a, aime.b) == ("AIME24", 4, 0.5, 0.5625)
-    assert (aime.better, aime.worse) == (1, 1)
-    assert aime.mean == 0.0625 and aime.low < 0 < aime.high and not aime.clear
+def test_differences_of_paired_problems_are_those_by_hand(tmp_path, capsys):
+    one = {"aime24": [0.0, 0.5, 1.0, 0.5], "mine": [0.0] * 10}
+    aime, mine, average = compared(tmp_path, capsys, one, {"aime24": [0.5, 0.5, 0.75, 0.5], "mine": [0.5] * 10})
+    assert aime[:5] == ["AIME24", "4", "0.500", "0.562", "+0.062"] and aime[6] == "1, 1"
+    low, high = (float(bound) for bound in aime[5].split(" to "))
+    assert low < 0 < high
     # the same gain everywhere: no other problems would change it
-    assert (mine.mean, mine.low, mine.high, mine.clear) == (0.5, 0.5, 0.5, True)
-    assert (average.title, average.problems) == ("Avg. of 2", 14)
-    assert average.mean == pytest.approx((0.0625 + 0.5) / 2)  # of benchmarks, whatever their size
-    assert (average.low, average.high) == pytest.approx(((aime.low + 0.5) / 2, (aime.high + 0.5) / 2))
+    assert mine == ["mine", "10", "0.000", "0.500", "**+0.500**", "+0.500 to +0.500", "10, 0"]
+    assert average[:5] == ["Avg. of 2", "14", "0.250", "0.531", "**+0.281**"]  # of benchmarks, whatever their size
+    bounds = [float(bound) for bound in average[5].split(" to ")]
+    assert bounds == pytest.approx([(low + 0.5) / 2, (high + 0.5) / 2], abs=0.0011)
 
 
-def test_the_interval_is_of_pairs(tmp_path):
+def test_the_interval_is_of_pairs_and_a_bound_that_is_printed_as_zero_leaves_nothing_out(tmp_path, capsys):
     """Problems differ a lot, models hardly: unpaired errors would hide the difference."""
     dice = np.random.default_rng(0)
     hard, gain = dice.uniform(0, 0.8, 1000), dice.normal(0.05, 0.1, 1000)
-    (one,) = between(folder(tmp_path, "a", {"x": hard}), folder(tmp_path, "b", {"x": hard + gain}))
-    assert (one.high - one.low) / 2 == pytest.approx(1.96 * gain.std() / np.sqrt(1000), rel=0.05)
-
-
-def test_the_command_prints_the_table(tmp_path, capsys):
-    a, b = folder(tmp_path, "a", {"x": [0.0, 0.5]}), folder(tmp_path, "b", {"x": [0.5, 1.0]})
-    assert main(["eval", "--compare", str(a), str(b)]) == 0
-    printed = capsys.readouterr().out
-    assert "| x | 2 | 0.250 | 0.750 | **+0.500** | +0.500 to +0.500 | 2, 0 |" in printed and "k = 4, T = " in printed
-
-
-@pytest.mark.parametrize(("low", "clear"), [(5.6e-18, False), (0.0004, False), (0.0006, True)])
-def test_an_interval_that_is_printed_as_zero_leaves_nothing_out(low, clear):
-    assert PairedGap("x", 9, 0.5, 0.6, low, 0.076, 4, 2).clear == clear
-    assert PairedGap("x", 9, 0.5, 0.4, -0.076, -low, 2, 4).clear == clear
+    paired, tiny, _ = compared(tmp_path, capsys, {"x": hard, "y": [0.5] * 3}, {"x": hard + gain, "y": [0.5004] * 3})
+    low, high = (float(bound) for bound in paired[5].split(" to "))
+    assert (high - low) / 2 == pytest.approx(1.96 * gain.std() / np.sqrt(1000), abs=0.001)
+    assert tiny[4:6] == ["+0.000", "+0.000 to +0.000"]
 
 
 @pytest.mark.parametrize(

@@ -43,27 +43,23 @@ def module_of(path):
     return module
 
 
-@pytest.mark.parametrize(
-    "label, raw",
-    [(label, True) for label in ("3 * 4 = 12\n#### 12", "so it is #### 12", "['12']")]
-    + [(label, False) for label in ("['0', '1']", "[0, 2]", '["7", "7.0"]', "C#", 12)],
-)
-def test_labels_that_the_verifier_would_take_whole_are_called_raw(label, raw):
-    assert [("looks raw" in line) for line in without_verdict(PATH, [label])] == [True] * raw
+def test_labels_that_the_verifier_would_take_whole_are_called_raw():
+    raw = dict.fromkeys(("3 * 4 = 12\n#### 12", "so it is #### 12", "['12']"), True)
+    raw |= dict.fromkeys(("['0', '1']", "[0, 2]", '["7", "7.0"]', "C#", 12), False)
+    told = {label: any("looks raw" in line for line in without_verdict(PATH, [label])) for label in raw}
+    assert told == raw
 
 
 def test_scores_are_labels(load):
     reward = load()
-    right, wrong, none = (
-        reward([PROMPT + response + "<|im_end|>"], [PROMPT], ["7"])
+    results = [
+        reward([f"{PROMPT}{response}<|im_end|>"], [PROMPT], ["7"])
         for response in ("It is \\boxed{7}.", "It is \\boxed{8}.", "It is 7.")
-    )
-    assert (right["rewards"], right["scores"]) == (1.0, 1.0)
-    assert (wrong["rewards"], wrong["scores"]) == (0.0, 0.0)
-    assert (none["rewards"], none["scores"]) == (0.0, 0.0)
-    assert none["extra_logs"]["verifier/no_answer"] == 1.0 and right["extra_logs"]["verifier/no_answer"] == 0.0
-    assert right["extra_logs"].keys() == wrong["extra_logs"].keys() == none["extra_logs"].keys()
-    assert all(isinstance(value, float) for value in right["extra_logs"].values())
+    ]
+    assert [(one["rewards"], one["scores"]) for one in results] == [(1.0, 1.0), (0.0, 0.0), (0.0, 0.0)]
+    logs = [one["extra_logs"] for one in results]
+    assert [log["verifier/no_answer"] for log in logs] == [0.0, 0.0, 1.0]
+    assert all(isinstance(value, float) for value in logs[0].values()) and len({(*log,) for log in logs}) == 1
 
 
 LONG = "word " * 100 + PROMPT
@@ -96,12 +92,6 @@ def test_what_a_reward_is_made_of(load, rule, prompt, query, label, score, log):
     }
 
 
-def test_the_disco_grader_by_environment(load):
-    reward = load(REAL_GRADER="disco")
-    assert reward([PROMPT + "\\boxed{2/4}"], [PROMPT], ["\\frac{1}{2}"])["scores"] == 0.0
-    assert reward([PROMPT + "\\boxed{1/2}"], [PROMPT], ["\\frac{1}{2}"])["scores"] == 1.0
-
-
 WRONG = [
     *("REAL_GRADER=mathd", "REAL_GRADER=", "REAL_THINK=no", "REAL_ALLOW=copied,none", "REAL_REWARD_SECONDS=5m"),
     *("REAL_VERIFIER_DEADLINE=nan", "REAL_VERIFIER_MEMORY_MB=0", "REAL_VERIFIER_WORKERS=2.5"),
@@ -113,16 +103,13 @@ def test_an_unknown_option_is_told_by_each_who_reads_it(load, capsys, tmp_path, 
     """By a run before its start, with all else that is wrong: tests/slow/test_dry_run.py."""
     name, _, value = setting.partition("=")
     assert [*reward_variables.problems({name: value})] and not [*reward_variables.problems({"REAL_ALLOW": ""})]
+    assert reward_variables.CHOICES["REAL_ALLOW"] == CONVENTIONS
     with pytest.raises(ValueError, match=setting):
         load(**{name: value})
     (tmp_path / "rows.jsonl").write_text('{"response": "7", "label": "7"}')
     grade = ["--input", str(tmp_path / "rows.jsonl"), "--output", str(tmp_path / "o.jsonl")]
     for words in (["grade", *grade], ["eval", "--model", "m", "--out", "e"]):
         assert main(words) == 2 and f"error: {setting} must be" in capsys.readouterr().err
-
-
-def test_each_convention_of_the_verifier_can_be_allowed_in_a_run():
-    assert reward_variables.CHOICES["REAL_ALLOW"] == CONVENTIONS
 
 
 @pytest.mark.parametrize("share", ["right-to-wrong", "wrong-to-right"])
@@ -151,7 +138,11 @@ def boxed(answer: str) -> str:
     return f"The answer is \\boxed{{{answer}}}."
 
 
-def test_the_disco_grader_follows_the_rules_of_the_baselines():
+def test_the_disco_grader_follows_the_rules_of_the_baselines(load):
+    by_environment = load(REAL_GRADER="disco")
+    scores = [by_environment([PROMPT + boxed(text)], [PROMPT], ["\\frac{1}{2}"])["scores"] for text in ("2/4", "1/2")]
+    assert scores == [0.0, 1.0]
+
     def disco(response, label="\\frac{1}{2}"):
         return judge(Asked(response, label), "required", "disco").score
 

@@ -1,5 +1,6 @@
 """Run folders and their records: names, locks, endings; whole folders; and the code that a run names is what ran."""
 
+import hashlib
 import json
 import os
 import re
@@ -28,25 +29,20 @@ def record(path, started="2026-01-01T00:00:00+00:00", **changes):
     return path
 
 
-def test_a_name_says_recipe_algorithm_seed_and_time(tmp_path):
-    path = run_folder.create(tmp_path / "runs", run_folder.run_stem("cpu", "grpo", "7"), None)
-    assert re.fullmatch(r"cpu-grpo-s7-\d{8}-\d{6}", path.name)
-
-
-def test_names_never_collide_even_in_the_same_second_from_many_threads(tmp_path):
+def test_names_say_recipe_algorithm_seed_and_time_and_never_collide(tmp_path):
+    """Even in the same second from many threads."""
+    stem = run_folder.run_stem("cpu", "grpo", "7")
     with ThreadPoolExecutor(4) as threads:
-        names = list(threads.map(lambda _: run_folder.create(tmp_path, "cpu-real-s1", None).name, range(80)))
-    assert len(set(names)) == len(list(tmp_path.iterdir())) == 80
+        names = list(threads.map(lambda _: run_folder.create(tmp_path / "runs", stem, None).name, range(80)))
+    assert len(set(names)) == 80 and all(re.match(r"cpu-grpo-s7-\d{8}-\d{6}", name) for name in names)
 
 
 def test_unfinished_runs_of_the_same_recipe_algorithm_and_seed_come_newest_first(tmp_path):
-    oldest = record(tmp_path / "cpu-real-s42-1", started="2026-01-01T00:00:00+00:00")
-    newest = record(tmp_path / "cpu-real-s42-2", started="2026-01-02T00:00:00+00:00", status="running")
-    record(tmp_path / "cpu-real-s42-3", started="2026-01-03T00:00:00+00:00", status="finished")
-    record(tmp_path / "cpu-real-s421-4", started="2026-01-04T00:00:00+00:00", seed=421)
-    record(tmp_path / "cpu-real-s42-x-5", started="2026-01-05T00:00:00+00:00", algo="grpo")
+    oldest, newest = (record(tmp_path / f"cpu-real-s42-{day}", started=f"2026-01-0{day}") for day in (1, 2))
+    record(tmp_path / "cpu-real-s42-3", status="finished")
+    record(tmp_path / "cpu-real-s421-4", seed=421)
+    record(tmp_path / "cpu-real-s42-x-5", algo="grpo")
     assert [*run_folder.unfinished(tmp_path, "cpu-real-s42")] == [newest, oldest]
-    assert not run_folder.unfinished(tmp_path, "cpu-real-s1")
     assert not run_folder.unfinished(tmp_path / "not there", "cpu-real-s42")
 
 
@@ -117,14 +113,6 @@ def test_who_only_asks_keeps_nobody_from_training(tmp_path):
                 assert run_folder.is_trained(path)
 
 
-def test_whoever_comes_next_writes_down_how_a_run_ended(tmp_path):
-    died = running(tmp_path / "died", 1, 2)
-    assert "died after step 2" in end_unwatched(died)
-    written = json.loads((died / "run.json").read_text())
-    assert written["status"] == "failed" and "died after step 2" in written["reason"] and "unseen" not in written
-    assert end_unwatched(died) is None  # nothing is left to write
-
-
 def test_a_run_that_finished_unseen_gets_its_summary_and_picture(tmp_path):
     path = running(tmp_path / "ended", 1, 2)
     line = {"phase": "train", "time": 1.0, "rollout/pass_rate": 0.5, "policy_loss": 1.0, "entropy_loss": 1.0}
@@ -139,10 +127,15 @@ def test_a_run_that_finished_unseen_gets_its_summary_and_picture(tmp_path):
     assert json.loads((path / "run.json").read_text())["status"] == "finished"
 
 
-def test_a_folder_that_cannot_be_written_is_only_read(tmp_path, monkeypatch):
-    path = running(tmp_path / "died", 1)
-    monkeypatch.setattr(run_folder, "write", lambda *_: (_ for _ in ()).throw(PermissionError("read-only")))  # as root
-    assert end_unwatched(path) is None and run_folder.state(path)["status"] == "failed"
+def test_whoever_comes_next_writes_down_how_a_run_ended(tmp_path, monkeypatch):
+    died = running(tmp_path / "died", 1, 2)
+    with monkeypatch.context() as patch:  # a folder that cannot be written is only read
+        patch.setattr(run_folder, "write", lambda *_: (_ for _ in ()).throw(PermissionError("read-only")))  # as root
+        assert end_unwatched(died) is None and run_folder.state(died)["status"] == "failed"
+    assert "died after step 2" in end_unwatched(died)
+    written = json.loads((died / "run.json").read_text())
+    assert written["status"] == "failed" and "died after step 2" in written["reason"] and "unseen" not in written
+    assert end_unwatched(died) is None  # nothing is left to write
 
 
 # Folders that are whole or not there: whatever happens to a file of one is told by the file's name
@@ -193,31 +186,27 @@ def test_a_folder_saved_again_is_there_whenever_it_is_interrupted(tmp_path, monk
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(whole_folders.ASIDE)] == []
 
 
-DAMAGES = {
-    "truncated": (lambda place: os.truncate(place / "a.bin", 999), "a.bin has 999 of 1000 bytes"),
-    "longer": (lambda place: (place / "empty").write_bytes(b"x"), "empty has 1 of 0 bytes"),
-    "bit flipped": (lambda place: flip(place / "deep/b.bin"), "deep/b.bin is not what was written"),
-    "missing": (lambda place: (place / "a.bin").unlink(), "a.bin is missing"),
-    "a folder in its place": (
-        lambda place: ((place / "empty").unlink(), (place / "empty").mkdir()),
-        "empty is missing",
-    ),
-    "no manifest": (lambda place: (place / MANIFEST).unlink(), f"{MANIFEST} is missing"),
-    "half a manifest": (lambda place: os.truncate(place / MANIFEST, 60), f"{MANIFEST} is missing or cannot be read"),
-    "another manifest": (lambda place: (place / MANIFEST).write_text('{"files": {"a": 1}}'), "cannot be read"),
-    "a list": (lambda place: (place / MANIFEST).write_text("[]"), "cannot be read"),
+DAMAGES = {  # what is done to a folder, and what is told
+    "a.bin has 999 of 1000 bytes": lambda place: os.truncate(place / "a.bin", 999),
+    "empty has 1 of 0 bytes": lambda place: (place / "empty").write_bytes(b"x"),
+    "deep/b.bin is not what was written": lambda place: flip(place / "deep/b.bin"),
+    "a.bin is missing": lambda place: (place / "a.bin").unlink(),
+    "empty is missing": lambda place: ((place / "empty").unlink(), (place / "empty").mkdir()),
+    f"{MANIFEST} is missing": lambda place: (place / MANIFEST).unlink(),
+    f"{MANIFEST} is missing or cannot be read": lambda place: os.truncate(place / MANIFEST, 60),
+    "cannot be read": lambda place: (place / MANIFEST).write_text('{"files": {"a": 1}}'),
+    "or cannot be read": lambda place: (place / MANIFEST).write_text("[]"),
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_damage_is_told_by_name(tmp_path, damage):
+@pytest.mark.parametrize("said", DAMAGES)
+def test_damage_is_told_by_name(tmp_path, said):
     place = publish(tmp_path, 4)
-    harm, said = DAMAGES[damage]
-    harm(place)
+    DAMAGES[said](place)
     assert said in whole_folders.damage(place)
 
 
-def test_each_flipped_bit_of_a_manifest_is_seen_or_harmless(tmp_path):
+def test_each_flipped_bit_of_a_manifest_is_seen_or_harmless_and_ranks_share_the_reading(tmp_path):
     """What it says of the files cannot be changed unseen; a changed step only changes what is tried first."""
     place = publish(tmp_path, 4, {"a.bin": b"abc"})
     text = (place / MANIFEST).read_bytes()
@@ -229,13 +218,10 @@ def test_each_flipped_bit_of_a_manifest_is_seen_or_harmless(tmp_path):
         if whole_folders.damage(place) is None:
             unseen.append(json.loads(changed))
     assert all(list(content["files"].values()) == [[3, json.loads(text)["files"]["a.bin"][1]]] for content in unseen)
-
-
-def test_ranks_share_the_reading(tmp_path):
-    place = publish(tmp_path, 4)
-    flip(place / "deep/b.bin")
-    found = [whole_folders.damage(place, slice(rank, None, 3)) for rank in range(3)]
-    assert len([one for one in found if one]) == 1
+    shared = publish(tmp_path, 5)
+    flip(shared / "deep/b.bin")
+    found = [whole_folders.damage(shared, slice(rank, None, 3)) for rank in range(3)]
+    assert len([*filter(None, found)]) == 1  # ranks share the reading
 
 
 def test_the_newest_is_first_whatever_the_clock_says(tmp_path):
@@ -282,53 +268,42 @@ def code_of(place, **environment):
     return json.loads(subprocess.run(words, cwd=place, env=environment, capture_output=True, check=True).stdout)
 
 
-def test_a_committed_checkout_names_its_commit_and_its_tree(checkout):
+def test_a_checkout_names_its_commit_and_its_tree(checkout, tmp_path):
+    """Also a worktree, under a hook's environment."""
     commit, tree = git(checkout, "rev-parse", "--short", "HEAD"), git(checkout, "rev-parse", "HEAD^{tree}")
     (checkout / "notes.txt").write_text("not tracked")
-    assert code_of(checkout) == {"code_version": commit, "tree": tree}
+    hook = {"GIT_DIR": str(tmp_path), "GIT_INDEX_FILE": "nothing"}
+    assert code_of(checkout, **hook) == {"code_version": commit, "tree": tree}
     git(checkout, "tag", "v9")
     assert code_of(checkout) == {"code_version": "v9", "tree": tree}
-
-
-def test_a_worktree_and_a_hooks_environment_name_their_own_code(checkout, tmp_path):
     other = tmp_path / "other"
     git(checkout, "worktree", "add", "--quiet", other)
     with (other / "real_openrlhf" / "base" / "errors.py").open("a") as file:
         file.write("# changed\n")
-    clean, changed = code_of(checkout, GIT_DIR=str(tmp_path), GIT_INDEX_FILE="nothing"), code_of(other)
-    assert clean["tree"] == git(checkout, "rev-parse", "HEAD^{tree}")
-    assert changed["code_version"] == f"{clean['code_version']}-dirty" and changed["tree"] is None
+    assert code_of(other) == {"code_version": "v9-dirty", "tree": None, "no_tree": "tracked files had been changed"}
     git(other, "commit", "--quiet", "--all", "--message", "two")
-    assert code_of(other)["tree"] == git(other, "rev-parse", "HEAD^{tree}") != clean["tree"]
+    assert code_of(other)["tree"] == git(other, "rev-parse", "HEAD^{tree}") != tree
 
 
-def test_without_git_the_packages_files_are_named_by_hash(checkout, tmp_path):
-    moved = tmp_path / "site-packages"
-    shutil.copytree(checkout / "real_openrlhf", moved / "real_openrlhf")
-    shutil.rmtree(checkout / ".git")
-    found = code_of(checkout)
-    assert found["tree"] is None and found["no_tree"] == "the package does not run from a git checkout"
-    assert re.fullmatch("[0-9a-f]{64}", found["package_sha256"]) and code_of(moved) == found
-    with (moved / "real_openrlhf" / "base" / "errors.py").open("a") as file:
-        file.write("# edited in place\n")
-    assert code_of(moved)["package_sha256"] != found["package_sha256"]
-
-
-def test_a_repository_that_git_cannot_read_is_said(checkout):
+def test_without_git_the_packages_files_are_named_by_hash(checkout):
     (checkout / ".git" / "HEAD").write_text("nothing\n")
     found = code_of(checkout)
     assert found["tree"] is None and found["no_tree"].startswith("git failed: fatal: not a git repository")
+    shutil.rmtree(checkout / ".git")
+    found = code_of(checkout)
+    assert found["tree"] is None and found["no_tree"] == "the package does not run from a git checkout"
+    assert re.fullmatch("[0-9a-f]{64}", found["package_sha256"])
+    with (checkout / "real_openrlhf" / "base" / "errors.py").open("a") as file:
+        file.write("# edited in place\n")
+    assert code_of(checkout)["package_sha256"] != found["package_sha256"]
 
 
-def test_a_resumed_run_keeps_the_code_of_its_earlier_parts():
-    one, two = ({"code_version": version, "tree": version * 40} for version in "12")
-    assert provenance.earlier(one, one) == {}
-    assert provenance.earlier(one, two) == {"earlier_code": [one]}
-    assert provenance.earlier({**two, "earlier_code": [one]}, two) == {"earlier_code": [one]}
-    assert provenance.earlier({**two, "earlier_code": [one]}, one) == {"earlier_code": [two]}
-
-
-def test_a_record_names_the_machine_and_what_chooses_verdicts():
+def test_a_record_has_versions_patches_hashes_the_machine_and_what_chooses_verdicts(tmp_path):
+    (tmp_path / "data.jsonl").write_bytes(b"abc")
+    found = provenance.provenance([tmp_path / "data.jsonl"])
+    assert found["data"] == {str(tmp_path / "data.jsonl"): hashlib.sha256(b"abc").hexdigest()}
+    assert re.fullmatch("[0-9a-f]{64}", found["patches"]["sha256"]) and found["patches"]["series"] == "openrlhf-0.11.2"
+    assert {"python", "real-openrlhf", "torch"} <= found["versions"].keys() and found["code_version"]
     here = provenance.machine(["NVIDIA H200"])
     assert here["cpu"] and here["gpus"] == "NVIDIA H200"
     known = set(Path("/proc/cpuinfo").read_text().split())
@@ -346,11 +321,12 @@ def test_a_resume_elsewhere_is_told_and_kept():
     assert list(provenance.changed_place({}, there)) == []  # an earlier version wrote that record
     weights = here | {"starting_weights": "2" * 64}
     assert list(provenance.changed_place(here, weights)) == [("starting weights", "1" * 12, "2" * 12)]
-    place = {key: here[key] for key in provenance.PLACE}
-    assert provenance.earlier(here, there) == {"earlier_places": [place]}
-    assert provenance.earlier(there | {"earlier_places": [place]}, here) == {
-        "earlier_places": [{key: there[key] for key in provenance.PLACE}]
-    }
+    one, two = ({"code_version": version, "tree": version * 40} for version in "12")
+    places = ({key: record[key] for key in provenance.PLACE} for record in (here, there))
+    for key, old, new in (("earlier_code", one, two), ("earlier_places", *places)):
+        assert provenance.earlier(old, old) == {} and provenance.earlier(old, new) == {key: [old]}
+        assert provenance.earlier({**new, key: [old]}, new) == {key: [old]}
+        assert provenance.earlier({**new, key: [old]}, old) == {key: [new]}
 
 
 def test_a_finished_run_with_fewer_steps_says_why(tmp_path):
@@ -358,14 +334,3 @@ def test_a_finished_run_with_fewer_steps_says_why(tmp_path):
     assert run_folder.early_end(tmp_path, 6) is None and run_folder.early_end(tmp_path, 0) is None
     assert "the data ended after step 6 of 8" in run_folder.early_end(tmp_path, 8)
     assert run_folder.early_end(tmp_path, 8, every=3) is None and run_folder.early_end(tmp_path, 9, every=3)
-
-
-def test_provenance_has_versions_code_patches_and_data_hashes(tmp_path):
-    data = tmp_path / "data.jsonl"
-    data.write_bytes(b"abc")
-    found = provenance.provenance([data])
-    assert found["data"] == {str(data): "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"}
-    assert re.fullmatch("[0-9a-f]{64}", found["patches"]["sha256"])
-    assert found["patches"]["series"] == "openrlhf-0.11.2"
-    assert {"python", "real-openrlhf", "torch"} <= found["versions"].keys()
-    assert found["code_version"] and "tree" in found

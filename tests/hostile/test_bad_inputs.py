@@ -58,10 +58,6 @@ def _parquet(row: dict, count: int) -> Spoil:
     )
 
 
-def _gone(name: str) -> Spoil:
-    return lambda folder: (folder / name).unlink()
-
-
 def _folder(name: str, mode: int = 0o755) -> Spoil:
     def make(folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
@@ -89,6 +85,10 @@ def _run(text: str = "", **changes: object) -> Spoil:
     return make
 
 
+def _gone(name: str) -> Spoil:
+    return lambda folder: (folder / name).unlink()
+
+
 def _nothing(folder: Path) -> None:
     pass
 
@@ -100,23 +100,17 @@ DATA = [
     Case("data is a folder", _folder("rows.jsonl"), "rows.jsonl has no rows to read"),
     Case("data of one row", _file("rows.jsonl", _row() + "\n"), "1 rows of training data do not fill one"),
     Case("data unreadable", lambda folder: (folder / "rows.jsonl").chmod(0), "Permission denied. Name", nobody=True),
-    Case("a table that is missing", _nothing, "rows.parquet does not exist", "--data rows.parquet"),
     Case("a set that nobody knows", _nothing, "dapo17 does not exist. Did you mean dapo17k? Name a file",
          "--data dapo17"),
     Case("a file of no known format", _file("rows.txt", "12="), "has the ending '.txt', by", "--data rows.txt"),
     Case("a table that is none", _file("rows.parquet", "12="), "is not a parquet file", "--data rows.parquet"),
-    Case("a table of few rows", _parquet(GOOD, 5), "5 rows of training data do not fill one", "--data rows.parquet"),
     Case("a table without labels", _parquet({"prompt": "12=", "answer": "21"}, ROWS),
          "row 1 has no column 'label', it has prompt, answer. Is it --data.label_key answer? (63 more like it)",
          "--data rows.parquet"),
-    Case("a CSV file of other columns", _file("rows.csv", "question,answer\n" + "12=,21\n" * ROWS),
-         "row 1 has no column 'label', it has question, answer. Is it --data.label_key answer? (63 more like it)",
-         "--data rows.csv"),
     Case("a CSV line with more values", _file("rows.csv", "prompt,label\n12=,21\n12=,2,1\n"),
          "is not CSV (Error tokenizing data. C error: Expected 2 fields in line 3, saw 3)",
          "--data rows.csv"),
     Case("an empty CSV file", _file("rows.csv", ""), "rows.csv is empty. Download it again", "--data rows.csv"),
-    Case("a list of five", _file("rows.json", json.dumps([GOOD] * 5)), "5 rows of training data", "--data rows.json"),
     Case("a list with a number", _file("rows.json", json.dumps([GOOD] * ROWS + [7])),
          "row 65 is a int, expected an object", "--data rows.json"),
     Case("labels as GSM8K has them", _file("rows.jsonl", (_row(label="9*2 = 18\n#### 18") + "\n") * ROWS),
@@ -129,24 +123,22 @@ DATA = [
     Case("a number of 5,000 digits",
          _rows(f'{{"prompt": "1=", "label": {"9" * 5000}}}'), "is not JSON (line 65: Exceeds"),
     Case("broken UTF-8", _rows(b'{"prompt": "1=\xff", "label": "1"}'), "is not JSON ('utf-8' codec"),
-    Case("no label column", _file("rows.jsonl", '{"prompt": "1="}\n' * ROWS), "row 1 has no column 'label', it"),
     Case("a prompt that is a number", _file("rows.jsonl", _row(prompt=1) + "\n"), "row 1 has a prompt that is no"),
     Case("a prompt that is empty", _rows(_row(prompt="")), "row 65 has a prompt that is no text, or an empty one"),
     Case("a chat without a template", _file("rows.jsonl", _row(prompt=[{"role": "user", "content": "1="}]) + "\n"),
          "row 1 has a chat for a prompt. Add --data.apply_chat_template"),
     Case("labels of two kinds", _rows(_row(label=21)), "labels of several kinds (number, str)"),
     Case("no label at all", _file("rows.jsonl", (_row(label="") + "\n") * ROWS), "no row has a label in 'label'"),
-    Case("nan for labels", _file("rows.jsonl", (_row(label=float("nan")) + "\n") * ROWS), "no row has a label in"),
     Case("a packed file", _file("rows.jsonl.gz", "12="), "'.gz', by which OpenRLHF knows the format",
          "--data rows.jsonl.gz"),
-    Case("more than the context", _rows(_row(prompt="1" * 40)), "row 65 has a prompt that does not fit into"),
+    Case("responses longer than all", _nothing, "--rollout.max_new_tokens 100000 is not below --data.max_len 32",
+         "--rollout.max_new_tokens 100000"),
     Case("a line of 10 MB", _rows(_row(prompt="1" * 10_000_000)), "row 65 has a prompt that does not fit into"),
 ]  # fmt: skip
 
 CONFIG = "model/config.json"
 MODELS = [
     Case("model missing", _nothing, "model nowhere has no readable config.json", "--model nowhere"),
-    Case("model is a file", _nothing, "model rows.jsonl has no readable config.json", "--model rows.jsonl"),
     Case("a hub id out of reach", _nothing, "no folder here, not in the cache, and the hub does not give it",
          "--model no/such-model"),
     Case("no configuration", _gone(CONFIG), "has no readable config.json"),
@@ -180,7 +172,6 @@ REWARDS = [
     _reward("broken", "def reward_func(:\n", "is not Python (invalid syntax"),
     _reward("binary", b"\x00\xff" * 99, "reward.py "),
     _reward("of another name", "def reward(queries, prompts, labels): ...", "has no reward_func"),
-    _reward("nested too deep", "(" * 100_000, "reward.py is not Python"),
 ]
 
 
@@ -251,6 +242,10 @@ def test_what_is_not_spoiled_is_accepted_and_weak_rows_are_told(world, capsys):
     assert train("--dry-run") == 0
     said = capsys.readouterr().out
     assert "rows.jsonl: 1 of 65 rows have no label" in said
+    (world / "mine.py").write_text("def reward_func(queries, prompts, labels): ...")
+    (world / "rows.jsonl").write_text("".join(_row(label=number % 5) + "\n" for number in range(ROWS)))
+    assert train("--reward.remote_url mine.py --no-eval.dataset --dry-run") == 0
+    assert "rows.jsonl: 1 prompts have several labels" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("there", [False, True])  # else the run would make it
@@ -286,28 +281,10 @@ def test_all_faults_of_a_file_are_told_at_once_the_first_of_each_kind(world, cap
     assert "row 1 has a chat for a prompt. Add --data.apply_chat_template" in told and "(89 more like it)" in told
 
 
-def test_what_a_run_would_do_with_odd_rows_is_noted(world, capsys):
-    """Prompts whose labels contradict each other."""
-    (world / "mine.py").write_text("def reward_func(queries, prompts, labels): ...")
-    (world / "rows.jsonl").write_text(
-        "".join(json.dumps(GOOD | {"label": number % 5}) + "\n" for number in range(ROWS))
-    )
-    assert train("--reward.remote_url mine.py --no-eval.dataset --dry-run") == 0
-    said = capsys.readouterr().out
-    assert "rows.jsonl: 1 prompts have several labels" in said
-
-
-def test_responses_longer_than_all_are_told_once_and_without_rows(world, capsys):
-    assert train("--rollout.max_new_tokens 100000 --dry-run") == 2
-    (told,) = capsys.readouterr().err.splitlines()
-    assert "--rollout.max_new_tokens 100000 is not below --data.max_len 32" in told and "row" not in told
-
-
 @pytest.mark.parametrize(
-    "name, text", [("it.csv", "prompt,label\n12=,21\n"), ("it.jsonl", '{"prompt": "12=", "label": 21}\n')]
+    "name, head, row", [("it.csv", "prompt,label\n", "12=,21\n"), ("it.jsonl", "", '{"prompt": "12=", "label": 21}\n')]
 )
-def test_one_file_has_one_verdict_in_all_commands(world, capsys, name, text):
-    head, row = ("prompt,label\n", "12=,21\n") if name == "it.csv" else ("", text)
+def test_one_file_has_one_verdict_in_all_commands(world, capsys, name, head, row):
     (world / name).write_text(head + row * ROWS)
     assert train(f"--data {name} --dry-run") == 0, capsys.readouterr().err
     assert main(["data", name, "--out", "made.jsonl"]) == 0

@@ -8,7 +8,10 @@ import pytest
 from invented_runs import write_run
 
 from real_openrlhf.base import ownership, whole_folders
+from real_openrlhf.cli import main
+from real_openrlhf.evaluation import store
 from real_openrlhf.report import page
+from real_openrlhf.report.read_runs import read_runs
 from real_openrlhf.training.launch.process import drop_stale_locks
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,11 +37,8 @@ def rows() -> dict[str, list[str]]:
 def test_the_table_names_every_module_that_writes():
     """And none that does not."""
     texts = {path.relative_to(PACKAGE).as_posix(): path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")}
-    lines = {
-        name: [line for line in text.splitlines() if "import" not in line and "devnull" not in line]
-        for name, text in texts.items()
-    }
-    writers = {name for name, found in lines.items() if any(map(WRITES.search, found))}
+    other = re.compile("^.*(?:import|devnull).*$", re.MULTILINE)
+    writers = {name for name, text in texts.items() if WRITES.search(other.sub("", text))}
     named = {name for names in rows().values() for name in names} | {"base/files.py"}
     assert writers == named
 
@@ -47,18 +47,12 @@ TRAIN = "train --max-steps 1 --data rows.jsonl --model model"
 COMPARE = "compare --algos real --seeds 1 --steps 1 --model model --data rows.jsonl"
 # Row of the table -> (a stranger's files, the commands that would take their place).
 REFUSED = {
-    "`train --runs-dir DIR`": (
-        ["runs/mine/thesis.txt"],
-        [f"{TRAIN} --run-name mine", f"{TRAIN} --run-name mine --resume"],
-    ),
+    "`train --runs-dir DIR`": (["runs/mine/a"], [f"{TRAIN} --run-name mine{more}" for more in ("", " --resume")]),
     "`train --ckpt.path DIR`, `train --ckpt.output_dir DIR`": (
         ["precious/thesis.txt"],
         [f"{run} --ckpt.{flag} precious" for run in (TRAIN, COMPARE) for flag in ("path", "output_dir")],
     ),
-    "`compare --out DIR`": (
-        ["out/report/index.html", "out/runs/real-s1/a"],
-        [f"{COMPARE} --out out"],
-    ),
+    "`compare --out DIR`": (["out/report/index.html", "out/runs/real-s1/a"], [f"{COMPARE} --out out"]),
     "`report --out DIR`": (["site/index.html"], ["report run --out site"]),
     "`eval --out DIR`": (["e/table.md"], ["eval --model model --benchmarks problems.jsonl --out e"]),
     "`data --out FILE`": (["mine.jsonl"], ["data math.jsonl --out mine.jsonl"]),
@@ -74,8 +68,6 @@ def contents(folder: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("place", REFUSED)
 def test_a_strangers_file_is_refused(here, capsys, place):
-    from real_openrlhf.cli import main
-
     files, commands = REFUSED[place]
     for name in files:
         (here / name).parent.mkdir(parents=True, exist_ok=True)
@@ -92,8 +84,6 @@ def test_a_strangers_file_is_refused(here, capsys, place):
 
 def test_what_is_ours_is_replaced(here, capsys):
     """Otherwise the refusals would prove nothing."""
-    from real_openrlhf.cli import main
-
     (here / "site").mkdir()
     (here / "site" / page.PAGE).write_text(f"<!doctype html>{page.TITLE}")
     assert main("report run --out site".split()) == 0
@@ -137,17 +127,15 @@ def test_an_interrupted_report_is_known_as_ours(tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     write_run(tmp_path, name="run")
-    found, skipped = page_input(tmp_path / "run")
+    runs, skipped = read_runs([tmp_path / "run"])
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(page, "_save", interrupted)
-        page.write(found, skipped, tmp_path / "site")
+        page.write(runs, skipped, tmp_path / "site")
     page.refuse_foreign(tmp_path / "site")
 
 
 @pytest.mark.parametrize("files", [0, 1])  # of two, written before the kill
 def test_data_that_a_kill_interrupted_are_known_as_ours(here, monkeypatch, files):
-    from real_openrlhf.cli import main
-
     (here / "more.jsonl").write_text('{"problem": "1+1?", "answer": "2"}\n{"problem": "1+2?", "answer": "3"}\n')
     whole, left = ownership.write_text, [files]
 
@@ -170,16 +158,8 @@ def test_data_that_a_kill_interrupted_are_known_as_ours(here, monkeypatch, files
 
 
 def test_an_evaluation_that_was_killed_before_its_manifest_goes_on(tmp_path):
-    from real_openrlhf.evaluation import store
-
     (tmp_path / store.SAMPLES).touch()
     store.refuse_foreign(tmp_path)
     (tmp_path / store.SAMPLES).write_text("mine")
     with pytest.raises(Exception, match="did not write it"):
         store.refuse_foreign(tmp_path)
-
-
-def page_input(run: Path) -> tuple:
-    from real_openrlhf.report.read_runs import read_runs
-
-    return read_runs([run])

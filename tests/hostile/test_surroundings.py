@@ -6,7 +6,6 @@ import subprocess
 import sys
 
 import pytest
-from every import every
 from small_runs import run_flags
 
 from real_openrlhf.machine import probe
@@ -65,17 +64,6 @@ def test_a_home_that_cannot_be_written(shell, elsewhere, monkeypatch):
     )
 
 
-@every
-def test_a_run_with_a_home_that_cannot_be_written(shell, elsewhere):
-    done = shell("real train --max-steps 1 --run-name mine", HOME=str(elsewhere / "rows.jsonl"))
-    assert done.returncode == 0, said(done)
-
-
-def test_a_full_disk_is_one_line(shell):
-    done = shell("real train --dry-run > /dev/full; echo $? >&2")
-    assert done.stderr.decode().splitlines()[1:] == ["1"] and b"Free some space and try again" in done.stderr
-
-
 @pytest.mark.skipif(not may_mount(), reason="only the superuser may mount a small disk")
 def test_a_disk_that_fills_up_leaves_no_half_file(shell, elsewhere):
     (elsewhere / "graded.jsonl").write_text('{"response": "\\\\boxed{1}", "label": "1"}\n' * 2000)
@@ -86,6 +74,11 @@ def test_a_disk_that_fills_up_leaves_no_half_file(shell, elsewhere):
     done = shell("unshare -m bash on_it.sh")
     assert done.stdout.split()[-1:] == [b"1"], said(done)
     assert said(done).count("Free some space and try again") == 1 and "Traceback" not in said(done)
+
+
+def test_a_full_disk_is_one_line(shell):
+    done = shell("real train --dry-run > /dev/full; echo $? >&2")
+    assert done.stderr.decode().splitlines()[1:] == ["1"] and b"Free some space and try again" in done.stderr
 
 
 LOCKLESS = """
@@ -99,8 +92,7 @@ def test_a_file_system_without_locks(shell, elsewhere):
     place = elsewhere.parent  # without a space, which would end the path
     (place / "lockless.c").write_text(LOCKLESS)
     subprocess.run(["cc", "-shared", "-fPIC", "lockless.c", "-o", "lockless.so"], cwd=place, check=True)
-    commands = ("train --max-steps 1 --run-name mine", "report run --out page")
-    command = "; ".join(f"real {one}; echo $?" for one in commands)
+    command = "real train --max-steps 1 --run-name mine; echo $?; real report run --out page; echo $?"
     done = shell(command, LD_PRELOAD=str(place / "lockless.so"))
     lines = said(done).splitlines()
     assert [line for line in lines if line.isdigit()] == ["2", "0"], lines

@@ -21,9 +21,8 @@ def report(tmp_path_factory):
         for seed in range(1, seeds + 1):
             invented.write_run(root / "runs", algo, seed)
     for seed in (1, 2):
-        invented.write_run(
-            root / "runs", "real", seed, recipe="hard", name=f"hard-{seed}", flags={"--algo.real.tau": 0.1}
-        )
+        other = {"recipe": "hard", "name": f"hard-{seed}", "flags": {"--algo.real.tau": 0.1}}
+        invented.write_run(root / "runs", "real", seed, **other)
     reasons = invented.break_folders(root / "runs") | {"gone": "no such folder"}
     folders = (root / "runs", root / "gone", root / "runs" / "hard-1")  # the last one for the second time
     with contextlib.redirect_stdout(io.StringIO()) as printed:
