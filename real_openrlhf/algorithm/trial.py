@@ -10,7 +10,7 @@ from torch import Tensor
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, START, UNPARSABLE, Groups, Moment, Table
 from real_openrlhf.algorithm.objective import ObjectiveSettings, make_groups, rollout_scores
 from real_openrlhf.algorithm.update import TokenGroup
-from real_openrlhf.base.user_files import raised
+from real_openrlhf.base.user_files import exits_raised, raised
 
 # One group of each kind: mixed, right only, wrong only, ignored only, and one rollout of either side.
 KINDS = (
@@ -38,7 +38,8 @@ def problem(settings: ObjectiveSettings, steps: int = 10, sampled: bool = True) 
     `sampled`: the run has vLLM's log-probabilities.
     """
     of_moment = partial(_problem_of_tokens, sampled=sampled) if settings.objective.of_tokens else _problem_of_groups
-    problems = {step: of_moment(settings, Moment(step, steps)) for step in (1, max(steps, 1))}
+    with exits_raised():
+        problems = {step: of_moment(settings, Moment(step, steps)) for step in (1, max(steps, 1))}
     if len({*problems.values()}) < 2:
         return problems[1]
     # what is wrong at one end only, as a factor `progress`, which is 0 in the first step

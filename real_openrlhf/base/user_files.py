@@ -1,13 +1,16 @@
 """Files of a user's own: FILE.py:NAME as a path, loaded, and what its code raised in one line."""
 
 import ast
+import contextlib
 import hashlib
+import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from types import ModuleType
+from typing import NoReturn
 
 from real_openrlhf.base.errors import first_line
 
@@ -75,13 +78,31 @@ def _module(path: Path, source: bytes) -> ModuleType:
         sys.path.append(str(path.parent))  # the file may import its neighbours, also later, inside its functions
     sys.modules[module.__name__] = module  # dataclasses in it look themselves up there
     try:
-        exec(compile(source, path, "exec"), vars(module))
+        with exits_raised():
+            exec(compile(source, path, "exec"), vars(module))
     except (Exception, SystemExit) as error:
         del sys.modules[module.__name__]
         line = getattr(error, "lineno", None)
         said = f"line {line}, {raised(error)}" if line else raised(error, path)
         raise ValueError(f"{path} cannot be loaded: {said}. Change it so that Python runs it") from error
     return module
+
+
+@contextlib.contextmanager
+def exits_raised() -> Iterator[None]:
+    """Within the block `os._exit` raises SystemExit: it would end a dry run with code 0."""
+    process, end = os.getpid(), os._exit
+
+    def exit_here(status: int) -> NoReturn:
+        if os.getpid() != process:
+            end(status)
+        raise SystemExit(status)
+
+    os._exit = exit_here
+    try:
+        yield
+    finally:
+        os._exit = end
 
 
 def raised(error: BaseException, path: Path | str = "") -> str:

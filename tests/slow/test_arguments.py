@@ -187,6 +187,8 @@ REFUSED = [
     (f"{LEVEL} token", f"Use {LEVEL} off", f"{LEVEL} off"),
     ("--algo.kl.init_coef 0.1", "Use --algo.kl.init_coef 0 (the paper), or add --algo.kl.use_loss",
      "--algo.kl.init_coef 0.1 --algo.kl.use_loss"),
+    ("--algo.dynamic_filtering_enable --algo.real.uniform_groups keep", "the groups that --algo.real.uniform_groups",
+     "--algo.dynamic_filtering_enable"),
     ("--ds.lora.dropout 0.1", "Use --ds.lora.dropout 0", "--ds.lora.dropout 0"),
     ("--ds.zero_stage 0", "Use --ds.zero_stage 2", "--ds.zero_stage 2"),
     ("--train.enable_ema --ds.zero_stage 3", "Use --ds.zero_stage 2, or leave --train.enable_ema out",

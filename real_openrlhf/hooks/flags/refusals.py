@@ -220,6 +220,11 @@ def _ppo(args: SimpleNamespace) -> Iterator[str]:
                 f"--reward.{flag} {value} changes a reward by its length, and REAL's labels are made before that. "
                 "Leave it out; --algo.real.truncated says what a rollout cut at the limit counts as"
             )
+    if args.algo.dynamic_filtering_enable and args.algo.real.uniform_groups == "keep":
+        yield (
+            "--algo.dynamic_filtering_enable removes the groups that --algo.real.uniform_groups keep is about. Use "
+            "one of them"
+        )
     if args.ds.lora.dropout > 0:
         yield (
             f"--ds.lora.dropout {args.ds.lora.dropout:g} makes two forwards of one rollout differ, so its score would "

@@ -116,6 +116,8 @@ def _of_labels(path: Path, flag: str, flags: RunFlags, labels: list) -> Iterator
         said = f"{flag} {path}: {reward} cannot grade by {len(silent)} of the first {len(first)} labels ({silent[0]})"
         said += ": no response is right there. Mend the labels, or give --reward.remote_url FILE.py of your own."
         yield said if len(silent) == len(first) else Note(said)
+    elif REWARD in flags.settings and flags.settings[REWARD].origin == USER and not isinstance(labels[0], str):
+        yield Note(f"{flag} {path}: labels are no text but {type(labels[0]).__name__}, and {reward} gets them so")
 
 
 def step_problems(flags: RunFlags, rows: int) -> Iterator[str]:
