@@ -245,7 +245,9 @@ def test_what_is_not_spoiled_is_accepted_and_weak_rows_are_told(world, capsys):
     (world / "mine.py").write_text("def reward_func(queries, prompts, labels): ...")
     (world / "rows.jsonl").write_text("".join(_row(label=number % 5) + "\n" for number in range(ROWS)))
     assert train("--reward.remote_url mine.py --no-eval.dataset --dry-run") == 0
-    assert "rows.jsonl: 1 prompts have several labels" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "rows.jsonl: 1 prompts have several labels" in said
+    assert "labels are no text but int, and " in said and "mine.py gets them so" in said
 
 
 @pytest.mark.parametrize("there", [False, True])  # else the run would make it
