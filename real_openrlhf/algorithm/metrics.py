@@ -112,7 +112,7 @@ def group_metrics(
         seen = (groups.size(side) >= 2) & (mean > 0)
         spreads.append(groups.std(weights, side)[seen] / mean[seen])
     metrics["real/weight_cv"] = _of(torch.mean, torch.cat(spreads))
-    counts["classes"] = sum(map(len, spreads))
+    counts["classes"] = torch.tensor(sum(len(spread) for spread in spreads))
     metrics = {name: metrics[name] for name in GROUP_METRICS}
     return metrics, {COUNT + name: float(count) for name, count in counts.items()}
 

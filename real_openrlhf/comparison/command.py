@@ -225,7 +225,7 @@ def work(runs: Runs, todo: Sequence[Entry]) -> int:
     """Train and evaluate what no other process has, each run once; the exit code of the last failure."""
     before = {entry: failure(runs.path(entry)) for entry in todo}
     waiting = deque(sorted(todo, key=lambda entry: before[entry] is not None))  # what failed before comes last
-    last = in_a_row = 0
+    last, in_a_row, sound, failed = 0, 0, False, set[str]()
     while waiting:
         entry, path = waiting[0], runs.path(waiting[0])
         with runs.taken(entry) as ours:
@@ -244,10 +244,20 @@ def work(runs: Runs, todo: Sequence[Entry]) -> int:
             if runs.is_done(entry) or failure(path) != before[entry]:
                 continue  # another process has ended it since this one began
             print(f"\n--- {entry.name}, {len(waiting) + 1} of {len(runs.entries)} runs to go", flush=True)
+            logged = steps(path)
             code = train_and_evaluate(runs, entry)
         if code in train_command.SIGNALS:
             return code
         last = code or last
+        sound = sound or runs.is_trained(entry) or bool(steps(path) - logged)
+        failed |= {entry.algo} if code else set()
+        if not sound and len(failed) > 1 and waiting:
+            print(
+                f"{' and '.join(sorted(failed))} failed before a first step, and no run has made one here: this "
+                "machine may be at fault, and takes no more runs",
+                file=sys.stderr,
+            )
+            break
     return last
 
 
@@ -274,6 +284,12 @@ def failure(path: Path) -> tuple | None:
     if record.get("status") != "failed" or record.get("unseen") or reason.startswith("interrupted"):
         return None
     return record.get("started"), record.get("finished"), reason
+
+
+def steps(path: Path) -> set[bytes]:
+    """The training steps in its log; a step that is made again has another time."""
+    log = path / "metrics.jsonl"
+    return {line for line in log.read_bytes().splitlines() if b'"train"' in line} if log.exists() else set()
 
 
 def report(out: Path) -> None:

@@ -13,7 +13,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 SECONDS = 120.0
 # of a raylet's agents; below 32768, so that no outgoing connection has one before its agent listens
@@ -39,7 +39,7 @@ def wait_longer() -> None:
         call = signature.bind(*args, **named)
         for name, port in zip(AGENT_PORTS, _free_ports(len(AGENT_PORTS)), strict=True):
             call.arguments[name] = port
-            _raylet.persist_port(call.arguments["session_dir"], call.arguments["node_id"], name, port)
+            cast(Any, _raylet).persist_port(call.arguments["session_dir"], call.arguments["node_id"], name, port)
         started = start(*call.args, **call.kwargs)
         raylet[:] = [started.process]
         return started
