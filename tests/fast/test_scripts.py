@@ -1,5 +1,6 @@
 """What examples/scripts/train_real_*.sh call, with other programs in the place of set-up and training."""
 
+import argparse
 import contextlib
 import json
 import os
@@ -7,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import time
+import weakref
 from pathlib import Path
 
 import pyarrow.parquet
@@ -89,6 +91,17 @@ def test_the_parts_of_a_gpu_trial_fit_the_gpu(tmp_path, gb, recipe, longest):
     assert refused.returncode == 2 and "this GPU has 16 GB" in refused.stderr
 
 
+def test_parts_of_a_gpu_trial_whose_packages_are_missing_are_skipped(tmp_path):
+    """Both import Ray and vLLM: the actor's step does through OpenRLHF."""
+    found = 'case "$*" in *"import find_spec"*vllm*) echo vllm; exit 1;; esac'
+    program(tmp_path / "python", found)
+    command = ["bash", SCRIPTS.parents[1] / "benchmarks/on_a_gpu.sh", "exact", "head", "step", "train"]
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PYTHON": str(tmp_path / "python"), "GPU_GB": "80"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert "4 parts, 2 skipped (step train), 0 failed (none)" in done.stdout, done.stdout
+    assert done.stdout.count("skipped: missing: vllm") == 2
+
+
 def test_the_workflow_of_a_public_runner_runs_commands_that_are_there():
     jobs = yaml.safe_load((SCRIPTS.parents[1] / ".github/workflows/test.yml").read_text())["jobs"]
     commands = [step["run"] for job in jobs.values() for step in job["steps"] if "run" in step]
@@ -105,6 +118,21 @@ def test_a_gpus_allocated_memory_is_judged_and_not_what_fragments_add(allocated,
     with contextlib.nullcontext() if fits else pytest.raises(SystemExit):
         gpu_step.show([row | {"reserved GB": "53.0"}], cpu=False)
     assert ("ok      1, allocated" in capsys.readouterr().out) == fits
+
+
+def test_the_trials_random_model_leaves_memory_before_others_are_measured(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(SCRIPTS.parents[1] / "benchmarks")
+    import gpu_step
+    from transformers import Qwen2ForCausalLM
+
+    alive: list[weakref.ref] = []
+    save, left = Qwen2ForCausalLM.save_pretrained, []
+    monkeypatch.setattr(
+        Qwen2ForCausalLM, "save_pretrained", lambda self, path: alive.append(weakref.ref(self)) or save(self, path)
+    )
+    monkeypatch.setattr("torch.cuda.empty_cache", lambda: left.extend(model() for model in alive))
+    gpu_step.save_model(argparse.Namespace(recipe="cpu-like-gpu", folder=str(tmp_path)))
+    assert left == [None] and (tmp_path / "model.safetensors").exists() and (tmp_path / "train.jsonl").exists()
 
 
 def test_the_pretrained_model_trains_on_cpu_and_on_a_gpu_by_one_flag(call, tmp_path):
