@@ -103,8 +103,7 @@ def test_asynchronously_no_prompt_is_lost_and_none_is_drawn_twice(train_on_two, 
     assert resumed.values("rollout/prompts_crc") == before
     assert resumed.numbers()[:2] == numbers[:2]
     assert [line["step"] for line in resumed.lines("eval")] == [2, 4]
-    lines = [(group["phase"], group["step"]) for group in show.read(run.folder)]
-    assert sorted(lines) == sorted([("eval", 2), ("eval", 4)] * 4 + [("train", step) for step in (1, 2, 3, 4)] * 2)
+    assert sorted(group["step"] for group in show.read(run.folder)) == [1, 1, 2, 2, 3, 3, 4, 4]
 
 
 # A rollout actor goes on whose verifier hangs, dies and runs out of memory, and whose reward function returns text or
