@@ -261,6 +261,8 @@ def test_what_would_spoil_any_method_is_refused_for_all(loss):
             resolve(f"{dealt} {flags}")
     with pytest.raises(UserError, match="saved model would be the untrained one"):
         resolve("--train.enable_ema --ds.zero_stage 3")
+    with pytest.raises(UserError, match="does not go with --ds.ring_attn_size. Use flash_attention_2"):
+        resolve("--ds.attn_implementation flash_attention_torch --ds.ring_attn_size 2 --ds.packing_samples")
     with pytest.raises(UserError, match="starts vLLM in bf16.*Use bf16"):
         resolve("--vllm.num_engines 1 --ds.param_dtype fp16")
     with pytest.raises(UserError, match="measured by the trainer of --train.deal groups"):
