@@ -58,7 +58,7 @@ def test_a_users_hinge_is_trained_recorded_and_resumed_with_the_same_file_only(t
     for title, devices, variables in seen:
         assert devices == [0, "cpu", "cpu"], title
         assert {*variables.pop("CUDA_VISIBLE_DEVICES").split(",")} == {"-1"}, title
-        others = {*plugin.environment(), "RAY_RUNTIME_ENV_HOOK"}  # of engines; of the tests' forks, on a path with a space
+        others = {*plugin.environment(), "RAY_RUNTIME_ENV_HOOK"}  # of engines, and of the tests' forks
         assert {name: variables[name] for name in variables if name not in others}.items() <= said.items(), title
 
     record = json.loads((run.folder / "run.json").read_text())
