@@ -81,8 +81,9 @@ def run_problems(args: SimpleNamespace) -> Iterator[str]:
         )
     if ds.logit_free and ds.tensor_parallel_size > 1:
         yield "--ds.logit_free needs the head in one piece. Use --ds.tensor_parallel_size 1, or leave it out"
-    # each rank would attend to its own part of a sequence only, silently
-    if ds.attn_implementation == "flash_attention_torch" and ds.ring_attn_size > 1:
+    # each rank would attend to its own part of a sequence only, silently; whole groups refuse ring attention anyway
+    own_attention = ds.attn_implementation == "flash_attention_torch"
+    if own_attention and ds.ring_attn_size > 1 and args.train.deal != "groups":
         yield (
             "--ds.attn_implementation flash_attention_torch does not go with --ds.ring_attn_size. Use "
             "flash_attention_2, which ring attention needs"
