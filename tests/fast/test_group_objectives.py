@@ -1,6 +1,5 @@
 """Losses over a whole group, and what the seam offers them: naive float64 derivations, bounds, symmetries, rewards."""
 
-import json
 import math
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from naive import NAIVE_TOKENS, naive_group_loss
 
 from real_openrlhf import check_whole_groups, real_policy_loss
 from real_openrlhf.algorithm import trial
-from real_openrlhf.algorithm.formulas import IN_FILES as IN_FILE
 from real_openrlhf.algorithm.formulas import OBJECTIVES, Constant, Objective, find
 from real_openrlhf.algorithm.groups import Moment, Table
 from real_openrlhf.algorithm.objective import ObjectiveSettings, make_groups, score_weights
@@ -34,7 +32,6 @@ def values_of(setting: Constant):
 FOLDER = Path(__file__).parents[2] / "examples" / "objectives"
 LISTWISE = f"{FOLDER}/listwise.py:listwise"
 IN_FILES = [f"{FOLDER / name}.py:{name}" for name in ("oapl", "vespo", "rence")] + [f"{FOLDER}/disco.py:disco_lratio"]
-FROZEN = json.loads((Path(__file__).parents[1] / "data/objective_weights.json").read_text())
 
 
 @pytest.mark.parametrize("name", [*OBJECTIVES, *IN_FILES])
@@ -52,24 +49,6 @@ def test_loss_and_gradient_are_the_naive_ones(name, rows, tau, uniform_groups, d
     got = score_weights(choices, torch.tensor(scores, dtype=torch.float64), table, moment=Moment(3))
     assert got.loss.item() == pytest.approx(loss.item(), rel=1e-10, abs=1e-12)
     assert got.weights.tolist() == pytest.approx([float(g) for g in expected], rel=1e-9, abs=1e-12)
-
-
-@pytest.mark.parametrize("case", FROZEN["cases"], ids=lambda case: " ".join(map(str, case[:3])))
-def test_a_method_that_became_a_file_weighs_as_it_did_built_in(case):
-    """The loss and the weights, or the tokens' weights and which of them are clipped."""
-    name, own, uniform_groups, expected = case
-    choices = ObjectiveSettings(f"{FOLDER / IN_FILE[name]}.py:{name}", uniform_groups, own)
-    if choices.objective.of_tokens:
-        columns = (torch.tensor(column, dtype=torch.float64) for column in FROZEN["tokens"])
-        log_ratio, advantages = torch.broadcast_tensors(*columns)
-        weights, alone = (choices.objective.loss(log_ratio, a, None, own) for a in (advantages, advantages.sign()))
-        found = [*weights.flatten().tolist(), *choices.objective.clipped(alone, log_ratio).double().flatten().tolist()]
-    else:
-        *ints, values, lengths, scores = (torch.tensor(column, dtype=torch.float64) for column in FROZEN["rollouts"])
-        table = Table(*(column.long() for column in ints), values, lengths)
-        weighed = score_weights(choices, scores, table, moment=Moment(5, 10))
-        found = [weighed.loss.item(), *weighed.weights.tolist()]
-    assert found == pytest.approx(expected, rel=1e-12, abs=1e-14)
 
 
 @pytest.mark.parametrize("name", NAIVE_TOKENS)
