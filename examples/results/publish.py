@@ -19,6 +19,7 @@ from typing import Any
 from campaigns import ABOUT, FORMAT, LINE, METRICS, RUNS, cell_value, is_campaign, records
 
 from real_openrlhf.base.files import parsed, sha256, write_json, write_text
+from real_openrlhf.base.old_names import METRICS as METRICS_NOW
 from real_openrlhf.runs.provenance import DIRTY
 from real_openrlhf.runs.run_folder import record_ending, state
 from real_openrlhf.training.tiny_task import cache_folder
@@ -26,11 +27,10 @@ from real_openrlhf.training.tiny_task import cache_folder
 # Beginnings of the names of all metrics that results and maps read.
 COMPACT = tuple(
     """
-    phase step eval_ entropy_loss ppo_kl ppo_clip_ratio actor_grad_norm update/clipped_share update/ratio_max
-    rollout/pass_rate rollout/solve_all rollout/solve_none rollout/reward_mean rollout/entropy
-    rollout/response_length_mean rollout/response_length_right rollout/response_length_wrong
-    rollout/truncated_right rollout/truncated_wrong
-    real/loss real/score_std real/score_abs_max real/weight_ real/mixed_groups timing/step_total""".split()
+    phase step eval_ entropy_loss ppo_kl ppo_clip_ratio actor_grad_norm update/frac_clipped update/ratio_max
+    rollout/pass_rate rollout/frac_all rollout/frac_mixed rollout/reward_mean rollout/entropy
+    rollout/response_length rollout/frac_truncated
+    real/loss real/score_std real/score_abs_max real/weight_ timing/step_total""".split()
 )
 
 
@@ -72,7 +72,11 @@ def _logged(path: Path, compact: bool) -> Iterable[dict]:
         except ValueError:
             return  # a kill cut off the last line
         numbers = {key: value for key, value in line.items() if key == "phase" or type(value) in (int, float)}
-        yield {key: value for key, value in numbers.items() if key.startswith(COMPACT)} if compact else numbers
+        yield (
+            {key: value for key, value in numbers.items() if METRICS_NOW.get(key, key).startswith(COMPACT)}
+            if compact
+            else numbers
+        )
 
 
 def write(
