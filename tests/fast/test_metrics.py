@@ -211,7 +211,7 @@ MASK = torch.tensor([[1, 1, 0], [1, 1, 1], [0, 0, 0]])
 def test_mismatch_of_ragged_rollouts_is_that_by_hand():
     """Gaps of vLLM over the policy: -0.5 and 0.25; 0, 0 and -3; none. What was not sampled says nothing."""
     found = mismatch_metrics(*gaps(POLICY, SAMPLER, MASK))
-    expected = {"mean": 3.75 / 5, "max": 3.0, "kl": -3.25 / 5}
+    expected = {"logprob_diff_mean": 3.75 / 5, "logprob_diff_max": 3.0, "kl": -3.25 / 5}
     assert found == pytest.approx({f"sampling/{name}": value for name, value in expected.items()})
     assert list(found) == list(MISMATCH_METRICS)
     assert set(mismatch_metrics(torch.zeros(3), torch.zeros(())).values()) == {0.0}
