@@ -33,7 +33,7 @@ if [ -n "${SMALL:-}" ]; then
     recipe=cpu-like-gpu rate=1e-4 exact=(--device cpu) setup=cpu step=(--algos real)
     head=(--tokens 64 --vocabulary 5000 --rounds 1 --ways plain ours liger)
     train=(--rollout.batch_size 8 --train.batch_size 32)
-    steps=1 algos=(real real_constant)
+    steps=1 algos=(real real_fixed_weights)
     hundred=(--rollout.batch_size 8 --train.batch_size 64 --eval.n_samples_per_prompt 1)
 else
     memory='import torch; print(torch.cuda.get_device_properties(0).total_memory // 10**9)'
@@ -44,7 +44,7 @@ else
         exit 2
     fi
     recipe=qwen1.5b-1gpu rate=1e-4 exact=() setup=gpu head=(--device cuda --width 3584) step=() steps=${STEPS:-100}
-    algos=(real real_constant grpo)
+    algos=(real real_fixed_weights grpo)
     [ "$gb" -ge 60 ] || recipe=lora-24gb rate=1e-3 exact=(--longest 192)
     hundred=(--rollout.batch_size "${PROMPTS:-32}" --train.batch_size $((${PROMPTS:-32} * 2))) # four updates a step
     echo "a GPU of $gb GB: step and train take recipe $recipe, exact takes ${exact[*]:-its longest answers}"
@@ -64,7 +64,7 @@ three_steps() { # three_steps RUNNER: 0 or 1, the first or the second of vLLM's 
     [ -d "$folder/three/v$1" ] && rm -r "${folder:?}/three/v$1" # of a call that was stopped
     # Left to the recipe, not a token would train: nothing is right, so no answer has a gradient.
     VLLM_USE_V2_MODEL_RUNNER=$1 cli train --recipe "$recipe" "${train[@]}" --runs-dir "$folder/three" --run-name "v$1" \
-        --max-steps 3 --no-eval.at_start --no-eval.at_end --no-train.skip_weightless \
+        --max-steps 3 --no-eval.at_start --no-eval.at_end --no-train.skip_zero_gradient \
         --algo.real.uniform_groups keep --actor.adam.lr "$rate"
 }
 

@@ -1,7 +1,8 @@
 """Campaigns: the records and logged numbers of many runs in three files, small enough to commit (publish.py).
 
-`campaign.json` has the entries that all records share, and the SHA-256 of every file that was read. `runs.csv` has one
-row per run with the other entries, as JSON. `metrics.parquet` has one row per logged line, one column per metric.
+`campaign.json` has the entries that all records share, and of new campaigns the SHA-256 of every file that was read.
+`runs.csv` has one row per run with the other entries, as JSON. `metrics.parquet` has one row per logged line, one
+column per metric.
 
 python examples/results/campaigns.py CAMPAIGN [CAMPAIGN ...] OUT    # writes the package's report of these campaigns
 
@@ -92,7 +93,10 @@ def is_campaign(folder: Path) -> bool:
 
 
 def records(folder: Path) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
-    """Each run's record as its run.json had it, and the hashes of the files that the campaign was made of."""
+    """Each run's record as its run.json had it, and the hashes of the files that the campaign was made of.
+
+    Records that were slimmed have none; whole_records.csv has the hashes of the whole ones.
+    """
     about = parsed(read_bytes(folder / ABOUT))
     if about.get("format") != FORMAT:
         raise ValueError(f"{folder / ABOUT} is not of format {FORMAT}")
@@ -106,7 +110,7 @@ def records(folder: Path) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
                 record.setdefault(outer, {})[inner] = cell_value(cell)
             elif cell:
                 record[key] = cell_value(cell)
-    return found, about["sources"]
+    return found, about.get("sources", {})
 
 
 def cell_value(cell: str) -> Any:

@@ -3,7 +3,7 @@
 python examples/results/publish.py RUNS OUT [--compact]
 
 RUNS is a folder of run folders. Runs that were interrupted are left out, because their records change when they go on.
---compact keeps only the numbers that results and maps read. What was published is added to, and never overwritten.
+--compact keeps only what tables and figures read. What was published is added to, and never overwritten.
 """
 
 import csv
@@ -19,19 +19,18 @@ from typing import Any
 from campaigns import ABOUT, FORMAT, LINE, METRICS, RUNS, cell_value, is_campaign, records
 
 from real_openrlhf.base.files import parsed, sha256, write_json, write_text
+from real_openrlhf.base.old_names import METRICS as CURRENT
 from real_openrlhf.runs.provenance import DIRTY
 from real_openrlhf.runs.run_folder import record_ending, state
 from real_openrlhf.training.tiny_task import cache_folder
 
-# Beginnings of the names of all metrics that results and maps read.
+# Beginnings of the names of all metrics that tables and figures read
 COMPACT = tuple(
     """
-    phase step eval_ entropy_loss ppo_kl ppo_clip_ratio actor_grad_norm update/clipped_share update/ratio_max
-    rollout/pass_rate rollout/solve_all rollout/solve_none rollout/reward_mean rollout/entropy
-    rollout/response_length_mean rollout/response_length_right rollout/response_length_wrong
-    rollout/truncated_right rollout/truncated_wrong
-    real/loss real/score_std real/score_abs_max real/weight_ real/mixed_groups timing/step_total""".split()
+    phase step eval_ entropy_loss ppo_kl ppo_clip_ratio update/frac_clipped rollout/pass_rate rollout/reward_mean
+    rollout/entropy rollout/frac_all_correct rollout/response_length_mean real/score_std real/weight_""".split()
 )
+OWN_FOLDERS = ("--train.run_dir", "--ckpt.path", "--ckpt.output_dir", "--logger.tensorboard_dir")
 
 
 def publish(folders: Iterable[Path], out: Path, compact: bool = False) -> None:
@@ -43,15 +42,23 @@ def publish(folders: Iterable[Path], out: Path, compact: bool = False) -> None:
         record = (folder / "run.json").read_text(encoding="utf-8")
         for here, there in ((str(folder.parent), "runs"), (str(cache_folder()), "CACHE"), (f"{Path.cwd()}/", "")):
             record = record.replace(here, there)
-        found[folder.name] = parsed(record)
+        found[folder.name] = slim(parsed(record)) if compact else parsed(record)
         if why := irreproducible(found[folder.name]):
             sys.exit(f"{folder} {why}: nobody can get that code back. Commit the changes, then make the runs again.")
         lines[folder.name] = [*_logged(folder / "metrics.jsonl", compact)]
         sources |= {f"{folder.name}/{name}": sha256(folder / name) for name in ("run.json", "metrics.jsonl")}
     _, before = records(out) if is_campaign(out) else ({}, {})
+    if is_campaign(out) and not before:
+        sys.exit(f"{out} is a slim record, to which nothing can be added. Give another OUT.")
     if lost := sorted(name for name, digest in before.items() if sources.get(name) != digest):
         sys.exit(f"{out} has {len(lost)} files of other runs, such as {lost[0]}. Give another OUT, or remove {out}.")
     write(out, found, lines, sources)
+
+
+def slim(record: dict) -> dict:
+    """Without the command, which the flags say, and the names of the run's own folders."""
+    flags = {flag: value for flag, value in record["flags"].items() if flag not in OWN_FOLDERS}
+    return {key: value for key, value in record.items() if key != "command"} | {"flags": flags}
 
 
 def irreproducible(record: Mapping) -> str | None:
@@ -72,7 +79,11 @@ def _logged(path: Path, compact: bool) -> Iterable[dict]:
         except ValueError:
             return  # a kill cut off the last line
         numbers = {key: value for key, value in line.items() if key == "phase" or type(value) in (int, float)}
-        yield {key: value for key, value in numbers.items() if key.startswith(COMPACT)} if compact else numbers
+        yield (
+            {key: value for key, value in numbers.items() if CURRENT.get(key, key).startswith(COMPACT)}
+            if compact
+            else numbers
+        )
 
 
 def write(
@@ -115,9 +126,23 @@ def _write_lines(path: Path, lines: Mapping[str, Sequence[dict]]) -> None:
     names = sorted({key for line in every for key in line} - {*LINE})
     kinds = dict(zip(LINE, (pyarrow.string(), pyarrow.string(), pyarrow.int64()), strict=True))
     fields = [(name, kinds.get(name, pyarrow.float64())) for name in (*LINE, *names)]
+    _save(pyarrow.Table.from_pylist(every, pyarrow.schema(fields)), path)
+
+
+def _save(table: Any, path: Path) -> None:
+    """Bytes of equal rank stand together, which halves what is left of measured numbers."""
+    import pyarrow.parquet
+
+    numbers = [field.name for field in table.schema if str(field.type) == "double"]
     draft = path.with_name(f".{path.name}.{os.getpid()}")
-    table = pyarrow.Table.from_pylist(every, pyarrow.schema(fields))
-    pyarrow.parquet.write_table(table, draft, compression="zstd", compression_level=19)
+    pyarrow.parquet.write_table(
+        table,
+        draft,
+        compression="zstd",
+        compression_level=19,
+        use_dictionary=[name for name in table.column_names if name not in numbers],
+        use_byte_stream_split=numbers,
+    )
     draft.replace(path)
 
 

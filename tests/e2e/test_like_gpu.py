@@ -43,7 +43,9 @@ def test_a_lora_policy_learns_in_what_vllm_samples(train):
     rates = run.values("rollout/pass_rate")
     assert rates[0] < 0.2  # adapters begin at zero: the base model
     assert sum(rates[-3:]) / 3 > 0.35  # vLLM's own rollouts are right more often: it has the trained weights
-    assert max(run.values("mismatch/mean")) < 1 / 16  # what vLLM says of its samples is what the policy says
+    assert (
+        max(run.values("sampling/logprob_diff_mean")) < 1 / 16
+    )  # what vLLM says of its samples is what the policy says
     assert (run.folder / "model" / "adapter_config.json").exists()
 
 
@@ -79,7 +81,7 @@ def test_a_random_model_trains_and_vllm_has_its_weights(train, tmp_path, recipe)
     data = ("--no-data.apply_chat_template",) if recipe == "cpu-like-gpu" else ()
     run = train(f"random-{recipe}", *flags, *data, *size, "--actor.adam.lr", "3e-3", "--rollout.temperature", "1.0")
     assert run.finite and min(run.values("actor_grad_norm")) > 0
-    first, second = run.values("mismatch/mean")
+    first, second = run.values("sampling/logprob_diff_mean")
     assert max(first, second) < 0.02  # the second step's answers are of the weights that the first one trained
     assert run.values("rollout/pass_rate")[0] > 0.2
 

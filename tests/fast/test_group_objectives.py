@@ -1,5 +1,6 @@
 """Losses over a whole group, and what the seam offers them: naive float64 derivations, bounds, symmetries, rewards."""
 
+import json
 import math
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from naive import NAIVE_TOKENS, naive_group_loss
 
 from real_openrlhf import check_whole_groups, real_policy_loss
 from real_openrlhf.algorithm import trial
+from real_openrlhf.algorithm.formulas import IN_FILES as IN_FILE
 from real_openrlhf.algorithm.formulas import OBJECTIVES, Constant, Objective, find
 from real_openrlhf.algorithm.groups import Moment, Table
 from real_openrlhf.algorithm.objective import ObjectiveSettings, make_groups, score_weights
@@ -32,11 +34,12 @@ def values_of(setting: Constant):
 FOLDER = Path(__file__).parents[2] / "examples" / "objectives"
 LISTWISE = f"{FOLDER}/listwise.py:listwise"
 IN_FILES = [f"{FOLDER / name}.py:{name}" for name in ("oapl", "vespo", "rence")] + [f"{FOLDER}/disco.py:disco_lratio"]
+FROZEN = json.loads((Path(__file__).parents[1] / "data/objective_weights.json").read_text())
 
 
 @pytest.mark.parametrize("name", [*OBJECTIVES, *IN_FILES])
 @quick
-@given(rows, st.sampled_from([None, 0.1, 1.0]), st.sampled_from(["drop", "keep"]), st.data())
+@given(rows, st.sampled_from([None, 0.1, 1.0]), st.sampled_from(["zero_loss", "keep"]), st.data())
 def test_loss_and_gradient_are_the_naive_ones(name, rows, tau, uniform_groups, data):
     own = {setting: data.draw(values_of(one)) for setting, one in find(name).settings.items()}
     choices = ObjectiveSettings(name, uniform_groups, own | ({"tau": tau} if "tau" in own else {}))
@@ -49,6 +52,24 @@ def test_loss_and_gradient_are_the_naive_ones(name, rows, tau, uniform_groups, d
     got = score_weights(choices, torch.tensor(scores, dtype=torch.float64), table, moment=Moment(3))
     assert got.loss.item() == pytest.approx(loss.item(), rel=1e-10, abs=1e-12)
     assert got.weights.tolist() == pytest.approx([float(g) for g in expected], rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize("case", FROZEN["cases"], ids=lambda case: " ".join(map(str, case[:3])))
+def test_a_method_that_became_a_file_weighs_as_it_did_built_in(case):
+    """The loss and the weights, or the tokens' weights and which of them are clipped."""
+    name, own, uniform_groups, expected = case
+    choices = ObjectiveSettings(f"{FOLDER / IN_FILE[name]}.py:{name}", uniform_groups, own)
+    if choices.objective.of_tokens:
+        columns = (torch.tensor(column, dtype=torch.float64) for column in FROZEN["tokens"])
+        log_ratio, advantages = torch.broadcast_tensors(*columns)
+        weights, alone = (choices.objective.loss(log_ratio, a, None, own) for a in (advantages, advantages.sign()))
+        found = [*weights.flatten().tolist(), *choices.objective.clipped(alone, log_ratio).double().flatten().tolist()]
+    else:
+        *ints, values, lengths, scores = (torch.tensor(column, dtype=torch.float64) for column in FROZEN["rollouts"])
+        table = Table(*(column.long() for column in ints), values, lengths)
+        weighed = score_weights(choices, scores, table, moment=Moment(5, 10))
+        found = [weighed.loss.item(), *weighed.weights.tolist()]
+    assert found == pytest.approx(expected, rel=1e-12, abs=1e-14)
 
 
 @pytest.mark.parametrize("name", NAIVE_TOKENS)
@@ -74,7 +95,7 @@ def test_a_token_loss_in_a_file_has_its_papers_gradient(name, right, rate):
             )
 
 
-@pytest.mark.parametrize("uniform_groups", ["drop", "keep"])
+@pytest.mark.parametrize("uniform_groups", ["zero_loss", "keep"])
 def test_a_group_of_equal_rewards_has_loss_0_and_stays_in_the_denominator(uniform_groups):
     labels, groups = torch.tensor([1, 0, 1, 1, 0]), torch.tensor([0, 0, 1, 1, 1])
     scores = torch.tensor([0.3, -0.2, 0.9, 0.1, 0.4], dtype=torch.float64)
@@ -113,7 +134,7 @@ def test_any_trainer_takes_graded_rewards_and_lengths():
     means = ((new - old) * mask).sum(-1) / lengths.clamp(min=1)
     expected = -(means * torch.tensor(rewards) / lengths**2)[:3].sum() / 2  # the second group has one reward left
     assert loss.item() == pytest.approx(expected.item(), abs=1e-14)
-    assert metrics["real/ignored"] == 2 / 6
+    assert metrics["real/frac_unlabelled"] == 2 / 6
     with pytest.raises(ValueError, match="is an objective of graded rewards and got none"):
         make_groups(ObjectiveSettings(LISTWISE), Table(torch.tensor([0, 1]), torch.zeros(2)))
     with pytest.raises(ValueError, match="reward of sample 0 is infinite"):
