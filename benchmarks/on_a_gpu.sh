@@ -61,7 +61,7 @@ three_steps() { # three_steps RUNNER: 0 or 1, the first or the second of vLLM's 
     [ -d "$folder/three/v$1" ] && rm -r "${folder:?}/three/v$1" # of a call that was stopped
     # Left to the recipe, not a token would train: nothing is right, so no answer has a gradient.
     VLLM_USE_V2_MODEL_RUNNER=$1 cli train --recipe "$recipe" "${train[@]}" --runs-dir "$folder/three" --run-name "v$1" \
-        --max-steps 3 --no-eval.at_start --no-eval.at_end --no-train.skip_weightless \
+        --max-steps 3 --no-eval.at_start --no-eval.at_end --no-train.skip_zero_gradient \
         --algo.real.uniform_groups keep --actor.adam.lr "$rate"
 }
 
@@ -109,7 +109,7 @@ run_part() {
         three_steps 1 && "$python" benchmarks/expected.py "$folder/three/v0" "$folder/three/v1"
         ;;
     hundred)
-        cli compare --recipe "$recipe" --algos real real_constant grpo --seeds 1 --steps "$steps" --benchmarks none \
+        cli compare --recipe "$recipe" --algos real real_fixed_weights grpo --seeds 1 --steps "$steps" --benchmarks none \
             --out "$folder" "${hundred[@]}" && "$python" benchmarks/expected.py --hundred "$folder"
         ;;
     *)

@@ -41,8 +41,8 @@ VARIANTS = {
     GRPO_NO_KL: ["--actor.policy_loss_type", "ppo", *NO_KL],
     GRPO: ["--actor.policy_loss_type", "ppo", *KL],
     "REAL": ["--actor.policy_loss_type", "real", *NO_KL],
-    SKIPPING: ["--actor.policy_loss_type", "real", *NO_KL, "--train.skip_weightless"],
-    "REAL, scored first": ["--actor.policy_loss_type", "real", *NO_KL, "--algo.real.wave_depth", "0"],
+    SKIPPING: ["--actor.policy_loss_type", "real", *NO_KL, "--train.skip_zero_gradient"],
+    "REAL, scored first": ["--actor.policy_loss_type", "real", *NO_KL, "--algo.real.max_live_micro_batches", "0"],
     "REAL, old always": ["--actor.policy_loss_type", "real", *NO_KL, "--algo.real.kl_old_coef", "1e-9"],
 }
 

@@ -410,7 +410,7 @@ def actor_of(config: dict, checkpointing: bool, lora_rank: int) -> Actor:
         model.gradient_checkpointing_enable({"use_reentrant": False})
     actor = Actor(model.train(), temperature=0.6)
     actor.packing_samples = True
-    ds = SimpleNamespace(logit_free=True, packing_samples=True, attn_implementation="sdpa")
+    ds = SimpleNamespace(fused_logprobs=True, packing_samples=True, attn_implementation="sdpa")
     args = SimpleNamespace(ds=ds, actor=SimpleNamespace(entropy_coef=0.0))
     attach(actor, SimpleNamespace(args=args, print=print))
     actor.logit_free.checked = True  # it compares values

@@ -29,7 +29,11 @@ WORDS = {  # labels of flags that a run may change or add; any other flag has it
 }
 # Flags that can change what is learned; the others (engines, logging, checkpoints) cannot.
 LEARNING = ("--actor.", "--algo.", "--train.", "--rollout.", "--data.", "--reward.", "--eval.")
-NOT_LEARNING = ("--train.seed", "--train.run_dir", "--algo.real.wave_depth")  # the last changes the layout only
+NOT_LEARNING = (
+    "--train.seed",
+    "--train.run_dir",
+    "--algo.real.max_live_micro_batches",
+)  # the last changes the layout only
 TAIL = 0.1  # a training metric's final value is its mean over this share of the steps
 
 

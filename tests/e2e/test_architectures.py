@@ -48,7 +48,7 @@ def test_a_random_model_trains_and_vllm_has_its_weights(train_alone, tmp_path, r
         f"random-{recipe}", *flags, *data, *size, "--actor.adam.lr", "3e-3", "--rollout.temperature", "1.0"
     )
     assert run.finite and min(run.values("actor_grad_norm")) > 0
-    first, second = run.values("mismatch/mean")
+    first, second = run.values("sampling/logprob_diff_mean")
     assert max(first, second) < 0.02  # the second step's answers are of the weights that the first one trained
     assert run.values("rollout/pass_rate")[0] > 0.2
 

@@ -34,5 +34,7 @@ def test_a_lora_policy_learns_in_what_vllm_samples(train):
     rates = run.values("rollout/pass_rate")
     assert rates[0] < 0.2  # adapters begin at zero: the base model
     assert sum(rates[-3:]) / 3 > 0.35  # vLLM's own rollouts are right more often: it has the trained weights
-    assert max(run.values("mismatch/mean")) < 1 / 16  # what vLLM says of its samples is what the policy says
+    assert (
+        max(run.values("sampling/logprob_diff_mean")) < 1 / 16
+    )  # what vLLM says of its samples is what the policy says
     assert (run.folder / "model" / "adapter_config.json").exists()

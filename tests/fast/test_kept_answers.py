@@ -24,7 +24,7 @@ def keeper(folder, count=2) -> GroupKeeper:
 
 
 def with_groups(folder, count=2) -> SimpleNamespace:
-    return run_args(folder, group_size=2, keep_groups=count)
+    return run_args(folder, group_size=2, kept=count)
 
 
 def run_log(folder) -> run_log_module.RunLog:
@@ -103,11 +103,11 @@ def test_long_texts_are_cut_in_their_middle_with_a_mark(tmp_path):
 
 def test_a_held_out_answer_is_right_by_its_score_as_a_label_is():
     """Whatever its reward; without a verdict it is wrong. OpenRLHF's own loop keeps its rewards."""
-    for deal, right in (("groups", [0.0, 1.0, 0.0, 0.0]), ("upstream", [0.4, 0.6, -1.0, 0.0])):
+    for batching, right in (("whole_groups", [0.0, 1.0, 0.0, 0.0]), ("upstream", [0.4, 0.6, -1.0, 0.0])):
         answers = [sampled("question", reward)[0] for reward in (0.4, 0.6, -1.0, 0.0)]
         answers[2].scores, answers[3].scores = torch.tensor([0.0]), torch.tensor([math.nan])
         generator = SimpleNamespace(args=run_args(), generate_eval_samples=lambda answers=answers: answers)
-        generator.args.train.deal = deal
+        generator.args.train.batching = batching
         judge_answers(generator)
         assert [float(one.rewards[0]) for one in generator.generate_eval_samples()] == pytest.approx(right)
 

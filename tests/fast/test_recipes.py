@@ -58,7 +58,7 @@ OF_METHODS = {
     "dapo": {"--actor.eps_clip_low_high": "0.2 0.28", "--actor.loss_agg_mode": "token-mean"},
     "gspo": {"--actor.eps_clip_low_high": "3e-4 4e-4", "--actor.policy_loss_type": "gspo"},
     "trpa": {"--algo.real.set": "beta=0.1", "--algo.real.kl_old_coef": "0.001"},  # of its own code
-    **{name: {"--algo.real.tau": "0.5"} for name in ("real", "real_bce", "real_no_anchor", "real_constant")},
+    **{name: {"--algo.real.tau": "0.5"} for name in ("real", "real_bce", "real_no_anchor", "real_fixed_weights")},
 }
 
 
@@ -274,7 +274,7 @@ actor.adam.lr = 5e-4
 actor.adam.betas = [0.9, 0.95]
 "eval.steps" = -1
 ds.overlap_comm = true
-train.deal = false
+train.batching = false
 
 [flags.rollout]
 batch_size = 16
@@ -296,7 +296,7 @@ def settings(*words):
 
 def test_a_file_is_the_command_line_that_it_says(file):
     typed = "--recipe cpu --algo grpo --seed 3 --max-steps 12 --actor.adam.lr 5e-4 --actor.adam.betas 0.9 0.95"
-    typed += " --eval.steps=-1 --ds.overlap_comm --no-train.deal --rollout.batch_size 16"
+    typed += " --eval.steps=-1 --ds.overlap_comm --no-train.batching --rollout.batch_size 16"
     expected = settings(*typed.split())
     found = settings("--config", file)
     assert found == expected
@@ -310,7 +310,7 @@ def test_a_file_is_the_command_line_that_it_says(file):
         (["--actor.adam.lr=1e-3"], "--actor.adam.lr", 1e-3),
         (["--train.seed", "9"], "--train.seed", 9),  # the file says `seed`
         (["--seed", "9"], "--train.seed", 9),
-        (["--train.deal", "upstream"], "--train.deal", "upstream"),  # the file removes it
+        (["--train.batching", "upstream"], "--train.batching", "upstream"),  # the file removes it
         (["--no-ds.overlap_comm"], "--ds.overlap_comm", None),
     ],
 )

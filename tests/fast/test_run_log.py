@@ -34,8 +34,8 @@ def test_length_and_cut_answers_by_verdict(tmp_path):
     for sample, length in zip(samples, (3, 7, 4, 9), strict=True):
         sample.action_mask, sample.truncated = torch.ones(1, length), torch.tensor([length == 7])
     stats = run_log(tmp_path).group_stats(samples)
-    assert (stats["rollout/response_length_right"], stats["rollout/response_length_wrong"]) == (3.5, 7)
-    assert (stats["rollout/truncated_right"], stats["rollout/truncated_wrong"]) == (0, 1)
+    assert (stats["rollout/response_length_correct"], stats["rollout/response_length_incorrect"]) == (3.5, 7)
+    assert (stats["rollout/frac_truncated_correct"], stats["rollout/frac_truncated_incorrect"]) == (0, 1)
     assert not [name for name in run_log(tmp_path).group_stats(sampled(0.0, None)) if name.endswith("_right")]
 
 
@@ -132,7 +132,7 @@ SHARES = {  # threshold, size of a group, scores, and the pass rate, prompts sol
 def test_shares_over_prompts_and_rollouts(tmp_path, name):
     threshold, size, scores, expected = SHARES[name]
     stats = run_log(tmp_path, size, threshold).group_stats(sampled(*scores))
-    names = ("pass_rate", "solve_all", "solve_none", "ignored")
+    names = ("pass_rate", "frac_all_correct", "frac_all_wrong", "frac_ungraded")
     assert [stats[f"rollout/{name}"] for name in names] == pytest.approx(expected)
 
 

@@ -92,12 +92,12 @@ def test_a_step_without_verdicts_is_told_once_with_the_kind_of_fault(tmp_path, c
     line = {
         "phase": "train",
         "time": 1.0,
-        "rollout/ignored": 0.75,
+        "rollout/frac_ungraded": 0.75,
         "reward/failed_no_answer": 0.7,
         "reward/failed_x": 0.05,
     }
     progress = Progress(tmp_path, 3, tmp_path / "train.log")
-    lines = [line | {"step": 1, "rollout/ignored": 0.5}, line | {"step": 2}, line | {"step": 3}]
+    lines = [line | {"step": 1, "rollout/frac_ungraded": 0.5}, line | {"step": 2}, line | {"step": 3}]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
     progress.update()
     told = [line for line in capsys.readouterr().out.splitlines() if "no verdict" in line]

@@ -24,7 +24,7 @@ OTHERS += [f"{EXAMPLE.with_name(file)}.py:{name}" for name, file in IN_FILES.ite
 OTHERS += [f"{EXAMPLE.with_name('ratios')}.py:ratio_{kept}" for kept in ("both", "right", "wrong", "none")]
 
 
-KEPT = {True: "drop", False: "keep"}  # uniform groups, of a loss of tokens and of scores
+KEPT = {True: "zero_loss", False: "keep"}  # uniform groups, of a loss of tokens and of scores
 
 
 def problem(function, **needs) -> str | None:

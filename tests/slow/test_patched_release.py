@@ -96,11 +96,11 @@ def test_the_same_command_line_gives_the_same_arguments(found):
         else:
             derived = added.pop("derived")
             assert derived["reference"] == (values["algo.kl.init_coef"] > 0)  # as the release starts one
-            assert added.pop("train.deal") == "upstream" and added.pop("rollout.mismatch") == "off"
+            assert added.pop("train.batching") == "upstream" and added.pop("rollout.mismatch") == "off"
             corrected = values["algo.advantage.is_correction_level"] != "off"  # the release asks vLLM the same then
             assert derived["logprobs_mode"] == ("processed_logprobs" if corrected else None)
             # limits of a run that has a folder: here is none
-            of_folder = {f"train.{name}" for name in ("hung_minutes", "keep_groups")}
+            of_folder = {"train.watchdog_minutes", "logger.rollout_groups"}
             assert not any(added[name] for name in added.keys() - of_folder if not name.startswith("algo.real."))
     refused = [values["refused"] for values in release.values() if "refused" in values]
     assert any("requires --train.async_enable" in why for why in refused) and 4 < len(refused) < len(release) / 2

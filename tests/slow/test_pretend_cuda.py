@@ -16,7 +16,7 @@ ATTENTION = ("--ds.attn_implementation", "flash_attention_torch")
 PACKED = (*ATTENTION, "--ds.packing_samples", "--vllm.num_engines", "1")
 KL = (*PACKED, *"--algo.kl.use_loss --algo.kl.init_coef 0.001 --algo.kl.estimator k3".split())
 TWO_UPDATES = {"prompts": 2, "groups_per_step": 1, "logit_free": True, "flags": PACKED}
-UPSTREAM = {"deal": "groups", "entropy_coef": 0.0}
+UPSTREAM = {"batching": "whole_groups", "entropy_coef": 0.0}
 
 # A form, and the waits of two updates beside 5 in each forward: of each update the guard's, the norm's and the
 # log's, of each exchange of scores one.
@@ -116,7 +116,7 @@ def test_the_estimate_is_what_a_step_at_full_width_holds(one_rank, recipe):
 
 UNEVEN = {"groups_per_step": 1, "micro_batch_size": 1, "skip": True, "entropy_coef": 0.0}
 UNEVEN |= {"kinds": ("uniform", "uniform", "ignored", "mixed")}  # updates with nothing, on one rank or on all
-METHODS = {"real": {"loss": "real"}, "ppo": {"loss": "ppo", "deal": "groups"}}
+METHODS = {"real": {"loss": "real"}, "ppo": {"loss": "ppo", "batching": "whole_groups"}}
 
 
 @pytest.mark.parametrize("count", [2, 4])
