@@ -42,6 +42,7 @@ HOW = tuple(
     --train.skip_zero_gradient --vllm.""".split()
 )
 WHAT = ("--ds.lora.", "--ds.param_dtype", "--ds.grad_accum_dtype", "--ds.load_in_4bit")
+EARLIER_FLAGS = "earlier_flags"  # in run.json: the values that a resume changed
 STEPS = "--train.max_steps"  # may rise only: fewer would end the run, and with it what was wanted of it
 
 

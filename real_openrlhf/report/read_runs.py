@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from real_openrlhf.base.errors import UserError, first_line, plain
 from real_openrlhf.base.files import parsed, read_bytes
 from real_openrlhf.base.old_names import METRICS, current_record
-from real_openrlhf.recipes.run_flags import flags_of
+from real_openrlhf.recipes.run_flags import EARLIER_FLAGS, flags_of
 from real_openrlhf.runs.run_folder import state
 
 if TYPE_CHECKING:
@@ -44,7 +44,11 @@ class Run:
 
     @property
     def flags(self) -> dict[str, Any]:
-        return flags_of(self.meta)
+        """Those of run.json; a value that a resume changed is `0.001, then 0.0001`."""
+        flags = flags_of(self.meta)
+        for part in reversed(self.meta.get(EARLIER_FLAGS, ())):
+            flags = flags | {flag: f"{old}, then {flags.get(flag)}" for flag, old in part.items()}
+        return flags
 
     @property
     def sets(self) -> set[str]:

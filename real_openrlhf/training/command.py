@@ -164,7 +164,7 @@ def _train(request: Request, place: Place) -> int:
             if request.resumed:
                 before = run_folder.read(path)
                 record["started"] = before.get("started", record["started"])
-                record |= provenance.earlier(before, record)
+                record |= provenance.earlier(before, record) | run_inputs.earlier_flags(before, flags)
             run_folder.write(path, record)
         (path / FINISHED).unlink(missing_ok=True)
         print(f"run folder: {path}\n", flush=True)

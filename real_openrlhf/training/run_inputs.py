@@ -25,6 +25,7 @@ from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
 from real_openrlhf.recipes.run_flags import (
     AGENT,
+    EARLIER_FLAGS,
     OBJECTIVE,
     RECIPE,
     Recipe,
@@ -327,6 +328,18 @@ def trains_other(record: dict, flags: RunFlags) -> dict[str, tuple]:
         if ours or moved or os.path.realpath(old) == os.path.realpath(new):
             found.pop(flag, None)
     return found
+
+
+def checkpoints(folder: str) -> list[Path]:
+    """The manifests of the policy's checkpoints below a --ckpt.path."""
+    return [*Path(folder).glob("_actor/*/manifest.json")]
+
+
+def earlier_flags(record: dict, flags: RunFlags) -> dict[str, list[dict]]:
+    """The other values with which a resumed run trained up to its checkpoint, one dictionary per change."""
+    other = trains_other(record, flags) if checkpoints(flags.text("--ckpt.path")) else {}
+    parts = [*record.get(EARLIER_FLAGS, ()), *([{flag: old for flag, (old, _) in other.items()}] if other else [])]
+    return {EARLIER_FLAGS: parts} if parts else {}
 
 
 def _same_contents(hashes: Any, paths: Iterable[Path]) -> bool:

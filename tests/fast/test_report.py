@@ -317,6 +317,8 @@ def test_settings_are_told_apart_by_their_knobs_and_seeds_are_not(tmp_path):
         invented.write_run(tmp_path, "grpo", seed)
     invented.write_run(tmp_path, "real", 1, flags={"--algo.real.kl_old_coef": 0.001}, name="near-1")
     invented.write_run(tmp_path, "grpo", 1, flags={"--actor.adam.lr": 2e-4}, name="fast-1")
+    changed = [{"--actor.adam.lr": 2e-4}]  # at a resume
+    invented.write_run(tmp_path, "grpo", 3, earlier_flags=changed, name="slowed-3")
     for seed, sha in ((1, "aaaaaaa"), (2, "aaaaaaa"), (3, "bbbbbbb")):  # files of one name, told apart by their text
         flags, file = {"--algo.real.objective": f"folder-{seed}/mine.py:mine"}, {f"folder-{seed}/mine.py": sha}
         invented.write_run(tmp_path, "real", seed, flags=flags, objective=file, name=f"own-{seed}")
@@ -330,6 +332,7 @@ def test_settings_are_told_apart_by_their_knobs_and_seeds_are_not(tmp_path):
         "objective mine.py:mine, file bbbbbb": 1,
         "GRPO, actor.adam.lr 0.0001": 2,
         "GRPO, actor.adam.lr 0.0002": 1,
+        "GRPO, actor.adam.lr 0.0002, then 0.0001": 1,
     }
 
 

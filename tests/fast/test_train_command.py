@@ -300,6 +300,21 @@ def test_a_loop_over_rates_takes_no_other_rates_run(request_for, begun, capsys):
     assert (named.resumed, named.left_alone) == (first, None)
 
 
+def test_the_record_keeps_a_rate_that_a_resume_changed(request_for, begun):
+    """A report that read the last rate alone would average the run with those that had it from the start."""
+    run = begun("1e-4")
+
+    def resumed(rate: str) -> dict:
+        command._train(request_for("--run-name", run.name, "--resume", "--actor.adam.lr", rate), place(on_cpu=True))
+        return read(run)
+
+    assert "earlier_flags" not in resumed("2e-4")  # no checkpoint: it began again
+    (run / "checkpoints/_actor/global_step2").mkdir(parents=True)
+    (run / "checkpoints/_actor/global_step2/manifest.json").write_text("{}")
+    resumed("3e-4")
+    assert resumed("3e-4")["earlier_flags"] == [{"--actor.adam.lr": 2e-4}]
+
+
 def test_resume_goes_on_with_the_same_training(request_for, begun, tmp_path):
     """Whatever has changed about the machine, the saving, the end, and the places of files."""
     run, words = begun("1e-4"), ("--resume", "--actor.adam.lr", "1e-4")

@@ -12,7 +12,7 @@ from real_openrlhf.base.user_files import reward_problem
 from real_openrlhf.patching import assert_applied
 from real_openrlhf.recipes import openrlhf_parser
 from real_openrlhf.recipes.recipes import TRAINING_ROWS
-from real_openrlhf.recipes.run_flags import USER, RunFlags, changed_flags
+from real_openrlhf.recipes.run_flags import USER, RunFlags, changed_flags, flags_of
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.training import run_inputs
 from real_openrlhf.training.checks import (
@@ -26,7 +26,8 @@ from real_openrlhf.training.checks.findings import Findings, Note
 from real_openrlhf.training.launch.place import Place
 from real_openrlhf.training.run_inputs import OPTIONS, TRAINING, VALIDATION, Request
 
-FILLED = ("--ckpt.path", "--ckpt.output_dir")
+CHECKPOINTS = "--ckpt.path"
+FILLED = (CHECKPOINTS, "--ckpt.output_dir")
 
 
 def findings(request: Request, place: Place) -> Findings:
@@ -166,9 +167,11 @@ def _resumed(request: Request, place: Place) -> Iterator[str]:
         put_back = "Put the file back as it was, or start a new run with another --run-name."
         yield Note(f"{said}: it goes on with these") if key == "data" else f"{said}. {put_back}"
     flags = request.flags
-    manifests = (
-        whole_folders.manifest(path.parent) for path in Path(flags.text("--ckpt.path")).glob("_actor/*/manifest.json")
-    )
+    now = flags.text(CHECKPOINTS)
+    before = str(flags_of(record).get(CHECKPOINTS, now))
+    if run_inputs.checkpoints(before) and not run_inputs.checkpoints(now):
+        yield f"{folder} has its checkpoints in {before}: from {now} it would begin again. Give {CHECKPOINTS} {before}."
+    manifests = (whole_folders.manifest(path.parent) for path in run_inputs.checkpoints(now))
     for others in {(manifest or {}).get("ranks", flags.ranks) for manifest in manifests} - {flags.ranks}:
         if not flags.args.ds.use_universal_ckpt:
             yield (
