@@ -8,10 +8,13 @@ Making it takes a minute of a core.
 
 import argparse
 import random
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from real_openrlhf.training.tiny_task import EOS, TinyTask, make_tokenizer, pretrain, write_data
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from tiny_task import EOS, TinyTask, make_tokenizer, pretrain, write_data
 
 CALL, END = '<tool_call>{"name": "calculate", "arguments": {"expression": "', '"}}</tool_call>'
 ROLES = ("<user>", "<assistant>", "<tool>")

@@ -8,10 +8,13 @@ can be learned. Making it takes 20 s of a core.
 
 import argparse
 import random
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from real_openrlhf.training.tiny_task import EOS, TinyTask, pretrain, write_data
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from tiny_task import EOS, TinyTask, pretrain, write_data
 
 GUESSES = 3  # as in guess_number.py
 LOWEST, HIGHEST = 5, 9  # last digits of a game; three guesses that halve what is left find one of seven

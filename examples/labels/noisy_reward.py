@@ -43,9 +43,9 @@ def main() -> None:
         parser.add_argument("--" + share.replace("_", "-"), type=float, default=0.0, metavar="SHARE")
     given = parser.parse_args()
 
-    from real_openrlhf.training.tiny_task import TASK, prepare
+    from real_openrlhf.training import tiny_task
 
-    data = prepare(TASK) / "train.jsonl" if given.data == TASK.name else Path(given.data)
+    data = tiny_task.unpack() / "train.jsonl" if given.data == tiny_task.NAME else Path(given.data)
     shares = {share: getattr(given, share) for share in SHARES}
     rows = map(json.loads, data.read_text().splitlines())
     noisy = ({**row, "label": json.dumps({"gold": row["label"], **shares})} for row in rows)

@@ -14,10 +14,13 @@ them a minute is too short to learn to add. The verifier for mathematics reads t
 
 import argparse
 import random
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from real_openrlhf.training.tiny_task import BOX, TinyTask, make
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from tiny_task import BOX, TinyTask, make
 
 NAMES = "abcdefgh"  # of the numbers, so that it is clear which is next
 AGAIN = 0.15  # how often a step is written once more

@@ -29,12 +29,11 @@ from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.recipes.run_flags import OBJECTIVE, PLACES, changed_flags
 from real_openrlhf.runs import run_folder
 from real_openrlhf.training import command as train_command
-from real_openrlhf.training import run_inputs
+from real_openrlhf.training import run_inputs, tiny_task
 from real_openrlhf.training.checks import run_checks
 from real_openrlhf.training.launch.place import Place
 from real_openrlhf.training.launch.progress import end_unwatched
 from real_openrlhf.training.run_inputs import Request
-from real_openrlhf.training.tiny_task import TASK
 
 PARSER = PassThrough
 DEFAULT_ALGOS = ("real", "real_constant", "grpo", "dapo", "gspo")
@@ -119,7 +118,7 @@ class Runs:
         for flag in (re.sub("^--no-", "--", word.partition("=")[0]) for word in typed):
             if flag in SET_HERE:
                 raise UserError(f"{flag} is set for each run. Use --algos, --seeds, --first-seed, --out or --dry-run.")
-        common = [*UNCLIPPED] if RECIPES[args.recipe].model == TASK.name else []
+        common = [*UNCLIPPED] if RECIPES[args.recipe].model == tiny_task.NAME else []
         common += ["--recipe", args.recipe, *(["--max-steps", str(args.steps)] if args.steps else [])]
         evaluation: list[str] = []
         if args.benchmarks != "none":

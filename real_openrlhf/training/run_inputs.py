@@ -35,8 +35,9 @@ from real_openrlhf.recipes.run_flags import (
 )
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.runs.provenance import PACKAGE
+from real_openrlhf.training import tiny_task
 from real_openrlhf.training.checks import flag_checks
-from real_openrlhf.training.tiny_task import TASK, cache_folder, prepare
+from real_openrlhf.training.tiny_task import cache_folder, task_folder
 
 MODEL, TRAINING, VALIDATION = "--actor.model_name_or_path", "--data.prompt_dataset", "--eval.dataset"
 RUN_DIR = "--train.run_dir"
@@ -189,21 +190,21 @@ class Request:
 
 def training_set(name: str, data_dir: Path) -> Path:
     """The file of a set that has this name; a data set of the hub as it is; any other name is a path."""
-    if name == TASK.name:
-        return TASK.folder() / "train.jsonl"
+    if name == tiny_task.NAME:
+        return task_folder() / "train.jsonl"
     if is_hub_id(name):
         return Path(name)
     return (data_dir / f"{name}.jsonl" if name in TRAINING_ROWS else Path(name).expanduser()).resolve()
 
 
 def validation_set(name: str, data_dir: Path) -> Path:
-    return TASK.folder() / "eval.jsonl" if name == TASK.name else (data_dir / f"{name}.jsonl").resolve()
+    return task_folder() / "eval.jsonl" if name == tiny_task.NAME else (data_dir / f"{name}.jsonl").resolve()
 
 
 def settings(recipe: Recipe, data_dir: Path) -> dict[str, Setting]:
     """The recipe's model, data and reward as flags, by absolute path: Ray's actors run in another directory."""
     reward = Path(__file__).resolve().parents[1] / "rewards" / "math_reward.py"
-    model = str(TASK.folder() / "model") if recipe.model == TASK.name else recipe.model
+    model = str(task_folder() / "model") if recipe.model == tiny_task.NAME else recipe.model
     return {
         MODEL: Setting((model,), RECIPE),
         TRAINING: Setting((str(training_set(recipe.train_data, data_dir)),), RECIPE, recipe.train_data),
@@ -215,11 +216,11 @@ def settings(recipe: Recipe, data_dir: Path) -> dict[str, Setting]:
 def _makers(recipe: Recipe, data_dir: Path, model: str) -> Iterator[tuple[Path, Maker]]:
     """Each file that this package can make, with the call that makes it; `model` has the tokenizer for sets."""
     for part in ("model", "train.jsonl", "eval.jsonl"):
-        yield TASK.folder() / part, partial(prepare, TASK)
+        yield task_folder() / part, tiny_task.unpack
     for name in TRAINING_ROWS:
         path = training_set(name, data_dir)
         yield path, partial(_make_set, name, path, model)
-    if recipe.eval_data != TASK.name:
+    if recipe.eval_data != tiny_task.NAME:
         path = validation_set(recipe.eval_data, data_dir)
         yield path, partial(_make_set, recipe.eval_data, path, model)
 
@@ -248,8 +249,8 @@ def training_rows(names: str) -> int | None:
 
 def _row_count(path: Path) -> int | None:
     if not path.is_file():
-        if path == training_set(TASK.name, Path()):
-            return TASK.train_prompts
+        if path == training_set(tiny_task.NAME, Path()):
+            return tiny_task.TRAIN_PROMPTS
         return TRAINING_ROWS.get(path.stem) if path.suffix == ".jsonl" else None
     with contextlib.suppress(OSError, ValueError, UserError):  # of a broken file, which its own check reports
         if path.suffix == ".jsonl":

@@ -9,9 +9,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tiny_task import ReverseTask, make_tokenizer
 from transformers import Gemma3ForCausalLM, Gemma3TextConfig, Qwen3Config, Qwen3ForCausalLM
-
-from real_openrlhf.training.tiny_task import ReverseTask, make_tokenizer
 
 from every import every  # isort: skip
 from small_runs import NO_EVALUATION  # isort: skip

@@ -4,11 +4,10 @@ import json
 import random
 
 import pytest
+import tiny_task
 from every import every
 from small_runs import NO_EVALUATION
-
-from real_openrlhf.training import tiny_task
-from real_openrlhf.training.tiny_task import DIGIT_SET, ReverseTask
+from tiny_task import DIGIT_SET, ReverseTask
 
 LENGTHS = (2400, 900, 700, 600, 500, 400, 300, 200)  # tokens
 

@@ -2,11 +2,11 @@
 
 import hashlib
 import json
-import sys
 from collections import Counter
-from pathlib import Path
 
+import contamination
 import pytest
+from contamination import NGRAM, SHORTEST, BenchmarkIndex, words
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_models import letters
@@ -16,11 +16,6 @@ from real_openrlhf.cli import main
 from real_openrlhf.data import command as cleaning
 from real_openrlhf.data.problems import BOXED, Problem, bare_problem, read_problems, token_ids
 from real_openrlhf.data.sources import HubDataset, read_hub
-
-sys.path.append(str(Path(__file__).parents[2] / "examples"))
-
-import contamination
-from contamination import NGRAM, SHORTEST, BenchmarkIndex, words
 
 DAPO = (
     "Solve the following math problem step by step. The last line of your response should be of the form "

@@ -20,7 +20,7 @@ import pytest
 from real_openrlhf import rewards
 from real_openrlhf.cli import main
 from real_openrlhf.evaluation.tasks import file_records
-from real_openrlhf.training.tiny_task import TASK
+from real_openrlhf.training import tiny_task
 
 ROWS = 64
 GOOD = {"prompt": "12=", "label": "21"}
@@ -254,7 +254,7 @@ def test_what_is_not_spoiled_is_accepted_and_weak_rows_are_told(world, capsys):
 def test_where_the_recipes_validation_lacks_ones_own_columns_the_way_out_is_named(world, capsys, there):
     (world / "rows.jsonl").write_text('{"question": "12=", "answer": "21"}\n' * ROWS)
     mine = "--data.input_key question --data.label_key answer --dry-run"
-    validation = TASK.folder() / "eval.jsonl"
+    validation = tiny_task.task_folder() / "eval.jsonl"
     if there:
         validation.parent.mkdir(parents=True)
         validation.write_text(json.dumps(GOOD) + "\n")

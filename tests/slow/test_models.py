@@ -5,13 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import tiny_task
 import torch
 from every import every
 from safetensors.torch import load_file
+from tiny_task import TASK, answer
 from transformers import AutoModelForCausalLM, AutoTokenizer
-
-from real_openrlhf.training import tiny_task
-from real_openrlhf.training.tiny_task import TASK, answer
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 sys.path += [str(EXAMPLES / "smollm2"), str(EXAMPLES / "sums")]
@@ -26,14 +25,12 @@ def test_the_model_is_a_function_of_the_seed(tmp_path, task):
     short = replace(task, sure_steps=1, unsure_steps=1, batch_size=4)
     weights = {}
     for name, config in (("one", short), ("two", short), ("other", replace(short, seed=1))):
-        folder = tiny_task.prepare(config, tmp_path / name, progress=False)
+        folder = tmp_path / name
+        tiny_task.make(config, folder, progress=False)
         assert {path.name for path in folder.iterdir()} == {"model", "train.jsonl", "eval.jsonl", "config.json"}
         weights[name] = load_file(folder / "model" / "model.safetensors")
     assert all(torch.equal(value, weights["two"][name]) for name, value in weights["one"].items())
     assert not all(torch.equal(value, weights["other"][name]) for name, value in weights["one"].items())
-    made = tiny_task.prepare(short, tmp_path / "one", progress=False)
-    assert made == tmp_path / "one" / f"{short.name}-{short.key}"  # from the cache
-    assert [path.name for path in (tmp_path / "one").iterdir()] == [made.name]  # no draft is left
 
 
 def test_a_warm_up_is_a_function_of_its_examples_and_learns_their_answers(tmp_path, monkeypatch):

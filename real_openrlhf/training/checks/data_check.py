@@ -11,8 +11,8 @@ from real_openrlhf.data.problems import GOLD_COLUMNS, PROBLEM_COLUMNS, without_v
 from real_openrlhf.data.sources import SUFFIXES, is_hub_id, read_local
 from real_openrlhf.recipes.recipes import TRAINING_ROWS
 from real_openrlhf.recipes.run_flags import AGENT, REWARD, USER, RunFlags, used_rows
+from real_openrlhf.training import tiny_task
 from real_openrlhf.training.checks.findings import Note
-from real_openrlhf.training.tiny_task import TASK
 
 COLUMNS = {"--data.input_key": PROBLEM_COLUMNS, "--data.label_key": GOLD_COLUMNS}  # and their usual names
 TRIED = 3  # labels that this package's own reward function is tried on
@@ -25,7 +25,7 @@ def check(flags: RunFlags, flag: str) -> Iterator[str]:
             write = f"`real-openrlhf data {name} --out FILE.jsonl` writes a file that is"
             yield Note(f"{flag} {name} comes from the hub, and its rows were not checked: {write}", f"rows of {name}")
         elif not path.exists():
-            near = did_you_mean(path.stem, [TASK.name, *TRAINING_ROWS])
+            near = did_you_mean(path.stem, [tiny_task.NAME, *TRAINING_ROWS])
             yield f"{flag} {name} does not exist. {near}Name a file, OWNER/NAME, or a set of `real-openrlhf data`."
         elif path.suffix == ".arrow" or (path.is_dir() and not path.suffix):
             yield Note(f"{flag} {name} is no {', '.join(SUFFIXES)} file: its rows were not checked", f"rows of {name}")
