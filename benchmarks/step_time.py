@@ -41,8 +41,8 @@ VARIANTS = {
     GRPO_NO_KL: ["--actor.policy_loss_type", "ppo", *NO_KL],
     GRPO: ["--actor.policy_loss_type", "ppo", *KL],
     "REAL": ["--actor.policy_loss_type", "real", *NO_KL],
-    SKIPPING: ["--actor.policy_loss_type", "real", *NO_KL, "--train.skip_weightless"],
-    "REAL, scored first": ["--actor.policy_loss_type", "real", *NO_KL, "--algo.real.wave_depth", "0"],
+    SKIPPING: ["--actor.policy_loss_type", "real", *NO_KL, "--train.skip_zero_gradient"],
+    "REAL, scored first": ["--actor.policy_loss_type", "real", *NO_KL, "--algo.real.max_live_micro_batches", "0"],
     "REAL, old always": ["--actor.policy_loss_type", "real", *NO_KL, "--algo.real.kl_old_coef", "1e-9"],
 }
 
@@ -73,9 +73,8 @@ def arguments(variant: str, model: str, updates: int, ranks: int):
 
 
 def make_model(folder: str) -> None:
+    from tiny_task import ReverseTask, make_tokenizer
     from transformers import Qwen2Config, Qwen2ForCausalLM
-
-    from real_openrlhf.training.tiny_task import ReverseTask, make_tokenizer
 
     config = Qwen2Config(
         hidden_size=256, num_hidden_layers=4, vocab_size=8000, intermediate_size=1024, num_attention_heads=4,

@@ -398,7 +398,7 @@ def tried(name: str) -> dict[str, Any]:
 FLAGS = {
     "--ds.attn_implementation eager": ("flash_attention_torch:",),
     "--no-ds.packing_samples --no-train.dynamic_batch_enable": ("flash_attention_torch:", "in packed answers"),
-    "--no-ds.logit_free": ("--ds.logit_free:",),
+    "--no-ds.fused_logprobs": ("--ds.fused_logprobs:",),
 }
 
 
@@ -448,7 +448,7 @@ Each architecture is tried as a small random copy, on CPU with {versions}:
   convolutions carry state from one response into the next ({leaks} in these copies), and capped scores or attention
   sinks need another kernel, so both are refused;
 - **padded**: one response per row;
-- **no logits**: `--ds.logit_free`, against the model's own logits;
+- **no logits**: `--ds.fused_logprobs`, against the model's own logits;
 - **LoRA**: adapters on every linear layer, merged for vLLM;
 - **weights to vLLM**: a vLLM engine with other weights gets the policy's and samples. *Unsupported*: by vLLM's CPU
   build.

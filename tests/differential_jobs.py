@@ -18,13 +18,20 @@ from real_openrlhf.algorithm.objective import ObjectiveSettings
 from real_openrlhf.hooks.controller.labels import NO_ANSWER
 
 # No means, or of the plan, or tested elsewhere: norms are compared below.
-NOT_COMPARED = ("timing", "update/rollouts_crc", "real/wave_depth", "real/micro_batches", "update/grad", "count/")
+NOT_COMPARED = (
+    "timing",
+    "update/rollouts_crc",
+    "real/max_live_micro_batches",
+    "real/micro_batches",
+    "update/grad",
+    "count/",
+)
 NOT_COMPARED += ("update/clipped", "real/old_forward", "real/score_drift", "real/weight_cv")
 NOT_COMPARED += ("truncated", "real/weight_bound", "real/score_abs_max")
 
 
 # Of a score against the sampler nothing reads the old policy.
-OF_THE_OLD = ("mismatch/", "update/ratio_max", "ratio/", "ppo_kl")
+OF_THE_OLD = ("sampling/", "update/ratio_max", "ratio/", "ppo_kl")
 
 
 def compared(**changes) -> list[dict]:
@@ -212,13 +219,13 @@ class Naive:
                 pushed = [factors[p] * s * scores[p] for p, s in zip(own, slopes, strict=True) if s is not None]
                 losses[-1] = sum(pushed, 0 * losses[-1])
             mixed += {1, 0} <= {max(self.labels[p], 0) for p in own if self.labels[p] != -1}
-        numbers = {"real/mixed_groups": mixed / len(groups), "real/loss": sum(values) / len(groups)}
+        numbers = {"rollout/frac_mixed": mixed / len(groups), "real/loss": sum(values) / len(groups)}
         numbers["policy_loss"] = numbers["real/loss"]
         if clip is not None:
             trained = [p for p in columns if self.trained[p]]
-            numbers["mismatch/is_ratio"] = sum(factors[p] for p in trained) / max(len(trained), 1)
-            numbers["mismatch/is_ratio_capped"] = sum(factors[p] == clip for p in trained) / max(len(trained), 1)
-        numbers["real/ignored"] = sum(self.labels[p] == -1 for p in columns) / len(columns)
+            numbers["sampling/is_ratio_mean"] = sum(factors[p] for p in trained) / max(len(trained), 1)
+            numbers["sampling/frac_is_ratio_capped"] = sum(factors[p] == clip for p in trained) / max(len(trained), 1)
+        numbers["real/frac_unlabelled"] = sum(self.labels[p] == -1 for p in columns) / len(columns)
         numbers["real/weight_abs_max"] = max(sizes.values())
         for name, chosen in (("pos", [p for p in columns if self.labels[p] == 1]), ("neg", self.wrong(columns))):
             seen = [float(scores[p]) for p in chosen if self.trained[p]]
@@ -293,8 +300,11 @@ class Naive:
         if self.args.actor.entropy_coef is None:
             found["entropy_loss"] = 0.0
         gap = torch.cat([one["drawn"] - one["old"] for one in columns.values()])[keep]
-        found |= {"mismatch/mean": float(gap.abs().sum()) / count, "mismatch/kl": float(gap.sum()) / count}
-        found["mismatch/max"] = float(gap.abs().max()) if len(gap) else 0.0
+        found |= {
+            "sampling/logprob_diff_mean": float(gap.abs().sum()) / count,
+            "sampling/kl": float(gap.sum()) / count,
+        }
+        found["sampling/logprob_diff_max"] = float(gap.abs().max()) if len(gap) else 0.0
         largest = [
             float((one["new"] - one["old"]).max()) for p, one in columns.items() if self.trained[p] and len(one["new"])
         ]
@@ -336,7 +346,7 @@ class Naive:
 
     def of_batch(self) -> dict[str, float]:
         return {
-            "update/trained_share": sum(self.trained) / len(self.trained),
-            "update/signal_share": sum(self.signal) / len(self.signal),
+            "update/frac_trained": sum(self.trained) / len(self.trained),
+            "update/frac_nonzero_weight": sum(self.signal) / len(self.signal),
             "reward": sum(0.0 if math.isnan(r) else r for r in self.rewards) / len(self.rewards),
         }

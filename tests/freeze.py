@@ -26,8 +26,8 @@ from pathlib import Path
 TESTS = Path(__file__).resolve().parent
 ROOT = TESTS.parent
 SHARED = ROOT.parent / "shared" / "data"
-METHODS = ("real", "real_constant", "grpo", "dapo", "gspo")
-TIME = re.compile(r"seconds|time|throughput|per_second|timing|memory|_gb|mismatch/.*_s$")
+METHODS = ("real", "real_fixed_weights", "grpo", "dapo", "gspo")
+TIME = re.compile(r"seconds|time|throughput|per_second|timing|memory|_gb|sampling/.*_s$")
 
 
 def dry_runs(out: Path) -> None:

@@ -20,9 +20,14 @@ def invent(algo: str, seed: int, steps: int, eval_steps: int = 10):
         if step:
             reward = learned + dice.gauss(0, 0.03)
             row = {"phase": "train", "step": step, "time": 1e9 + step, "policy_loss": dice.gauss(0, 0.1)}
-            row |= {"actor_grad_norm": 1.0, "actor_lr": 1e-4, "rollout/ignored": 0.0, "rollout/solve_none": 0.1}
+            row |= {
+                "actor_grad_norm": 1.0,
+                "actor_lr": 1e-4,
+                "rollout/frac_ungraded": 0.0,
+                "rollout/frac_all_wrong": 0.1,
+            }
             row |= {"entropy_loss": 1.2 + dice.gauss(0, 0.02)}
-            row |= {"rollout/reward_mean": reward, "rollout/pass_rate": reward, "rollout/solve_all": reward**2}
+            row |= {"rollout/reward_mean": reward, "rollout/pass_rate": reward, "rollout/frac_all_correct": reward**2}
             for name in RATIOS:
                 share = 95.0 if "high" in name else 5 / 3
                 row |= {f"{name}/share": share + dice.random() / 100, f"{name}/grad": 1.0 + dice.gauss(0, 0.01)}
@@ -95,28 +100,10 @@ def break_folders(root: Path) -> dict[str, str]:
     return {name: reason for name, (_, _, reason) in BROKEN.items()} | none
 
 
-# Runs of a map: (algorithm, rate, batch) -> validation of each seed from the first step on
-MAP = {
-    ("real", 1e-4, 64): [[0.1, 0.5, 0.8], [0.1, 0.5, 0.9]],
-    ("real", 1e-3, 64): [[0.1, 0.4, 0.1], [0.1, 0.4, 0.3]],  # one collapsed: 0.1 is below half of 0.4
-    ("real", 1e-3, 16): [[0.2, 0.0, 0.0]],
-    ("grpo", 1e-4, 64): [[0.1, 0.6, 0.7]],
-    ("grpo", 1e-4, 256): [[0.1, 0.2, 0.3]],
-}
-
-
-def map_runs(root: Path) -> Path:
-    for (algo, rate, batch), curves in MAP.items():
-        for seed, curve in enumerate(curves, 1):
-            map_run(root, algo, rate, batch, seed, curve)
-    map_run(root, "grpo", 1e-4, 256, 2, [0.9, 0.9], status="failed")
-    return root
-
-
 def map_run(root: Path, algo: str, rate: float, batch: int, seed: int, curve: list[float], **record) -> Path:
     flags = {"--actor.adam.lr": rate, "--train.batch_size": batch}
     folder = write_run(root, algo, seed, 2, flags, f"{algo}-{rate}-{batch}-s{seed}", **record)
     lines = [{"phase": "eval", "step": 10 * n, "time": 1, "eval_x_pass1": value} for n, value in enumerate(curve)]
-    share = {"update/clipped_share": 0.25 * seed, "entropy_loss": 0.5, "real/weight_cv": 0.1}
+    share = {"update/frac_clipped": 0.25 * seed, "entropy_loss": 0.5, "real/weight_cv": 0.1}
     lines += [{"phase": "train", "step": n, "time": 1, **share, "entropy_loss": 0.5 / n} for n in (1, 2)]
     return write_lines(folder, lines)

@@ -25,7 +25,7 @@ def no_anchor(pos, neg, rows, settings, zero):
     return log(1 + zero + sum(exp(s / settings.tau) for s in neg) * sum(exp(-s / settings.tau) for s in pos))
 
 
-def constant(pos, neg, rows, settings, zero):
+def fixed_weights(pos, neg, rows, settings, zero):
     p, n = len(pos), len(neg)
     loss = math.log(1 + p) - sum(s / settings.tau / (1 + p) for s in pos)
     return loss + math.log(1 + n) + sum(s / settings.tau / (1 + n) for s in neg)
@@ -143,7 +143,7 @@ NAIVE: dict[str, Callable] = {
     "real": real,
     "bce": bce,
     "no_anchor": no_anchor,
-    "constant": constant,
+    "fixed_weights": fixed_weights,
     "trpa": trpa,
     "disco_lratio": disco,  # these four are files in examples/objectives/
     "oapl": oapl,
@@ -165,7 +165,7 @@ def naive_group_loss(
         labels = [0 if label == -2 else label for label in labels]
     rows = [row for row in zip(scores, labels, values, strict=True) if row[1] != -1]
     kinds = {value if objective.graded else label for _, label, value in rows}
-    if len(kinds) < 2 and objective.two_sides and settings.uniform_groups == "drop":
+    if len(kinds) < 2 and objective.two_sides and settings.uniform_groups == "zero_loss":
         return zero, 0
     pos = [s for s, label, *_ in rows if label == 1]
     neg = [s for s, label, *_ in rows if label in (0, -2)]

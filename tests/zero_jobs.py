@@ -54,8 +54,8 @@ class Case:
     depth: str = "auto"
     objective: str = "real"
     score: str = ""  # another kind than the objective's own
-    deal: str = "upstream"  # for upstream's losses
-    uniform_groups: str = "drop"
+    batching: str = "upstream"  # for upstream's losses
+    uniform_groups: str = "zero_loss"
     kl_old_coef: float = 0.0
     checkpointing: bool = False
     lora: bool = False
@@ -103,20 +103,20 @@ def arguments(case: Case) -> SimpleNamespace:
         "--vllm.sync_backend": "gloo",
         "--algo.advantage.estimator": "group_norm",
         "--algo.kl.init_coef": 0,
-        "--train.deal": case.deal,
+        "--train.batching": case.batching,
     }
     if case.entropy_coef is not None:
         flags["--actor.entropy_coef"] = case.entropy_coef
     if case.loss == "real":
         flags |= {
             "--algo.real.objective": case.objective,
-            "--algo.real.wave_depth": case.depth,
+            "--algo.real.max_live_micro_batches": case.depth,
             "--algo.real.uniform_groups": case.uniform_groups,
             "--algo.real.kl_old_coef": case.kl_old_coef,
             **({"--algo.real.set": f"score={case.score}"} if case.score else {}),
         }
     switches = ["--actor.gradient_checkpointing_enable"] * case.checkpointing + ["--train.enable_ema"] * case.ema
-    switches += ["--train.skip_weightless"] * case.skip + ["--ds.logit_free"] * case.logit_free
+    switches += ["--train.skip_zero_gradient"] * case.skip + ["--ds.fused_logprobs"] * case.logit_free
     args = parse_args([*(str(word) for flag in flags.items() for word in flag), *switches, *case.flags])
     args.ds.param_dtype = case.dtype
     if case.max_tokens:
@@ -199,7 +199,7 @@ class Maker(ExperienceMaker):
         reference = object() if policy.strategy.args.derived.reference else None
         super().__init__(object(), None, None, reference, mock.Mock(), policy.strategy, policy.tokenizer)
         self.policy, self.stale, self.kl_ctl.value = policy, stale, policy.strategy.args.algo.kl.init_coef
-        dealt = policy.strategy.args.train.deal == "groups"
+        dealt = policy.strategy.args.train.batching == "whole_groups"
         self.kept_tokens = policy.call_trainer("kept_tokens") if dealt else math.inf
 
     def forward(self, group, samples, lengths, chosen, field) -> None:
@@ -219,7 +219,7 @@ def fill(policy, case: Case) -> tuple[list[Experience], Any]:
         gap = 0.3 * torch.sin(torch.arange(values.shape[1]) * (number + 1.0))  # of an older sampler
         sample.rollout_log_probs = torch.where(sample.action_mask.bool(), values + gap, torch.nan)
     own = Maker(policy, case.stale).make_experience_batch(samples)[rank]
-    if policy.strategy.args.train.deal != "groups":
+    if policy.strategy.args.train.batching != "whole_groups":
         for sample in samples:  # OpenRLHF multiplies by the mask
             sample.action_log_probs, sample.rollout_log_probs = (
                 one.nan_to_num(0.0) for one in (sample.action_log_probs, sample.rollout_log_probs)
@@ -362,7 +362,7 @@ def optimizer(model: str) -> dict:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# with `--ds.logit_free` or without
+# with `--ds.fused_logprobs` or without
 
 
 def points_and_memory(**case) -> dict:

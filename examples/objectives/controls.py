@@ -1,4 +1,5 @@
-"""Controls of REAL that ask which part of its weights matters; the fixed-weight control is built in (real_constant).
+"""Controls of REAL that ask which part of its weights matters; the fixed-weight control is built in
+(real_fixed_weights).
 
     real-openrlhf train --algo real --algo.real.objective examples/objectives/controls.py:permuted
 

@@ -12,7 +12,7 @@ from real_openrlhf.report.settings import WORDS
 REAL = {
     "--actor.policy_loss_type": "real",
     "--algo.real.tau": "0.5",
-    "--algo.real.uniform_groups": "drop",
+    "--algo.real.uniform_groups": "zero_loss",
     "--algo.kl.init_coef": "0",
 }
 OBJECTIVE = {flag: value for flag, value in REAL.items() if flag != "--algo.real.tau"}
@@ -54,7 +54,7 @@ METHODS = {
     "real": _real("REAL", "real", Look("#0072B2", "-", "o")),
     "real_bce": _real("REAL with BCE", "bce", Look("#56B4E9", "--", "s"), **{SET: "reduction=sum"}),
     "real_no_anchor": _real("REAL without anchor", "no_anchor", Look("#CC79A7", "-.", "^")),
-    "real_constant": _real("REAL, constant weights", "constant", Look("#7F7F7F", ":", "D")),
+    "real_fixed_weights": _real("REAL, constant weights", "fixed_weights", Look("#7F7F7F", ":", "D")),
     "real_permuted": _real("REAL, permuted weights", "permuted", Look("#6A8A22", (0, (5, 2, 1, 2)), "2")),
     "real_shrunk": _real("REAL, shrunk weights", "shrunk", Look("#B05A7A", (0, (2, 2)), "1")),
     "real_balanced": _real("REAL, balanced", "balanced", Look("#882255", (0, (5, 1, 1, 1)), "p")),

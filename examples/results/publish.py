@@ -19,6 +19,7 @@ from typing import Any
 from campaigns import ABOUT, FORMAT, LINE, METRICS, RUNS, cell_value, is_campaign, records
 
 from real_openrlhf.base.files import parsed, sha256, write_json, write_text
+from real_openrlhf.base.old_names import METRICS as CURRENT
 from real_openrlhf.runs.provenance import DIRTY
 from real_openrlhf.runs.run_folder import record_ending, state
 from real_openrlhf.training.tiny_task import cache_folder
@@ -26,8 +27,8 @@ from real_openrlhf.training.tiny_task import cache_folder
 # Beginnings of the names of all metrics that tables and figures read
 COMPACT = tuple(
     """
-    phase step eval_ entropy_loss ppo_kl ppo_clip_ratio update/clipped_share rollout/pass_rate rollout/reward_mean
-    rollout/entropy rollout/solve_all rollout/response_length_mean real/score_std real/weight_""".split()
+    phase step eval_ entropy_loss ppo_kl ppo_clip_ratio update/frac_clipped rollout/pass_rate rollout/reward_mean
+    rollout/entropy rollout/frac_all_correct rollout/response_length_mean real/score_std real/weight_""".split()
 )
 OWN_FOLDERS = ("--train.run_dir", "--ckpt.path", "--ckpt.output_dir", "--logger.tensorboard_dir")
 
@@ -78,7 +79,11 @@ def _logged(path: Path, compact: bool) -> Iterable[dict]:
         except ValueError:
             return  # a kill cut off the last line
         numbers = {key: value for key, value in line.items() if key == "phase" or type(value) in (int, float)}
-        yield {key: value for key, value in numbers.items() if key.startswith(COMPACT)} if compact else numbers
+        yield (
+            {key: value for key, value in numbers.items() if CURRENT.get(key, key).startswith(COMPACT)}
+            if compact
+            else numbers
+        )
 
 
 def write(

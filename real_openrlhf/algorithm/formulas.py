@@ -213,7 +213,7 @@ def bce(scores: Tensor, groups: Groups, settings: Constants) -> Tensor:
     return groups.sum(softplus(wrong_way / settings.tau), groups.valid)
 
 
-def constant(scores: Tensor, groups: Groups, settings: Constants) -> Tensor:
+def fixed_weights(scores: Tensor, groups: Groups, settings: Constants) -> Tensor:
     """REAL's tangent at score 0: log(1+P) - sum_P s/tau/(1+P) + log(1+N) + sum_N s/tau/(1+N)"""
     positives, negatives = (groups.size(side).to(scores) for side in (groups.positive, groups.negative))
     pull = groups.sum(scores / settings.tau, groups.positive) / (1 + positives)
@@ -260,9 +260,9 @@ OBJECTIVES: dict[str, Objective] = {
         source="paper, Eq. vanilla, “w/o Anchor Logits”",
         settings=_PAPERS,
     ),
-    "constant": Objective(
-        constant,
-        label="REAL, constant weights",
+    "fixed_weights": Objective(
+        fixed_weights,
+        label="REAL, fixed weights",
         about="control: REAL with each weight fixed at its value for score 0",
         source="not in the paper",
         settings=_PAPERS,

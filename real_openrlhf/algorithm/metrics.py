@@ -54,22 +54,22 @@ GROUP_METRICS = {
     "real/weight_abs_max": Metric("largest weight", max),
     "real/weight_bound": Metric("largest weight times tau, below 1 for REAL (Proposition 5.1)", max),
     "real/weight_cv": of("classes", "std/mean of the weights within a class of a group; 0 with fixed weights"),
-    "real/mixed_groups": Metric("share of groups with correct and incorrect responses"),
-    "real/ignored": Metric("share of ungraded responses"),
+    "rollout/frac_mixed": Metric("share of groups with correct and incorrect responses"),
+    "real/frac_unlabelled": Metric("share of responses without a label: ungraded, or cut and ignored"),
 }
 
 SCORES = frozenset({"scores"})
 
 # name -> meaning, of a rollout batch.
 PLAN_METRICS = {
-    "real/old_forward_share": Metric(
+    "real/frac_old_forward": Metric(
         "share of responses that needed a forward pass for their old log-probabilities", when=SCORES
     ),
-    "real/wave_depth": Metric("most micro-batches of a rank whose graphs were alive at once", when=SCORES),
+    "real/max_live_micro_batches": Metric("most micro-batches of a rank whose graphs were alive at once", when=SCORES),
     "real/micro_batches": Metric("micro-batches of a rank in an optimizer step", when=SCORES),
     "update/rollouts_crc": Metric("checksum of the responses in their order, equal in runs with equal batches"),
-    "update/signal_share": Metric("share of responses whose weight or advantage can be other than 0"),
-    "update/trained_share": Metric("share of responses that were trained; the others have gradient 0"),
+    "update/frac_nonzero_weight": Metric("share of responses whose weight or advantage can be other than 0"),
+    "update/frac_trained": Metric("share of responses that were trained; the others have gradient 0"),
 }
 
 
@@ -100,8 +100,8 @@ def group_metrics(
         "real/score_drift": float(score_drift),
         "real/weight_abs_max": largest,
         "real/weight_bound": largest * settings.own.get("tau", 0.5),
-        "real/mixed_groups": _of(torch.mean, (has_positive & has_negative).double()),
-        "real/ignored": _of(torch.mean, (~groups.valid).double()),
+        "rollout/frac_mixed": _of(torch.mean, (has_positive & has_negative).double()),
+        "real/frac_unlabelled": _of(torch.mean, (~groups.valid).double()),
     }
     counts = {"score": scored.sum()}
     for name, side in sides.items():
@@ -210,15 +210,17 @@ def ratio_metrics(table: Tensor) -> dict[str, float]:
 
 # Both programs run the same model and should differ by rounding only: else the rollouts come from another policy.
 MISMATCH_METRICS = {
-    "mismatch/mean": of_trained("mean over tokens of |log pi - log pi of vLLM| before the first update"),
-    "mismatch/max": of_trained("largest of a token", max),
-    "mismatch/kl": of_trained("mean of log pi of vLLM - log pi, an estimate of the KL"),
+    "sampling/logprob_diff_mean": of_trained("mean over tokens of |log pi - log pi of vLLM| before the first update"),
+    "sampling/logprob_diff_max": of_trained("largest of a token", max),
+    "sampling/kl": of_trained("mean of log pi of vLLM - log pi, an estimate of the KL"),
 }
 
 # Logged with `--algo.real.tis_cap`.
 TIS_METRICS = {
-    "mismatch/is_ratio": of_trained("mean ratio pi_old / pi of vLLM of a response, capped by `--algo.real.tis_cap`"),
-    "mismatch/is_ratio_capped": of_trained("share of responses at the cap"),
+    "sampling/is_ratio_mean": of_trained(
+        "mean ratio pi_old / pi of vLLM of a response, capped by `--algo.real.tis_cap`"
+    ),
+    "sampling/frac_is_ratio_capped": of_trained("share of responses at the cap"),
 }
 
 # A trained model's logits lie between 16 and 32, where neighbouring bf16 numbers are 1/8 apart: either side rounds a
@@ -249,7 +251,7 @@ def mismatch_metrics(sums: Tensor, largest: Tensor) -> dict[str, float]:
 
 # name -> meaning, of the updates of any method.
 UPDATE_METRICS = {
-    "update/clipped_share": Metric("share of updates whose gradient was clipped to `--actor.max_norm`"),
+    "update/frac_clipped": Metric("share of updates whose gradient was clipped to `--actor.max_norm`"),
     "update/grad_norm_max": Metric("largest gradient norm of an update, before clipping", max),
     "update/ratio_max": Metric("largest pi/pi_old of a token", max),
 }
@@ -261,7 +263,7 @@ def norm_metrics(norms: Sequence[float], max_norm: float) -> dict[str, float]:
     return {
         "actor_grad_norm": sum(trained) / max(len(trained), 1),
         "update/grad_norm_max": max(norms, default=0.0),
-        "update/clipped_share": sum(norm > max_norm > 0 for norm in norms) / max(len(norms), 1),
+        "update/frac_clipped": sum(norm > max_norm > 0 for norm in norms) / max(len(norms), 1),
     }
 
 

@@ -49,12 +49,12 @@ class ObjectiveSettings:
     """
 
     name: str | Objective = "real"
-    uniform_groups: str = "drop"
+    uniform_groups: str = "zero_loss"
     own: Mapping[str, Any] = field(default_factory=dict)  # of this objective; missing ones and None take defaults
 
     def __post_init__(self) -> None:
-        if self.uniform_groups not in ("drop", "keep"):
-            raise ValueError(f"uniform_groups is {self.uniform_groups!r}: choose drop or keep")
+        if self.uniform_groups not in ("zero_loss", "keep"):
+            raise ValueError(f"uniform_groups is {self.uniform_groups!r}: choose zero_loss or keep")
         given = {name: value for name, value in self.own.items() if value is not None}
         object.__setattr__(self, "own", self.objective.constants(given))
 

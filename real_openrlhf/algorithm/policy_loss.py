@@ -55,7 +55,7 @@ def real_policy_loss(
     *,
     objective: str | Objective = "real",
     tau: float | None = None,
-    uniform_groups: str = "drop",
+    uniform_groups: str = "zero_loss",
     bce_reduction: str = "sum",
     ref_log_probs: Tensor | None = None,
     rollout_log_probs: Tensor | None = None,
@@ -111,7 +111,7 @@ def group_weights(
     *,
     objective: str | Objective = "real",
     tau: float | None = None,
-    uniform_groups: str = "drop",
+    uniform_groups: str = "zero_loss",
     own: Mapping[str, Any] | None = None,
 ) -> Tensor:
     """(rollouts,) advantages for a trainer: each rollout's weight while the policy equals the old policy.

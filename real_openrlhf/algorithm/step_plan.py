@@ -202,12 +202,12 @@ def rank_shares(
     crc = zlib.crc32(repr([update.rollouts for update in updates]).encode()) >> 8  # 24 bits: exact in a float32 log
     has_gradient = table.has_gradient
     metrics = {
-        "real/old_forward_share": len(needed_forward) / max(len(owner), 1),
-        "real/wave_depth": float(max(depths, default=0)),
+        "real/frac_old_forward": len(needed_forward) / max(len(owner), 1),
+        "real/max_live_micro_batches": float(max(depths, default=0)),
         "real/micro_batches": sum(depths) / max(len(updates), 1),
         "update/rollouts_crc": float(crc),
-        "update/signal_share": 1.0 if has_gradient is None else float(has_gradient.double().mean()),
-        "update/trained_share": sum(map(len, held)) / max(len(owner), 1),
+        "update/frac_nonzero_weight": 1.0 if has_gradient is None else float(has_gradient.double().mean()),
+        "update/frac_trained": sum(map(len, held)) / max(len(owner), 1),
     }
     dummy = [int(table.whole.argmin())]
     return [RankShare(rank, own or dummy, updates, metrics) for rank, own in enumerate(held)]

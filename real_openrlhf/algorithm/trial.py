@@ -153,7 +153,7 @@ def _problem_of_tokens(settings: ObjectiveSettings, moment: Moment, sampled: boo
     known = (torch.tensor(LABELS) != IGNORED)[:, None]
     if settings.objective.two_sides and result[mask & known & (advantages == 0)].any():
         return (
-            "it gives weights to tokens of advantage 0, which --train.skip_weightless leaves out. Multiply by the "
+            "it gives weights to tokens of advantage 0, which --train.skip_zero_gradient leaves out. Multiply by the "
             "advantage, or declare TokenLoss(..., two_sides=False)"
         )
     return None

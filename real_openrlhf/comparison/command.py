@@ -12,7 +12,7 @@ import re
 import shlex
 import sys
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import IO
 from real_openrlhf.base import files, ownership
 from real_openrlhf.base.errors import UserError, exit_code, hide
 from real_openrlhf.base.files import parsed, write_json
+from real_openrlhf.base.old_names import METHODS
 from real_openrlhf.base.parsing import Parser, PassThrough, did_you_mean, flag_name, path_of, positive, whole, words_of
 from real_openrlhf.evaluation import command as eval_command
 from real_openrlhf.evaluation import grading
@@ -36,7 +37,7 @@ from real_openrlhf.training.launch.progress import end_unwatched
 from real_openrlhf.training.run_inputs import Request
 
 PARSER = PassThrough
-DEFAULT_ALGOS = ("real", "real_constant", "grpo", "dapo", "gspo")
+DEFAULT_ALGOS = ("real", "real_fixed_weights", "grpo", "dapo", "gspo")
 OWN = re.compile(r".+\.py:\w+")  # an objective of the user's own
 UNCLIPPED = ("--actor.max_norm", "100")  # for the tiny model, on which gradient norms differ between methods
 SET_HERE = {"--algo", "--seed", "--train.seed", "--run-name", "--runs-dir", "--resume", "--dry-run", *PLACES}
@@ -81,7 +82,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def entries(algos: Iterable[str], seeds: int, first_seed: int = 1, grid: Sequence[Sequence[str]] = ()) -> list[Entry]:
     """All runs, seed by seed: a comparison that ends early has every algorithm in every cell of the grid."""
     methods = [tuple(words_of("--algos", text)) for text in algos]
-    methods = [("real", OBJECTIVE, *words) if OWN.fullmatch(words[0]) else words for words in methods if words]
+    methods = [(METHODS.get(words[0], words[0]), *words[1:]) for words in methods if words]
+    methods = [("real", OBJECTIVE, *words) if OWN.fullmatch(words[0]) else words for words in methods]
     if not methods or any(len(values) < 2 or not values[0] for values in grid):
         raise UserError("--algos or --grid is empty. Type --algos real, or --grid actor.adam.lr 1e-4 1e-3.")
     if any(hide(words) != [*words] for words in (*methods, *grid)):
@@ -223,40 +225,24 @@ def check(runs: Runs, todo: Sequence[Entry], dry_run: bool) -> list[str]:
 def work(runs: Runs, todo: Sequence[Entry]) -> int:
     """Train and evaluate what no other process has, each run once; the exit code of the last failure."""
     before = {entry: failure(runs.path(entry)) for entry in todo}
-    waiting = deque(sorted(todo, key=lambda entry: before[entry] is not None))  # what failed before comes last
-    last, in_a_row, sound, failed = 0, 0, False, set[str]()
+    waiting, last = [*todo], 0
     while waiting:
-        entry, path = waiting[0], runs.path(waiting[0])
-        with runs.taken(entry) as ours:
-            if not ours:
-                waiting.rotate(-1)
-                in_a_row += 1
-                if in_a_row >= len(waiting):
-                    if "SLURM_JOB_ID" in os.environ:  # a waiting node costs as much as a working one
-                        break
-                    if in_a_row == len(waiting):
-                        print(f"\nother processes train the rest: {', '.join(e.name for e in waiting)}", flush=True)
-                    time.sleep(LOOK_SECONDS)
-                continue
-            in_a_row = 0
-            waiting.popleft()
-            if runs.is_done(entry) or failure(path) != before[entry]:
-                continue  # another process has ended it since this one began
-            print(f"\n--- {entry.name}, {len(waiting) + 1} of {len(runs.entries)} runs to go", flush=True)
-            logged = steps(path)
-            code = train_and_evaluate(runs, entry)
-        if code in train_command.SIGNALS:
-            return code
-        last = code or last
-        sound = sound or runs.is_trained(entry) or bool(steps(path) - logged)
-        failed |= {entry.algo} if code else set()
-        if not sound and len(failed) > 1 and waiting:
-            print(
-                f"{' and '.join(sorted(failed))} failed before a first step, and no run has made one here: this "
-                "machine may be at fault, and takes no more runs",
-                file=sys.stderr,
-            )
-            break
+        for entry in [*waiting]:
+            with runs.taken(entry) as ours:
+                if not ours:
+                    continue
+                waiting.remove(entry)
+                if runs.is_done(entry) or failure(runs.path(entry)) != before[entry]:
+                    continue  # another process has ended it since this one began
+                print(f"\n--- {entry.name}, {len(waiting) + 1} of {len(runs.entries)} runs to go", flush=True)
+                code = train_and_evaluate(runs, entry)
+            if code in train_command.SIGNALS:
+                return code
+            last = code or last
+        if waiting:
+            if "SLURM_JOB_ID" in os.environ:  # a waiting node costs as much as a working one
+                break
+            time.sleep(LOOK_SECONDS)
     return last
 
 
@@ -283,12 +269,6 @@ def failure(path: Path) -> tuple | None:
     if record.get("status") != "failed" or record.get("unseen") or reason.startswith("interrupted"):
         return None
     return record.get("started"), record.get("finished"), reason
-
-
-def steps(path: Path) -> set[bytes]:
-    """The training steps in its log; a step that is made again has another time."""
-    log = path / "metrics.jsonl"
-    return {line for line in log.read_bytes().splitlines() if b'"train"' in line} if log.exists() else set()
 
 
 def report(out: Path) -> None:

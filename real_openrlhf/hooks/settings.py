@@ -1,6 +1,6 @@
 """Settings that the controller and every rank derive from the flags, in one place so that they agree.
 
-No torch or OpenRLHF at the top: a dry run calls `weightless_note` and must not wait for these imports.
+No torch or OpenRLHF at the top: a dry run calls `zero_gradient_note` and must not wait for these imports.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def reads_old(args: SimpleNamespace, settings: ObjectiveSettings | None) -> bool
     return bool(real.kl_old_coef or (kl.use_loss and kl.init_coef > 0) or not against_sampler(settings.score))
 
 
-def dealt(args: SimpleNamespace) -> str:
-    """`--train.deal`; OpenRLHF has no loss of ours to deal to."""
-    return "groups" if args.actor.policy_loss_type == "real" else args.train.deal
+def batching_of(args: SimpleNamespace) -> str:
+    """`--train.batching`; REAL always trains whole groups."""
+    return "whole_groups" if args.actor.policy_loss_type == "real" else args.train.batching
 
 
 def estimator_of(args: SimpleNamespace) -> str:
@@ -63,8 +63,8 @@ def ranks_of(args: SimpleNamespace) -> int:
 
 
 def skips(args: SimpleNamespace) -> bool:
-    """Whether rollouts without a gradient are left out of training (`--train.skip_weightless`)."""
-    return args.train.skip_weightless and why_all_train(args) is None
+    """Whether rollouts without a gradient are left out of training (`--train.skip_zero_gradient`)."""
+    return args.train.skip_zero_gradient and why_all_train(args) is None
 
 
 def why_all_train(args: SimpleNamespace) -> str | None:
@@ -83,8 +83,8 @@ def why_all_train(args: SimpleNamespace) -> str | None:
         return None
     if objective and not objective.two_sides:
         return f"--algo.real.objective {real.objective} may give weights to tokens of advantage 0"
-    if args.train.deal != "groups":
-        return "--train.deal upstream trains OpenRLHF's own batches"
+    if args.train.batching != "whole_groups":
+        return "--train.batching upstream trains OpenRLHF's own batches"
     if args.algo.advantage.estimator not in CENTRED:
         return f"--algo.advantage.estimator {args.algo.advantage.estimator} centres over more than a prompt's rollouts"
     for flag in ("overlong_buffer_len", "stop_properly_penalty_coef"):
@@ -93,9 +93,9 @@ def why_all_train(args: SimpleNamespace) -> str | None:
     return None
 
 
-def weightless_note(args: SimpleNamespace) -> str:
+def zero_gradient_note(args: SimpleNamespace) -> str:
     """A line for the dry run: whether rollouts without a gradient train."""
-    if not args.train.skip_weightless:
-        return "trained like all others; --train.skip_weightless would leave them out"
+    if not args.train.skip_zero_gradient:
+        return "trained like all others; --train.skip_zero_gradient would leave them out"
     reason = why_all_train(args)
     return f"trained like all others: {reason}" if reason else "left out of training"

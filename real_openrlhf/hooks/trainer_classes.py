@@ -8,7 +8,7 @@ from typing import Any
 
 def deals_itself(args) -> bool:
     """Whether the experience maker gives each rank its rollouts: OpenRLHF must not sort them by length again."""
-    return args.train.deal == "groups"
+    return args.train.batching == "whole_groups"
 
 
 def experience_maker_class(args) -> type:

@@ -40,7 +40,8 @@ def _of_objective(name: str, objective: Objective) -> Algorithm:
         **({"--algo.real.tau": _TAU} if "tau" in objective.settings else {}),
         **({SET: _OWN.get(name, own(defaults))} if defaults else {}),
         "--algo.real.uniform_groups": code(
-            "drop", "an all-right or all-wrong group has loss 0 and stays in the denominator; `keep` is the paper's"
+            "zero_loss",
+            "an all-right or all-wrong group has loss 0 and stays in the denominator; `keep` is the paper's",
         ),
         **_FAMILIES[objective.family],
     }

@@ -17,8 +17,8 @@ _BATCH = {
     "--rollout.n_samples_per_prompt": paper("8", "“with G=8 rollouts sampled per prompt”"),
     "--train.batch_size": paper("256", "samples, 32 prompts x 8: four updates a step; “(mini-batch size 32)”"),
     "--train.max_epochs": code("1", "each rollout is trained on once"),
-    "--train.deal": own("groups", "every method trains on the same updates of whole prompts"),
-    "--train.skip_weightless": own("", "rollouts without a gradient are not trained"),
+    "--train.batching": own("whole_groups", "every method trains on the same updates of whole prompts"),
+    "--train.skip_zero_gradient": own("", "rollouts without a gradient are not trained"),
 }
 _SAMPLING = {
     "--rollout.max_new_tokens": paper("8192", "“the maximum context length is set to 8,192 tokens”"),
@@ -58,7 +58,7 @@ _GPU_MACHINERY = {
     "--ds.attn_implementation": own("flash_attention_torch", "PyTorch's own kernels: nothing is compiled"),
     "--ds.packing_samples": own("", "no padding tokens"),
     "--train.dynamic_batch_enable": own("", "micro-batches by tokens, not by samples"),
-    "--ds.logit_free": own("", "no table of tokens x vocabulary: by estimate half of a training step's memory"),
+    "--ds.fused_logprobs": own("", "no table of tokens x vocabulary: by estimate half of a training step's memory"),
     "--train.max_tokens_per_gpu": own("36864", "four of the longest samples: 8 GB by estimate, 228 KB a token"),
     "--rollout.max_tokens_per_gpu": own("73728", "log-probs without gradients: 5 GB by estimate, 66 KB a token"),
     "--actor.gradient_checkpointing_enable": own(""),
@@ -145,7 +145,7 @@ _CPU = Recipe(
         "--vllm.gpu_memory_utilization": own("0.3"),
         "--vllm.enforce_eager": own("", "nothing to compile"),
         "--ds.zero_stage": own("3", "as for 7B"),
-        "--ds.logit_free": own("", "as on GPUs"),
+        "--ds.fused_logprobs": own("", "as on GPUs"),
         "--ds.param_dtype": own("bf16"),
         "--ds.attn_implementation": own("eager"),
         "--ckpt.save_steps": own("20"),

@@ -35,11 +35,11 @@ PLACES = {"--train.run_dir", "--logger.tensorboard_dir", "--ckpt.path", "--ckpt.
 # changed, or one of WHAT, it is another training.
 HOW = tuple(
     """
-    --actor.gradient_checkpointing --actor.num_ --algo.real.wave_depth --ckpt. --critic.num_ --data.dataloader_
-    --ds. --eval. --logger. --ref.num_ --ref.offload --reward.num_ --reward.offload --rollout.max_tokens_
-    --rollout.micro_ --rollout.mismatch --train.colocate_ --train.dynamic_batch --train.hung_
-    --train.keep_groups --train.max_steps --train.max_tokens_ --train.micro_ --train.num_episodes
-    --train.skip_weightless --vllm.""".split()
+    --actor.gradient_checkpointing --actor.num_ --algo.real.max_live_micro_batches --ckpt. --critic.num_
+    --data.dataloader_ --ds. --eval. --logger. --ref.num_ --ref.offload --reward.num_ --reward.offload
+    --rollout.max_tokens_ --rollout.micro_ --rollout.mismatch --train.colocate_ --train.dynamic_batch
+    --train.watchdog_minutes --train.max_steps --train.max_tokens_ --train.micro_ --train.num_episodes
+    --train.skip_zero_gradient --vllm.""".split()
 )
 WHAT = ("--ds.lora.", "--ds.param_dtype", "--ds.grad_accum_dtype", "--ds.load_in_4bit")
 STEPS = "--train.max_steps"  # may rise only: fewer would end the run, and with it what was wanted of it
@@ -148,7 +148,7 @@ class RunFlags:
     def in_waves(self) -> bool:
         """Whether graphs are kept while ranks exchange scores."""
         scores = self.objective is not None and not self.objective.of_tokens
-        return scores and self.text("--algo.real.wave_depth") != "0"
+        return scores and self.text("--algo.real.max_live_micro_batches") != "0"
 
     @property
     def colocated(self) -> bool:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from real_openrlhf.base.errors import UserError, first_line, plain
 from real_openrlhf.base.files import parsed, read_bytes
+from real_openrlhf.base.old_names import METRICS, current_record
 from real_openrlhf.recipes.run_flags import flags_of
 from real_openrlhf.runs.run_folder import state
 
@@ -124,10 +125,11 @@ def run_of(path: Path, meta: dict[str, Any], logged: "Mapping[str, pandas.DataFr
     """A run of its record and its logged numbers, without the steps and metrics that have none."""
     import pandas
 
-    tables = {}
+    meta, tables = current_record(meta), {}
     for phase in PHASES:
         table = logged.get(phase, pandas.DataFrame()).rename_axis("step").astype(float)
-        tables[phase] = table.where(table.abs() < LARGEST).dropna(how="all").dropna(axis=1, how="all").sort_index()
+        table = table.where(table.abs() < LARGEST).dropna(how="all").dropna(axis=1, how="all").sort_index()
+        tables[phase] = table.rename(columns=METRICS)
     if all(table.empty for table in tables.values()):
         raise UnreadableRun("nothing was logged")
     name, algo, status = word(meta.get("name") or path.name), word(meta.get("algo")), word(meta.get("status"))
@@ -154,7 +156,7 @@ def _read_metrics(path: Path, whole: bool) -> "dict[str, pandas.DataFrame]":
         if phase not in PHASES or type(step) is not int or not 0 <= step <= LAST_STEP:
             raise UnreadableRun(f"metrics.jsonl is not from here: line {number} has no phase (train or eval) and step")
         numbers = {
-            word(key): float(value) if abs(value) < LARGEST else float("nan")
+            METRICS.get(key, word(key)): float(value) if abs(value) < LARGEST else float("nan")
             for key, value in row.items()
             if key not in NOT_LOGGED and type(value) in (int, float)
         }

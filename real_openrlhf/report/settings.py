@@ -29,7 +29,11 @@ WORDS = {  # labels of flags that a run may change or add; any other flag has it
 }
 # Flags that can change what is learned; the others (engines, logging, checkpoints) cannot.
 LEARNING = ("--actor.", "--algo.", "--train.", "--rollout.", "--data.", "--reward.", "--eval.")
-NOT_LEARNING = ("--train.seed", "--train.run_dir", "--algo.real.wave_depth")  # the last changes the layout only
+NOT_LEARNING = (
+    "--train.seed",
+    "--train.run_dir",
+    "--algo.real.max_live_micro_batches",
+)  # the last changes the layout only
 TAIL = 0.1  # a training metric's final value is its mean over this share of the steps
 
 
@@ -86,7 +90,7 @@ def tasks(runs: Iterable[Run]) -> list[Task]:
         named = recipe if isinstance(recipe, str) else None
         # the last two parts: a local model's folder is often just called model
         model = PurePath(str(run.flags.get("--actor.model_name_or_path", ""))).parts[-2:]
-        alike[named, model, str(sorted(data.values()) if isinstance(data, dict) else None)].append(run)
+        alike[named, model, str(sorted(map(str, data.values())) if isinstance(data, dict) else None)].append(run)
     names = []
     for (recipe, *_), members in alike.items():
         on = ", ".join(sorted(next((run.sets for run in members if run.sets), ())))

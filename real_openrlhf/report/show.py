@@ -24,7 +24,7 @@ def run(args: argparse.Namespace) -> int:
         why = "it is missing, empty or damaged" if args.run.is_dir() else "there is no such folder"
         raise UserError(
             f"{args.run / ROLLOUTS} has no responses: {why}. Name a run's folder, like runs/NAME. A run writes the "
-            "file with --train.keep_groups 1 or more (default: 2), from its first step on."
+            "file with --logger.rollout_groups 1 or more (default: 2), from its first step on."
         )
     steps = sorted({group["step"] for group in groups})
     step = steps[-1] if args.step is None else args.step

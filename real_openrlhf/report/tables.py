@@ -17,11 +17,11 @@ ENDPOINTS: dict[str, Callable[[pd.Series], float]] = {MAIN: over_training, END: 
 VALIDATION = "Validation pass@1"
 TRAINING = {  # title -> keys of metrics, of which the first that a run logged counts
     "Training reward": ("rollout/reward_mean", "reward"),
-    "All-solved ratio": ("rollout/solve_all",),
+    "All-solved ratio": ("rollout/frac_all_correct",),
     "Entropy (nats per token)": ("rollout/entropy", "entropy_loss"),
     "Response length (tokens)": ("rollout/response_length_mean", "response_length"),
 }
-CLIPPED = ("update/clipped_share",)
+CLIPPED = ("update/frac_clipped",)
 Samples = Mapping[Setting, Mapping[str, list[float]]]  # setting -> machine and starting model -> one value a run
 
 

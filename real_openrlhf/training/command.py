@@ -17,6 +17,7 @@ from real_openrlhf.algorithm.formulas import hint
 from real_openrlhf.base import ownership
 from real_openrlhf.base.errors import ENDING, code_and_words, signals_held
 from real_openrlhf.base.files import FINISHED
+from real_openrlhf.base.old_names import METHODS
 from real_openrlhf.base.parsing import path_of, short_path, whole
 from real_openrlhf.hooks.engine import plugin
 from real_openrlhf.recipes import openrlhf_parser
@@ -58,7 +59,7 @@ def method(name: str) -> str:
     """The argument of --algo; the parser refuses other names than its choices."""
     if file := hint(name):
         raise argparse.ArgumentTypeError(f"there is no {name!r}. {file}Built in: {', '.join(ALGORITHMS)}")
-    return name
+    return METHODS.get(name, name)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -200,7 +201,7 @@ def _train(request: Request, place: Place) -> int:
 def _supervised(path: Path, flags: RunFlags, environment: dict, lock: int, local: bool) -> tuple[int, str | None]:
     """Run the training to its end: (exit code, why it failed)."""
     progress = Progress(path, flags.args.train.max_steps or None, path / "train.log")
-    watch = Watch(path, flags.args.train.hung_minutes)
+    watch = Watch(path, flags.args.train.watchdog_minutes)
     if local and "TORCH_EXTENSIONS_DIR" in environment:
         drop_stale_locks(Path(environment["TORCH_EXTENSIONS_DIR"]).resolve())
     command = [sys.executable, *TRAINER, *flags.argv()]

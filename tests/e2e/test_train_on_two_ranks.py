@@ -39,13 +39,15 @@ def test_only_this_machine_can_reach_a_run_on_two_ranks(grpo):
 
 
 def test_vllm_draws_from_the_packed_policy(grpo):
-    assert 0 < min(grpo.values("mismatch/mean")) and max(grpo.values("mismatch/mean")) < 1 / 16
+    assert (
+        0 < min(grpo.values("sampling/logprob_diff_mean")) and max(grpo.values("sampling/logprob_diff_mean")) < 1 / 16
+    )
 
 
-def test_asynchronously_with_an_engine_apart_from_policy_and_reference(train_alone):
+def test_asynchronously_with_an_engine_apart_from_policy_and_reference(train):
     """`--train.colocate_all` is the recipe's. The engine gets a GPU of its own, of which Ray must have one more."""
     words = ("--algo", "grpo", "--max-steps", "2", "--train.async_enable")
-    run = train_alone("apart", *SMALL, *words, *NO_EVALUATION)
+    run = train("apart", *SMALL, *words, *NO_EVALUATION)
     assert run.finite and len(run.lines("train")) == 2
     assert {"PolicyModelActor", "ReferenceModelActor"} <= run.actors
 
@@ -75,9 +77,9 @@ def test_listwise_trains_on_graded_rewards_and_leaves_out_groups_of_equal_ones(t
         calls = rewards[64 * number : 64 * (number + 1)]
         groups = {prompt: {reward for other, reward in calls if other == prompt} for prompt, _ in calls}
         shares.append(sum(len(values) > 1 for values in groups.values()) / 8)
-        assert len(groups) == 8 and step["update/trained_share"] == pytest.approx(shares[-1])
+        assert len(groups) == 8 and step["update/frac_trained"] == pytest.approx(shares[-1])
         assert step["real/loss"] == pytest.approx(math.log(8) * shares[-1], rel=1e-4)
-        assert step["real/mixed_groups"] == step["rollout/pass_rate"] == 0
+        assert step["rollout/frac_mixed"] == step["rollout/pass_rate"] == 0
     assert 0 < min(shares) < 1
 
 
@@ -128,7 +130,7 @@ def test_training_survives_a_failing_verifier(train_on_two, reward_calls, tmp_pa
     (step,) = run.lines("train")
     assert run.finite and step["actor_grad_norm"] > 0
     assert sorted(reward_calls.read_text().split()) == sorted(prompt for prompt in JUDGED for _ in range(4))
-    assert step["rollout/ignored"] == 5 / 10 and step["real/ignored"] == 5 / 10
+    assert step["rollout/frac_ungraded"] == 5 / 10 and step["real/frac_unlabelled"] == 5 / 10
     for reason in ("timeout", "out_of_memory", "worker_died"):
         assert step[f"verifier/ignored_{reason}"] == pytest.approx(1 / 10), reason
     for fault in ("no_number", "exits"):

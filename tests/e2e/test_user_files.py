@@ -48,7 +48,7 @@ def test_a_users_hinge_is_trained_recorded_and_resumed_with_the_same_file_only(t
         # scores are small, so each rollout of a mixed group is about a whole margin away from where it should be
         assert line["real/score_abs_max"] < MARGIN
         assert line["real/weight_abs_max"] == pytest.approx(1) and line["real/weight_cv"] == pytest.approx(0, abs=1e-9)
-        assert line["real/loss"] == pytest.approx(MARGIN * GROUP * line["real/mixed_groups"], rel=0.1)
+        assert line["real/loss"] == pytest.approx(MARGIN * GROUP * line["rollout/frac_mixed"], rel=0.1)
     assert len(run.lines("train")) == 2
 
     seen = [json.loads(line) for line in answers.read_text().splitlines()]
@@ -100,8 +100,8 @@ def test_turns_are_one_rollout_and_an_environment_that_raises_is_named(train, tm
         assert line["response_length"] <= line["agent/turns"] * TURN
         hints = line["agent/turns"] - 1  # a token each
         assert line["total_length"] == pytest.approx(PROMPT + line["response_length"] + hints)
-        assert line["mismatch/mean"] < 0.05  # vLLM's log-probabilities stand at the policy's own tokens
-    assert sum(line["real/mixed_groups"] for line in steps) > 0
+        assert line["sampling/logprob_diff_mean"] < 0.05  # vLLM's log-probabilities stand at the policy's own tokens
+    assert sum(line["rollout/frac_mixed"] for line in steps) > 0
     ending = f"AgentError: the agent {mine}: line {len(mine.read_text().splitlines()) - 2}, OSError: the table is gone"
     assert f"{ending}, after turn 0 of prompt" in run.output
     assert str(mine) in json.loads((run.folder / "run.json").read_text())["objective"]

@@ -46,7 +46,7 @@ def made(name: str, attention: str = "sdpa"):
 
 def refuse_unfit(model, **asked) -> None:
     """What OpenRLHF's process of the policy does once its model is loaded."""
-    ds = dict(attn_implementation="sdpa", packing_samples=False, logit_free=True)
+    ds = dict(attn_implementation="sdpa", packing_samples=False, fused_logprobs=True)
     args = SimpleNamespace(ds=SimpleNamespace(**ds | asked), actor=SimpleNamespace(entropy_coef=0.0))
     attach(SimpleNamespace(model=model, temperature=1.0), SimpleNamespace(args=args, print=lambda line: None))
 

@@ -216,17 +216,6 @@ def training(tmp_path, monkeypatch):
 THREE = ("--algos", "real", "grpo", "dapo", "--seeds", "1", "--out", "out")
 
 
-@pytest.mark.parametrize("made, tried", [(0, ["real-s1", "grpo-s1"]), (2, ["real-s1", "grpo-s1", "dapo-s1"])])
-def test_a_machine_on_which_two_methods_do_not_start_takes_no_more_runs(training, capsys, made, tried):
-    """One bad node of a cluster would fail all runs that wait; with a first step the methods are at fault."""
-    stand_in, runs = training("real", "grpo", "dapo", made=made), of(*THREE)
-    assert command.work(runs, runs.entries) == 1
-    assert stand_in.tried == tried
-    assert ("grpo and real failed before a first step" in capsys.readouterr().err) == (made == 0)
-    command.work(runs, runs.entries)  # the same command again: what was not tried comes first
-    assert stand_in.tried[len(tried)] == ("real-s1" if made else "dapo-s1")
-
-
 def test_a_failing_method_does_not_end_the_others_and_is_tried_once_a_call(training, monkeypatch):
     """Whatever the clock says: by its times each ending lies before the call, as on a clock that was set back."""
     stand_in, runs = training("grpo"), of(*THREE)

@@ -58,7 +58,7 @@ def cases(draw, max_group_size=8, max_groups=5, max_length=6, left_out=False):
     own = {key: draw(st.sampled_from(one.choices)) for key, one in find(name).settings.items() if one.choices}
     kl_old = 0.0 if left_out else draw(st.sampled_from([0.0, 0.1]))
     own |= {"tau": tau} if "tau" in find(name).settings else {}
-    choices = ObjectiveSettings(name, draw(st.sampled_from(["drop", "keep"])), own)
+    choices = ObjectiveSettings(name, draw(st.sampled_from(["zero_loss", "keep"])), own)
     rollouts = Table(
         labels=torch.tensor(labels),
         groups=torch.tensor([37 * group - 11 for group in order]),

@@ -39,7 +39,7 @@ FROZEN = json.loads((Path(__file__).parents[1] / "data/objective_weights.json").
 
 @pytest.mark.parametrize("name", [*OBJECTIVES, *IN_FILES])
 @quick
-@given(rows, st.sampled_from([None, 0.1, 1.0]), st.sampled_from(["drop", "keep"]), st.data())
+@given(rows, st.sampled_from([None, 0.1, 1.0]), st.sampled_from(["zero_loss", "keep"]), st.data())
 def test_loss_and_gradient_are_the_naive_ones(name, rows, tau, uniform_groups, data):
     own = {setting: data.draw(values_of(one)) for setting, one in find(name).settings.items()}
     choices = ObjectiveSettings(name, uniform_groups, own | ({"tau": tau} if "tau" in own else {}))
@@ -95,7 +95,7 @@ def test_a_token_loss_in_a_file_has_its_papers_gradient(name, right, rate):
             )
 
 
-@pytest.mark.parametrize("uniform_groups", ["drop", "keep"])
+@pytest.mark.parametrize("uniform_groups", ["zero_loss", "keep"])
 def test_a_group_of_equal_rewards_has_loss_0_and_stays_in_the_denominator(uniform_groups):
     labels, groups = torch.tensor([1, 0, 1, 1, 0]), torch.tensor([0, 0, 1, 1, 1])
     scores = torch.tensor([0.3, -0.2, 0.9, 0.1, 0.4], dtype=torch.float64)
@@ -134,7 +134,7 @@ def test_any_trainer_takes_graded_rewards_and_lengths():
     means = ((new - old) * mask).sum(-1) / lengths.clamp(min=1)
     expected = -(means * torch.tensor(rewards) / lengths**2)[:3].sum() / 2  # the second group has one reward left
     assert loss.item() == pytest.approx(expected.item(), abs=1e-14)
-    assert metrics["real/ignored"] == 2 / 6
+    assert metrics["real/frac_unlabelled"] == 2 / 6
     with pytest.raises(ValueError, match="is an objective of graded rewards and got none"):
         make_groups(ObjectiveSettings(LISTWISE), Table(torch.tensor([0, 1]), torch.zeros(2)))
     with pytest.raises(ValueError, match="reward of sample 0 is infinite"):

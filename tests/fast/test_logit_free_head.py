@@ -1,4 +1,4 @@
-"""`--ds.logit_free` on real model classes: what the head then gives is what their own logits give."""
+"""`--ds.fused_logprobs` on real model classes: what the head then gives is what their own logits give."""
 
 import functools
 from types import SimpleNamespace
@@ -51,7 +51,7 @@ def logit_free(model, inputs, labels):
 def as_in_a_run(model, inputs, labels):
     """Logits are rounded as the model's own."""
     actor = SimpleNamespace(model=model, temperature=TEMPERATURE)
-    ds = SimpleNamespace(logit_free=True, packing_samples=False, attn_implementation="sdpa")
+    ds = SimpleNamespace(fused_logprobs=True, packing_samples=False, attn_implementation="sdpa")
     args = SimpleNamespace(ds=ds, actor=SimpleNamespace(entropy_coef=1.0))
     attach(actor, SimpleNamespace(args=args, print=lambda line: None))
     return scored_by(actor.logit_free, model, inputs, labels)
@@ -156,7 +156,7 @@ def test_a_model_that_does_not_call_its_head_is_stopped():
     ],
 )
 def test_a_model_that_says_that_it_changes_its_logits_is_refused(name, changes, field):
-    with pytest.raises(UserError, match=f"{field}.*--no-ds.logit_free"):
+    with pytest.raises(UserError, match=f"{field}.*--no-ds.fused_logprobs"):
         LogitFreeHead(model_of(name, **changes), 1.0, False, print)
 
 

@@ -75,14 +75,14 @@ def test_without_logits_the_vocabulary_costs_the_heads_gradient_and_a_chunk():
     # by hand: each of 28 layers' input, 12 bytes a number of the last one's output; 14 a logit of 2**26; bf16 gradient
     assert layer > head == 9216 * 3584 * (28 * 2 + 12) + 14 * 2**26 + 2 * 152064 * 3584
     assert twice - head == 9216 * 3584 * (28 * 2 + 12)
-    with_logits, layer, _ = moments(9216, ["--ds.logit_free"])
+    with_logits, layer, _ = moments(9216, ["--ds.fused_logprobs"])
     # one fp32 table of 9,216 x 152,064 is 5.6 GB; the forward and backward pass holds more than two of them
     assert with_logits > layer and with_logits - head > 2 * 4 * 9216 * 152064
 
 
 def test_graphs_that_wait_for_scores_are_counted():
     def peak(algo="real", depth="auto"):
-        return memory_estimate.peak(*planned("qwen7b", algo, {"--algo.real.wave_depth": (depth,)}), GPU)
+        return memory_estimate.peak(*planned("qwen7b", algo, {"--algo.real.max_live_micro_batches": (depth,)}), GPU)
 
     assert peak(depth="0") == peak("dapo") < peak() < GPU
 

@@ -55,8 +55,8 @@ def test_group_metrics_of_every_kind_of_group_are_those_by_hand():
         "real/weight_abs_max": max(w),
         "real/weight_bound": max(w) / 2,
         "real/weight_cv": (a - b) / (a + b),  # std/mean of two values; single rollouts have no spread
-        "real/mixed_groups": 1 / 4,
-        "real/ignored": 1 / 7,
+        "rollout/frac_mixed": 1 / 4,
+        "real/frac_unlabelled": 1 / 7,
     }
     assert metrics == pytest.approx(expected, abs=1e-7)
     assert list(metrics) == list(GROUP_METRICS)
@@ -142,7 +142,14 @@ def test_updates_of_a_batch_are_merged_by_what_the_number_is():
 
     Losses, shares and weights are of all rollouts.
     """
-    names = ("policy_loss", "actor_lr", "real/score_drift", "real/weight_abs_max", "real/mixed_groups", "entropy_loss")
+    names = (
+        "policy_loss",
+        "actor_lr",
+        "real/score_drift",
+        "real/weight_abs_max",
+        "rollout/frac_mixed",
+        "entropy_loss",
+    )
     values = [(1, 9, 0.1, 3, 1, 0.5), (3, 8, 0.3, 1, 2, 0.0), (5, 7, 0.2, 2, 3, 1.0)]
     steps = [dict(zip(names, own, strict=True)) for own in values]
     merged = over_updates(steps, [30.0, 0.0, 10.0])
@@ -190,7 +197,7 @@ def test_a_batch_of_updates_has_the_numbers_of_all_its_rollouts(right):
 )
 def test_gradient_norms_are_of_the_updates_that_trained(norms, bound, expected):
     """Mean over the updates that trained, the largest, and the share that was clipped."""
-    names = ("actor_grad_norm", "update/grad_norm_max", "update/clipped_share")
+    names = ("actor_grad_norm", "update/grad_norm_max", "update/frac_clipped")
     assert norm_metrics(norms, bound) == dict(zip(names, expected, strict=True))
 
 
@@ -204,7 +211,7 @@ MASK = torch.tensor([[1, 1, 0], [1, 1, 1], [0, 0, 0]])
 def test_mismatch_of_ragged_rollouts_is_that_by_hand():
     """Gaps of vLLM over the policy: -0.5 and 0.25; 0, 0 and -3; none. What was not sampled says nothing."""
     found = mismatch_metrics(*gaps(POLICY, SAMPLER, MASK))
-    expected = {"mean": 3.75 / 5, "max": 3.0, "kl": -3.25 / 5}
-    assert found == pytest.approx({f"mismatch/{name}": value for name, value in expected.items()})
+    expected = {"logprob_diff_mean": 3.75 / 5, "logprob_diff_max": 3.0, "kl": -3.25 / 5}
+    assert found == pytest.approx({f"sampling/{name}": value for name, value in expected.items()})
     assert list(found) == list(MISMATCH_METRICS)
     assert set(mismatch_metrics(torch.zeros(3), torch.zeros(())).values()) == {0.0}

@@ -42,7 +42,7 @@ def test_proposition_5_1_closed_form_and_bound(positives, negatives, tau):
     assert all(abs(weight) < 1 / tau or (tau == 0.1 and abs(weight) == 1 / tau) for weight in weights.tolist())
 
 
-@pytest.mark.parametrize("uniform_groups", ["drop", "keep"])
+@pytest.mark.parametrize("uniform_groups", ["zero_loss", "keep"])
 @pytest.mark.parametrize("name", OBJECTIVES)
 @pytest.mark.parametrize(
     "labels", [[1, 1, 0, 0], [1, 1, 1, 1], [0, 0, 0, 0], [-1, -1, -1, -1], [1, 0, -1, -2], [1], [-1], []]
@@ -115,7 +115,7 @@ def batch():
     return new.requires_grad_(), old.where(mask, NAN), mask, rewards, groups, lengths.tolist()
 
 
-@pytest.mark.parametrize("uniform_groups", ["drop", "keep"])
+@pytest.mark.parametrize("uniform_groups", ["zero_loss", "keep"])
 @pytest.mark.parametrize("tau", [0.1, 0.5, 1.0])
 def test_loss_and_gradient_are_the_papers(batch, tau, uniform_groups):
     new, old, mask, rewards, groups, lengths = batch
@@ -158,7 +158,7 @@ def test_nothing_to_learn_is_a_loss_of_0_with_zero_gradient(batch):
         ({"objective": "trpa"}, "needs ref_log_probs"),
         ({"own": {"score": "log_ratio_rollout"}}, "score kind log_ratio_rollout needs rollout_log_probs"),
         ({"objective": "bce", "own": {"reduction": "max"}}, "choose sum or mean"),
-        ({"uniform_groups": "maybe"}, "choose drop or keep"),
+        ({"uniform_groups": "maybe"}, "choose zero_loss or keep"),
         ({"tau": 0.0}, "tau is 0.0: use a number above 0, for example 0.5"),
     ],
 )

@@ -81,7 +81,7 @@ REFUSED = [
     (f"{COMPARE} --algos grpoo", "--algos grpoo: unknown. Did you mean grpo?"),
     (f"{COMPARE} --benchmarks math50", "unknown benchmark math50. Did you mean math500?"),
     (f"{BENCH} --eval-flags '--top-p 0'", "--top-p above 0 and at most 1"),
-    (f"{BENCH} --ds.lora.rank 4 --ds.logit_free", "`eval` cannot load the adapter that a LoRA run saves"),
+    (f"{BENCH} --ds.lora.rank 4 --ds.fused_logprobs", "`eval` cannot load the adapter that a LoRA run saves"),
     (f"{COMPARE} --seed 3", "--seed is set for each run. Use --algos, --seeds, --first-seed, --out"),
     (f"{COMPARE} --run-name x", "--run-name is set for each run"),
     # evaluations

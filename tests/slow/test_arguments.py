@@ -35,7 +35,7 @@ def test_real_needs_one_flag_beside_what_grpo_has():
     args = resolve(REAL)
     assert args.algo.kl.init_coef == 0 and args.derived.reference is False  # no reference model
     assert args.algo.advantage.estimator == "group_norm"  # no critic
-    assert args.algo.real.objective == "real" and args.algo.real.uniform_groups == "drop"
+    assert args.algo.real.objective == "real" and args.algo.real.uniform_groups == "zero_loss"
 
 
 @pytest.mark.parametrize("flags, evaluates", [("", False), ("--eval.dataset rows.jsonl", True)])
@@ -115,14 +115,6 @@ def test_an_objective_of_the_users_own_is_found_from_anywhere_and_gets_what_it_n
     assert "pull: it returns shape (11,), not one loss for each group" in refusal
 
 
-def test_a_kl_in_somebodys_own_command_is_noted_in_the_logs_first_line(capsys):
-    grpo = "--algo.kl.use_loss --algo.kl.init_coef 1e-3"
-    for flags, noted in ((f"{REAL} {grpo}", True), (REAL, False), (grpo, False)):
-        arguments.to_the_end(lambda args: print("training"), lambda flags=flags: resolve(flags))
-        before, _, _ = capsys.readouterr().out.partition("training\n")
-        assert ("note: --algo.kl.init_coef 0.001 adds a KL loss and a reference model to REAL" in before) == noted
-
-
 @pytest.mark.parametrize(
     "flags, has, joined, ends",
     [
@@ -153,7 +145,7 @@ RANKS, SAMPLES = "--actor.num_gpus_per_node", "--rollout.n_samples_per_prompt"
 ESTIMATOR, CLIP = "--algo.advantage.estimator", "--algo.real.tis_cap"
 KEEP = "--algo.real.uniform_groups keep"
 REFUSED = [
-    ("--algo.advantage.estimator gae", "no critic to deal to", "--algo.advantage.estimator group_norm"),
+    ("--algo.advantage.estimator gae", "trains no critic", "--algo.advantage.estimator group_norm"),
     ("--reward.remote_url=", "there is none. Give --reward.remote_url FILE.py", ""),
     ("--reward.overlong_buffer_len 512", "--reward.overlong_buffer_len 512.0 changes", ""),
     ("--reward.stop_properly_penalty_coef 0", "--reward.stop_properly_penalty_coef 0.0 changes", ""),
@@ -247,8 +239,8 @@ def test_what_makes_no_sense_is_refused_with_the_fix(flags, message, fix):
 
 @pytest.mark.parametrize("loss", ["ppo", "gspo", "real"])
 def test_what_would_spoil_any_method_is_refused_for_all(loss):
-    """In OpenRLHF's own deal too if OpenRLHF itself saves the wrong model."""
-    dealt = f"--actor.policy_loss_type {loss} --train.deal groups --algo.advantage.estimator group_norm"
+    """In OpenRLHF's own batches too if OpenRLHF itself saves the wrong model."""
+    dealt = f"--actor.policy_loss_type {loss} --train.batching whole_groups --algo.advantage.estimator group_norm"
     resolve(dealt)
     for flags, message in (
         ("--train.enable_ema --ds.zero_stage 3", "so the saved model would be the untrained one"),
@@ -265,7 +257,7 @@ def test_what_would_spoil_any_method_is_refused_for_all(loss):
         resolve("--ds.attn_implementation flash_attention_torch --ds.ring_attn_size 2 --ds.packing_samples")
     with pytest.raises(UserError, match="starts vLLM in bf16.*Use bf16"):
         resolve("--vllm.num_engines 1 --ds.param_dtype fp16")
-    with pytest.raises(UserError, match="measured by the trainer of --train.deal groups"):
+    with pytest.raises(UserError, match="measured by the trainer of --train.batching whole_groups"):
         resolve("--rollout.mismatch log")
 
 
@@ -274,5 +266,8 @@ def test_the_script_refuses_with_a_line_for_each_problem_and_exit_code_2(capsys)
         arguments.to_the_end(pytest.fail, lambda: resolve(f"{REAL} --ds.zero_stage 0 --algo.real.kl_old_coef -1"))
     assert exit.value.code == 2
     zero, coefficient = capsys.readouterr().err.splitlines()
-    assert zero == "error: --ds.zero_stage 0: --train.deal groups needs ZeRO stage 1, 2 or 3. Use --ds.zero_stage 2"
+    assert (
+        zero
+        == "error: --ds.zero_stage 0: --train.batching whole_groups needs ZeRO stage 1, 2 or 3. Use --ds.zero_stage 2"
+    )
     assert coefficient.startswith("error: --algo.real.kl_old_coef -1.0: ")

@@ -58,10 +58,10 @@ def tags(folder) -> set[str]:
         pytest.param({"zero_stage": 3, "flags": ("--ds.adam_offload",)}, marks=every),
         pytest.param({"zero_stage": 3, "lora": True}, marks=every),
         {"zero_stage": 2, "loss": "ppo", "lora": True, "dropout": 0.5},  # REAL's refuses dropout
-        {"zero_stage": 2, "loss": "ppo", "lora": True, "dropout": 0.5, "deal": "groups"},
-        pytest.param({"zero_stage": 3, "loss": "ppo", "deal": "groups", "ema": True}, marks=every),
+        {"zero_stage": 2, "loss": "ppo", "lora": True, "dropout": 0.5, "batching": "whole_groups"},
+        pytest.param({"zero_stage": 3, "loss": "ppo", "batching": "whole_groups", "ema": True}, marks=every),
         {"zero_stage": 3, "skip": True, "kinds": ("uniform", "uniform", "uniform", "mixed")},
-        {"zero_stage": 2, "skip": True, "kinds": ("uniform",), "loss": "ppo", "deal": "groups"},
+        {"zero_stage": 2, "skip": True, "kinds": ("uniform",), "loss": "ppo", "batching": "whole_groups"},
     ],
     ids=str,
 )
@@ -85,7 +85,9 @@ def test_where_moments_waited_in_host_memory_is_not_loaded(trained, case, tmp_pa
 
 
 @pytest.mark.parametrize("zero_stage", [2, 3])
-@pytest.mark.parametrize("method", [{"loss": "real"}, {"loss": "ppo", "deal": "groups"}], ids=["real", "ppo"])
+@pytest.mark.parametrize(
+    "method", [{"loss": "real"}, {"loss": "ppo", "batching": "whole_groups"}], ids=["real", "ppo"]
+)
 def test_without_rollouts_that_have_no_gradient_weights_are_the_same_bit_for_bit(
     one_rank, case, tmp_path, method, zero_stage
 ):

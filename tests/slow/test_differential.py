@@ -103,7 +103,7 @@ def test_gradient_loss_and_every_logged_mean_are_the_naive_ones(start_ranks, ran
         levels=case["method"] == "trpa",
         stale=True,  # the first update's are the policy's in a run
         learning_rate=2e-3,
-        **{"deal": "groups", **method, "flags": tuple(flags), **case["layout"], **ways},
+        **{"batching": "whole_groups", **method, "flags": tuple(flags), **case["layout"], **ways},
         **{name: case[name] for name in SAME},
     )
     steps = records[0][:-1]

@@ -106,15 +106,17 @@ def test_what_the_parser_understood_is_what_the_recipe_says(algo):
         ("dapo", "--algo.advantage.estimator reinforce_baseline", True),
         ("dapo", "--reward.overlong_buffer_len 64 --reward.overlong_penalty_factor 1", True),
         ("dapo", "--reward.stop_properly_penalty_coef 0.5", True),
-        ("dapo", "--train.deal upstream", True),
+        ("dapo", "--train.batching upstream", True),
     ],
 )
 def test_rollouts_are_left_out_only_where_that_is_exact(capsys, algo, flags, all_train):
     _, printed, problems = dry_run(capsys, "--recipe", "qwen7b", "--algo", algo, *flags.split())
     assert problems == []
     assert ("trained like all others: --" in printed) == all_train != ("wrong): left out of training" in printed)
-    _, printed, _ = dry_run(capsys, "--recipe", "qwen7b", "--algo", algo, *flags.split(), "--no-train.skip_weightless")
-    assert "trained like all others; --train.skip_weightless would" in printed
+    _, printed, _ = dry_run(
+        capsys, "--recipe", "qwen7b", "--algo", algo, *flags.split(), "--no-train.skip_zero_gradient"
+    )
+    assert "trained like all others; --train.skip_zero_gradient would" in printed
 
 
 def test_each_value_is_printed_with_its_origin(capsys):
@@ -252,7 +254,7 @@ def test_a_dry_run_does_not_import_the_stack():
         ("--seed 4294967296", "--train.seed 4294967296: give 0 or more, and 2147483647 at most"),
         ("--actor.adam.lr nan", "--actor.adam.lr nan: give more than 0"),
         ("--actor.adam.lr inf", "--actor.adam.lr inf: give more than 0, and no infinity."),
-        ("--ds.ring_attn_size 2", "--train.deal groups does not support ring attention"),
+        ("--ds.ring_attn_size 2", "--train.batching whole_groups does not support ring attention"),
         ("--adam.lr 1e-4", "unknown flag --adam.lr. Did you mean --actor.adam.lr?"),
         ("--model=", "--model '': its value is missing."),
         ("--actor.adam.betas 0.9 1.5", "--actor.adam.betas 0.9 1.5: give 0 or more, and 1 at most"),
@@ -272,7 +274,7 @@ def test_a_dry_run_does_not_import_the_stack():
             "'fives' is no function of {tmp}/mine.py, which has ends, leaves",
         ),
         ("--algo.real.truncated often", "--algo.real.truncated often: invalid choice: 'often' (choose from "),
-        ("--algo.real.wave_depth -1", "give auto, or a number of micro-batches of 0 or more"),
+        ("--algo.real.max_live_micro_batches -1", "give auto, or a number of micro-batches of 0 or more"),
         ("--train.max_steps=-1", "--train.max_steps -1: "),
         (
             "--algo grpo --train.partial_rollout_enable",

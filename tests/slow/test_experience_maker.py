@@ -45,7 +45,7 @@ def arguments(
     args.train.batch_size, args.train.micro_batch_size = batch, micro
     args.train.dynamic_batch_enable = max_tokens is not None
     args.train.max_tokens_per_gpu = args.rollout.max_tokens_per_gpu = max_tokens
-    args.train.skip_weightless = skip
+    args.train.skip_zero_gradient = skip
     vars(args.algo.real).update(real)
     return args
 
@@ -206,7 +206,7 @@ LAYOUTS = [
     dict(ranks=4, micro=1),
     dict(max_tokens=30),
     dict(max_tokens=1),  # each rollout is too long
-    dict(micro=1, wave_depth="1000"),
+    dict(micro=1, max_live_micro_batches="1000"),
 ]
 
 
@@ -237,7 +237,7 @@ def test_a_rollouts_tokens_and_log_probabilities_stay_together():
 def test_only_rollouts_of_later_updates_need_a_forward(changes, share):
     made = Maker(arguments(**changes))
     ranks = dealt(made.args, 32, made)
-    assert all(rank.share.metrics["real/old_forward_share"] == share for rank in ranks)
+    assert all(rank.share.metrics["real/frac_old_forward"] == share for rank in ranks)
     assert all(rank.share.updates[0].on_policy for rank in ranks)
     assert sum(len(batch) for forward in made.forwards for batch in forward) >= 32 * share
     assert bool(made.forwards) == bool(share)
@@ -254,7 +254,7 @@ def test_scores_against_the_sampler_need_no_old_forward_but_for_a_kl_term(change
     for sample in samples:
         sample.rollout_log_probs = -sample.action_mask.float()
     for rank in made.make_experience_batch(samples):
-        assert rank.share.metrics["real/old_forward_share"] == share
+        assert rank.share.metrics["real/frac_old_forward"] == share
         assert not any(step.scores_known for step in rank.share.updates)
         assert [step.on_policy for step in rank.share.updates] == [True, False]
         if not share:
@@ -372,7 +372,7 @@ def test_a_loss_of_tokens_of_one_side_has_a_gradient_wherever_there_is_a_verdict
         sample.rewards = sample.scores.clone()
     samples[5].scores = torch.tensor([math.nan])
     (first, _) = token_maker(args).make_experience_batch(samples)
-    assert first.share.metrics["update/signal_share"] == share
+    assert first.share.metrics["update/frac_nonzero_weight"] == share
 
 
 @pytest.mark.parametrize("max_tokens", [None, 30])
@@ -396,10 +396,10 @@ def test_what_has_no_gradient_is_counted_and_neither_forwarded_nor_sent(max_toke
     trained = sorted(itertools.chain.from_iterable(map(numbers, ranks)))
     assert trained == [i for i in range(32) if i // 4 % 2 == 0 and i != 1]
     metrics, all_metrics = ranks[0].share.metrics, every[0].share.metrics
-    assert metrics["update/trained_share"] == 15 / 32 and all_metrics["update/trained_share"] == 1
+    assert metrics["update/frac_trained"] == 15 / 32 and all_metrics["update/frac_trained"] == 1
     of_all = ("update/rollouts_crc", "reward", "number", "response_length", "total_length", "truncated")
     assert [metrics[name] for name in of_all] == [all_metrics[name] for name in of_all]
     assert metrics["number"] == 15.5 and metrics["reward"] == 31 / 32
     first = sum(len(first_items(rank.share)) for rank in ranks)
-    assert metrics["real/old_forward_share"] == (15 - first) / 32
+    assert metrics["real/frac_old_forward"] == (15 - first) / 32
     assert sum(len(batch) for forward in maker.forwards for batch in forward) < 16  # a rank's batch may be a repeat

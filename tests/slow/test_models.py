@@ -1,7 +1,8 @@
 """Models that are made before a run: the same from the same settings, kept, and what their GGUF file says."""
 
+import json
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,11 @@ import tiny_task
 import torch
 from every import every
 from safetensors.torch import load_file
-from tiny_task import TASK, answer
+from tiny_task import DIGITS, TASK, answer
 from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from real_openrlhf.base.errors import UserError
+from real_openrlhf.training import tiny_task as packed
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 sys.path += [str(EXAMPLES / "smollm2"), str(EXAMPLES / "sums")]
@@ -84,3 +88,36 @@ def test_a_model_of_a_gguf_file_has_its_tokens_end_and_template_and_knows_a_capi
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     answer = model.generate(tokens, max_new_tokens=10, do_sample=False)[0, tokens.shape[1] :]
     assert "Paris" in tokenizer.decode(answer) and int(answer[-1]) == tokenizer.eos_token_id
+
+
+# The tiny task
+
+
+def test_training_and_held_out_prompts_are_disjoint_and_distinct():
+    task = TASK
+    train, held_out = ([row["prompt"] for row in rows] for rows in task.rows())
+    assert (len(train), len(held_out)) == (task.train_prompts, task.eval_prompts)
+    assert len({*train, *held_out}) == len(train) + len(held_out)
+
+
+def test_the_packages_archive_is_of_todays_configuration(tmp_path, monkeypatch):
+    """After a change: make() it anew, and pack the folder's files (tar, xz) under its new name."""
+    monkeypatch.setenv("REAL_CACHE", str(tmp_path / "cache"))
+    folder = packed.unpack()
+    assert [path.name for path in packed.ARCHIVE.parent.iterdir()] == [f"{folder.name}.tar.xz"]
+    assert folder.name == f"{TASK.name}-{TASK.key}" and packed.NAME == TASK.name
+    assert [path.name for path in folder.parent.iterdir()] == [folder.name]  # no draft is left
+    tiny_task.write_data(TASK, tmp_path)
+    for part in ("train.jsonl", "eval.jsonl"):
+        assert (folder / part).read_bytes() == (tmp_path / part).read_bytes()
+    rows = [json.loads(line) for line in (folder / "train.jsonl").read_text().splitlines()]
+    assert len(rows) == packed.TRAIN_PROMPTS and rows[0]["label"] == rows[0]["prompt"][DIGITS - 1 :: -1]
+    assert json.loads((folder / "config.json").read_text()) == asdict(TASK)
+    assert AutoTokenizer.from_pretrained(folder / "model").get_vocab() == tiny_task.make_tokenizer(TASK).get_vocab()
+
+
+def test_a_cache_that_cannot_be_written_is_told(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("REAL_CACHE", str(tmp_path / "file" / "cache"))
+    with pytest.raises(UserError, match="cannot write the tiny model .* Set REAL_CACHE to a folder with space"):
+        packed.unpack()

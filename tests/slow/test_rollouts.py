@@ -219,7 +219,7 @@ def test_a_file_that_is_no_agent_is_refused_before_the_run(tmp_path, text, told)
     path = tmp_path / "agent.py"
     if text:
         path.write_text(text)
-    for flags in ((), ("--train.deal", "groups", "--algo.advantage.estimator", "group_norm")):
+    for flags in ((), ("--train.batching", "whole_groups", "--algo.advantage.estimator", "group_norm")):
         with pytest.raises(UserError) as refused:
             arguments(path, *flags, loss="ppo" if flags else "real")
         assert any(one.startswith("--train.agent_func_path") and told in one for one in refused.value.problems)
@@ -459,7 +459,7 @@ def test_an_asynchronous_evaluation_measures_the_step_that_it_names(monkeypatch,
     rollouts, slots, lock, weights = Queue(queue), Queue(queue), threading.Lock(), [0]
     for _ in range(queue):
         slots.put(0)
-    args = run_args(keep_groups=0, max_steps=14, num_episodes=1)
+    args = run_args(kept=0, max_steps=14, num_episodes=1)
     args.train.run_dir, args.algo.dynamic_filtering_enable = "", False
     args.eval = SimpleNamespace(steps=3, dataset="held out", at_end=True, temperature=1.0, n_samples_per_prompt=1)
     seen: dict[int, int] = {}

@@ -14,15 +14,15 @@ from real_openrlhf.algorithm.objective import ObjectiveSettings
 from real_openrlhf.hooks.actor.policy_trainer import Mismatch, MismatchError
 from real_openrlhf.hooks.engine import weight_buckets
 
-DEALT = {"loss": "ppo", "deal": "groups", "groups_per_step": 4}
+DEALT = {"loss": "ppo", "batching": "whole_groups", "groups_per_step": 4}
 
 
 def test_a_score_against_the_sampler_has_one_anchor_in_every_update(one_rank, random_model):
     """The policy hardly moves, so its distance from vLLM is the same in each update, and in the log's means."""
     (found,) = one_rank("logged", model=random_model, loss="real", score="log_ratio_rollout", learning_rate=1e-12)
-    assert found["mismatch/kl"] != pytest.approx(0, abs=1e-4)
+    assert found["sampling/kl"] != pytest.approx(0, abs=1e-4)
     (alone,) = one_rank("logged", model=random_model, loss="real", score="log_ratio_rollout", groups_per_step=4)
-    assert alone["ppo_kl"] == pytest.approx(alone["mismatch/kl"], rel=1e-5)
+    assert alone["ppo_kl"] == pytest.approx(alone["sampling/kl"], rel=1e-5)
     assert alone["update/ratio_max"] == pytest.approx(found["update/ratio_max"], rel=1e-3)
 
 

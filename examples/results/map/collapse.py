@@ -51,12 +51,12 @@ SIGNALS: dict[str, tuple[Callable[[Step], float], int]] = {
     "largest score": (logged("real/score_abs_max"), 1),
     "negatives' share of weight": (negative_mass, 1),
     "gradient norm": (logged("actor_grad_norm"), 1),
-    "clipped updates": (logged("update/clipped_share"), 1),
+    "clipped updates": (logged("update/frac_clipped"), 1),
     "entropy, low": (logged("entropy_loss"), -1),
     "entropy, high": (logged("entropy_loss"), 1),
     "KL to the old policy": (logged("ppo_kl"), 1),
     "largest ratio": (logged("update/ratio_max"), 1),
-    "prompts all wrong": (logged("rollout/solve_none"), 1),
+    "prompts all wrong": (logged("rollout/frac_all_wrong"), 1),
 }
 
 

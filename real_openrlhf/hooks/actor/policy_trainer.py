@@ -54,7 +54,7 @@ class EngineStartTrainer(ActorPPOTrainer):
         super()._init_vllm_sync_group(backend)
 
     def ppo_train(self, kl_ctl: float) -> dict[str, float]:
-        if self.args.rollout.seeded_order or self.args.train.deal == "groups":  # else as released
+        if self.args.rollout.seeded_order or self.args.train.batching == "whole_groups":  # else as released
             self.strategy.reseed(self.actor.model.global_steps)
         return self.train_batch(kl_ctl)
 
@@ -97,7 +97,7 @@ class PolicyTrainer(EngineStartTrainer):
             config.num_hidden_layers,
             config.vocab_size,
             checkpointing=args.actor.gradient_checkpointing_enable,
-            logit_free=args.ds.logit_free,
+            logit_free=args.ds.fused_logprobs,
         )
         if get_accelerator().device_name() == "cpu":  # an equal part of the machine's memory
             left = psutil.virtual_memory().total / args.actor.num_gpus_per_node
@@ -133,8 +133,8 @@ class PolicyTrainer(EngineStartTrainer):
         for planned in share.updates:
             update = self.update(planned, kl_ctl)
             logs.append(self.optimizer_step(update) | update.logged())
-            if "mismatch/mean" in logs[-1]:
-                self.mismatch.judge(logs[-1]["mismatch/mean"], update.number)
+            if "sampling/logprob_diff_mean" in logs[-1]:
+                self.mismatch.judge(logs[-1]["sampling/logprob_diff_mean"], update.number)
             if (columns := update.columns()) is not None:
                 self.tables.append(columns)
         merged = over_updates(logs, [planned.log_weight for planned in share.updates])
@@ -256,7 +256,7 @@ class PolicyTrainer(EngineStartTrainer):
 LOOK_AT = (
     "Look at the weight sync (with LoRA: are the adapters in it?), at whether --actor.model_name_or_path and the "
     "checkpoint are the same model, and at what changes the policy's own numbers: --ds.packing_samples, "
-    "--ds.attn_implementation, --ds.logit_free"
+    "--ds.attn_implementation, --ds.fused_logprobs"
 )
 
 

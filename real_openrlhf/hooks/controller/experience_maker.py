@@ -108,9 +108,9 @@ class ExperienceMaker(RemoteExperienceMaker):
             self.kept_tokens = min(ray.get(self.actor_model_group.async_run_method("call_trainer", "kept_tokens")))
         return replace(
             settings,
-            depth=int(real.wave_depth) or None if real.wave_depth != "auto" else None,
+            depth=int(real.max_live_micro_batches) or None if real.max_live_micro_batches != "auto" else None,
             kept_tokens=self.kept_tokens,
-            score_first=real.wave_depth == "0",
+            score_first=real.max_live_micro_batches == "0",
             known_at_old=self.objective.score in KNOWN_AT_OLD,
             spare=SPARE_ZERO_3 if self.args.ds.zero_stage == 3 else SPARE,
         )

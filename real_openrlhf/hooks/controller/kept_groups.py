@@ -23,7 +23,7 @@ class GroupKeeper:
     """Chooses and formats groups; each sample is an Experience of OpenRLHF with one rollout."""
 
     def __init__(self, args: Any, tokenizer: Any) -> None:
-        self.count, self.size = args.train.keep_groups, args.rollout.n_samples_per_prompt
+        self.count, self.size = args.logger.rollout_groups, args.rollout.n_samples_per_prompt
         self.threshold, self.tokenizer = threshold_of(args), tokenizer
 
     def of_step(self, samples: Sequence, tables: Iterable[Tensor]) -> list[dict]:
@@ -109,5 +109,5 @@ def judge_answers(generator: Any) -> None:
             sample.rewards = torch.tensor([float(score is not None and score > threshold)])
         return samples
 
-    if generator.args.train.deal == "groups":  # else as released
+    if generator.args.train.batching == "whole_groups":  # else as released
         generator.generate_eval_samples = generate

@@ -24,7 +24,7 @@ class RunController:
         self.keeper: GroupKeeper | None = None
         if self.args.train.run_dir:  # replaces TensorBoard's logger and forwards calls to it
             self.log = trainer.tensorboard_logger = RunLog(self.args, trainer.tensorboard_logger)
-            if self.args.train.keep_groups:
+            if self.args.logger.rollout_groups:
                 self.keeper = GroupKeeper(self.args, trainer.tokenizer)
 
     def restore(self, states: dict) -> None:

@@ -37,9 +37,9 @@ class RunLog:
             **entropy(rollout_samples),
             **by_verdict(rollout_samples, scores, self.threshold),
             "rollout/pass_rate": sum(map(sum, right)) / max(len(known), 1),
-            "rollout/solve_all": sum(map(all, right)) / len(groups),
-            "rollout/solve_none": sum(not any(group) for group in right) / len(groups),
-            "rollout/ignored": 1 - len(known) / len(scores),
+            "rollout/frac_all_correct": sum(map(all, right)) / len(groups),
+            "rollout/frac_all_wrong": sum(not any(group) for group in right) / len(groups),
+            "rollout/frac_ungraded": 1 - len(known) / len(scores),
             # two runs that saw the same prompts in this step have the same number here
             "rollout/prompts_crc": zlib.crc32("\n".join(sorted(s.prompts[0] for s in rollout_samples)).encode()) >> 8,
         }
@@ -138,8 +138,8 @@ def by_verdict(samples: list, scores: list[float], threshold: float) -> dict[str
     right = [sample for sample, score in pairs if score > threshold]
     wrong = [sample for sample, score in pairs if score <= threshold]  # nan, no verdict, is neither
     for own, length, cut in (
-        (right, "rollout/response_length_right", "rollout/truncated_right"),
-        (wrong, "rollout/response_length_wrong", "rollout/truncated_wrong"),
+        (right, "rollout/response_length_correct", "rollout/frac_truncated_correct"),
+        (wrong, "rollout/response_length_incorrect", "rollout/frac_truncated_incorrect"),
     ):
         if own:
             stats[length] = sum(int(sample.action_mask.sum()) for sample in own) / len(own)

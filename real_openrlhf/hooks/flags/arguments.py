@@ -5,17 +5,19 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 from real_openrlhf.algorithm.formulas import OBJECTIVES, OF_THE_BATCH, find
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import FINISHED, hold_environment, write_text
+from real_openrlhf.base.old_names import FLAGS, VALUES, current_value
 from real_openrlhf.base.parsing import positive, whole
 from real_openrlhf.base.reward_variables import reward_variables
 from real_openrlhf.base.user_files import absolute
 from real_openrlhf.hooks.flags.refusals import notes, problems, run_problems
-from real_openrlhf.hooks.settings import dealt, estimator_of
+from real_openrlhf.hooks.settings import batching_of, estimator_of
 
 __all__ = ["add", "refuse_too_few_gpus", "resolve", "reward_variables", "to_the_end"]  # the patches call these
 
@@ -32,8 +34,12 @@ def _depth(text: str) -> str:
 def add(parser: argparse.ArgumentParser) -> None:
     """`--algo.real.*`, and the few flags of a run that OpenRLHF lacks."""
     about = "used with --actor.policy_loss_type real; label_threshold, truncated and kl_old_coef by every loss with "
-    _add_real(parser.add_argument_group("REAL (Rewards as Labels)", about + "--train.deal groups"))
+    _add_real(parser.add_argument_group("REAL (Rewards as Labels)", about + "--train.batching whole_groups"))
     _add_run(parser.add_argument_group("the run", "for every algorithm"))
+    actions = parser._option_string_actions
+    actions |= {old: actions[new] for old, new in FLAGS.items()}  # accepted, and not in --help
+    for flag in VALUES:
+        actions[flag].type = partial(current_value, flag)
     # The defaults of these two depend on the algorithm: see `resolve`.
     parser.set_defaults(**{"algo.kl.init_coef": None, "algo.advantage.estimator": None})
 
@@ -52,8 +58,8 @@ def _add_real(group: argparse._ArgumentGroup) -> None:
         f"collapses early; default: 0.5, {others})"
     )
     uniform = (
-        "prompts whose rollouts are all right or all wrong: drop = loss 0, still counted in the mean, as in the "
-        "authors' code; keep = the paper's equation taken literally (default: drop)"
+        "prompts whose responses are all correct or all incorrect: zero_loss: they count in the mean with loss 0, as "
+        "in the authors' code; keep: the paper's equation taken literally (default: zero_loss)"
     )
     kl_old = (
         "coefficient of a KL loss to the old policy, k3, mean over tokens (paper, ablation 'KL w/ old policy', no "
@@ -90,10 +96,10 @@ def _add_real(group: argparse._ArgumentGroup) -> None:
     )
     add("--algo.real.objective", default="real", metavar="NAME", help=objective)
     add("--algo.real.tau", type=float, metavar="FLOAT", help=tau)
-    add("--algo.real.uniform_groups", default="drop", choices=["drop", "keep"], help=uniform)
+    add("--algo.real.uniform_groups", default="zero_loss", choices=["zero_loss", "keep"], help=uniform)
     add("--algo.real.kl_old_coef", type=float, default=0.0, metavar="FLOAT", help=kl_old)
     add("--algo.real.tis_cap", type=float, metavar="FLOAT", help=cap)
-    add("--algo.real.wave_depth", default="auto", type=_depth, metavar="auto|N", help=depth)
+    add("--algo.real.max_live_micro_batches", default="auto", type=_depth, metavar="auto|N", help=depth)
     add("--algo.real.truncated", default="negative", choices=["negative", "ignore"], help=truncated)
     add("--algo.real.label_threshold", type=float, metavar="FLOAT", help=threshold)
     add("--algo.real.set", nargs="+", metavar="NAME=VALUE", help=settings)
@@ -101,27 +107,28 @@ def _add_real(group: argparse._ArgumentGroup) -> None:
 
 def _add_run(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
-    kept = (
+    rollout_groups = (
         "with --train.run_dir: write N groups of each step into DIR/rollouts.jsonl, which `real-openrlhf show DIR` "
         "prints (default: 2; 0: none)"
     )
-    hung = (
+    watchdog = (
         "real-openrlhf train ends a run after N minutes in one phase, such as generation or an update (default: 120; "
         "0: never)"
     )
-    logit_free = (
+    fused = (
         "policy and reference: log-probabilities and entropies straight from the head, without a table of logits "
         "(tokens x vocabulary); the first batch is checked against the model's own logits (default: off, as upstream)"
     )
-    deal = (
-        "how rollouts are assigned to updates. groups: whole prompts in an order from --train.seed, the same rollouts "
-        "for every loss of one seed; upstream: OpenRLHF's batches, which with token budgets sort by length and split "
-        "prompts. REAL always has groups (default: upstream; every recipe here: groups)"
+    batching = (
+        "how rollouts are assigned to updates. whole_groups: all rollouts of a prompt together, in an order from "
+        "--train.seed, so that every loss trains the same batches; upstream: OpenRLHF's batches, which with token "
+        "budgets sort by length and split prompts. REAL always trains whole_groups (default: upstream; every recipe "
+        "here: whole_groups)"
     )
     skip = (
-        "with --train.deal groups: do not train rollouts whose gradient is exactly 0 (ignored ones, and prompts that "
-        "are all right or all wrong); means and denominators still count them. With a KL or an entropy bonus every "
-        "rollout trains; --dry-run says so (default: off; every recipe here: on)"
+        "with --train.batching whole_groups: do not train rollouts whose gradient is exactly 0 (ungraded ones, and "
+        "prompts that are all correct or all incorrect); means and denominators still count them. With a KL or an "
+        "entropy bonus every rollout trains; --dry-run says so (default: off; every recipe here: on)"
     )
     order = (
         "draw and train prompts in an order from --train.seed, so that runs of one seed see the same prompts in the "
@@ -132,10 +139,10 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
         "rollouts; includes --rollout.seeded_order. On CPU it is slower (default: off)"
     )
     mismatch = (
-        "log how far the policy's log-probabilities are from vLLM's on the sampled tokens (mismatch/*), and warn if "
+        "log how far the policy's log-probabilities are from vLLM's on the sampled tokens (sampling/*), and warn if "
         "rounding cannot explain it. stop: also end the run if the two are unrelated; with --train.async_enable it "
-        "only logs, since the sampler is older by design (default: stop with --train.deal groups, else off, as "
-        "upstream)"
+        "only logs, since the rollout policy is older by design (default: stop with --train.batching whole_groups, "
+        "else off, as upstream)"
     )
     at_once = (
         "answers that a vLLM engine draws at once, at most (default: vLLM's, 128 for OpenRLHF's engines; every recipe "
@@ -145,11 +152,11 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
     start, end = "evaluate before the first step (default: off, as upstream)", "evaluate after the last step"
     add("--train.max_steps", type=whole, default=0, metavar="N", help=steps)
     add("--train.run_dir", metavar="DIR", help=f"{run_dir} (default: none)")
-    add("--train.keep_groups", type=whole, default=2, metavar="N", help=kept)
-    add("--train.hung_minutes", type=float, default=120.0, metavar="N", help=hung)
-    add("--ds.logit_free", action="store_true", help=logit_free)
-    add("--train.deal", default="upstream", choices=["groups", "upstream"], help=deal)
-    add("--train.skip_weightless", action="store_true", help=skip)
+    add("--logger.rollout_groups", type=whole, default=2, metavar="N", help=rollout_groups)
+    add("--train.watchdog_minutes", type=float, default=120.0, metavar="N", help=watchdog)
+    add("--ds.fused_logprobs", action="store_true", help=fused)
+    add("--train.batching", default="upstream", choices=["whole_groups", "upstream"], help=batching)
+    add("--train.skip_zero_gradient", action="store_true", help=skip)
     add("--rollout.seeded_order", action="store_true", help=order)
     add("--rollout.seeded", action="store_true", help=seeded)
     add("--rollout.mismatch", choices=["stop", "log", "off"], help=mismatch)
@@ -170,20 +177,20 @@ class Derived:
 def resolve(args: SimpleNamespace) -> SimpleNamespace:
     """Defaults that depend on the algorithm (upstream's own for ppo and gspo), then all checks."""
     real, kl = args.actor.policy_loss_type == "real", args.algo.kl
-    args.train.deal = dealt(args)
+    args.train.batching = batching_of(args)
     rollout = args.rollout
     rollout.seeded_order = rollout.seeded_order or rollout.seeded
     if not args.eval.dataset:  # as --no-eval.dataset leaves it
         args.eval.at_start = args.eval.at_end = False
     if rollout.mismatch is None:
-        rollout.mismatch = "stop" if args.train.deal == "groups" else "off"
+        rollout.mismatch = "stop" if args.train.batching == "whole_groups" else "off"
     if rollout.mismatch == "stop" and args.train.async_enable:
         rollout.mismatch = "log"
     if kl.init_coef is None:
         kl.init_coef = 0.0 if real else 0.01
     args.algo.advantage.estimator = estimator_of(args)
     args.algo.real.objective = absolute(args.algo.real.objective)
-    wrong = [*run_problems(args), *(problems(args) if args.train.deal == "groups" else ())]
+    wrong = [*run_problems(args), *(problems(args) if args.train.batching == "whole_groups" else ())]
     if wrong:
         raise UserError(*wrong)
     if real and args.rollout.n_samples_per_prompt == 1 and not find(args.algo.real.objective).of_tokens:
@@ -195,7 +202,7 @@ def resolve(args: SimpleNamespace) -> SimpleNamespace:
     args.derived = Derived(
         reference=kl.init_coef > 0 or scored_against_reference,
         logprobs_mode="processed_logprobs" if asked else None,
-        agent=str(Path(path).expanduser().resolve()) if path and args.train.deal == "groups" else None,
+        agent=str(Path(path).expanduser().resolve()) if path and args.train.batching == "whole_groups" else None,
     )
     return args
 

@@ -30,7 +30,7 @@ _FLAGS = {  # (lowest number, highest number, whether the lowest itself is allow
         --eval.steps --ckpt.save_steps""",
     (0.0, math.inf, True): """
         --ds.lora.rank --data.dataloader_num_workers --actor.adam.weight_decay --actor.max_norm --eval.temperature
-        --train.hung_minutes --algo.kl.init_coef --algo.real.kl_old_coef""",
+        --train.watchdog_minutes --algo.kl.init_coef --algo.real.kl_old_coef""",
     (0.0, math.inf, False): """
         --actor.adam.lr --actor.adam.eps --actor.eps_clip --actor.eps_clip_low_high --rollout.temperature
         --algo.real.tau --algo.real.tis_cap""",
@@ -69,21 +69,21 @@ def run_problems(args: SimpleNamespace) -> Iterator[str]:
             "request 1357), so the saved model would be the untrained one. Use --ds.zero_stage 2, or leave "
             "--train.enable_ema out"
         )
-    if train.deal == "upstream" and args.rollout.mismatch != "off":
+    if train.batching == "upstream" and args.rollout.mismatch != "off":
         yield (
-            f"--rollout.mismatch {args.rollout.mismatch} is measured by the trainer of --train.deal groups. Use that, "
-            "or leave --rollout.mismatch out"
+            f"--rollout.mismatch {args.rollout.mismatch} is measured by the trainer of --train.batching "
+            "whole_groups. Use that, or leave --rollout.mismatch out"
         )
     if ds.param_dtype != "bf16" and args.vllm.num_engines:
         yield (
             f"--ds.param_dtype {ds.param_dtype}: OpenRLHF starts vLLM in bf16, which takes no other weights after the "
             "first step. Use bf16"
         )
-    if ds.logit_free and ds.tensor_parallel_size > 1:
-        yield "--ds.logit_free needs the head in one piece. Use --ds.tensor_parallel_size 1, or leave it out"
+    if ds.fused_logprobs and ds.tensor_parallel_size > 1:
+        yield "--ds.fused_logprobs needs the head in one piece. Use --ds.tensor_parallel_size 1, or leave it out"
     # each rank would attend to its own part of a sequence only, silently; whole groups refuse ring attention anyway
     own_attention = ds.attn_implementation == "flash_attention_torch"
-    if own_attention and ds.ring_attn_size > 1 and args.train.deal != "groups":
+    if own_attention and ds.ring_attn_size > 1 and args.train.batching != "whole_groups":
         yield (
             "--ds.attn_implementation flash_attention_torch does not go with --ds.ring_attn_size. Use "
             "flash_attention_2, which ring attention needs"
@@ -101,7 +101,7 @@ def notes(args: SimpleNamespace) -> Iterator[str]:
 
 
 def problems(args: SimpleNamespace) -> Iterator[str]:
-    """Refusals with `--train.deal groups`, for every method, then for its loss."""
+    """Refusals with `--train.batching whole_groups`, for every method, then for its loss."""
     for topic in (_labels, _batches, _machinery, _numbers, _files):
         yield from topic(args)
     if args.actor.policy_loss_type == "real":
@@ -147,7 +147,7 @@ def _two_sides(args: SimpleNamespace) -> bool:
     if args.actor.policy_loss_type != "real":
         return True
     try:
-        return args.algo.real.uniform_groups == "drop" and find(args.algo.real.objective).two_sides
+        return args.algo.real.uniform_groups == "zero_loss" and find(args.algo.real.objective).two_sides
     except ValueError:  # `_objective` reports it
         return False
 
@@ -196,7 +196,7 @@ def _alone(args: SimpleNamespace) -> Iterator[str]:
         from real_openrlhf.algorithm import trial
         from real_openrlhf.algorithm.objective import ObjectiveSettings
 
-        kept = "drop" if of_tokens else "keep"
+        kept = "zero_loss" if of_tokens else "keep"
         with contextlib.suppress(Exception):  # of the settings or of the user's function: `_objective` reports it
             if not trial.learns_alone(ObjectiveSettings(real.objective, kept, given_settings(real))):
                 yield (
@@ -205,8 +205,8 @@ def _alone(args: SimpleNamespace) -> Iterator[str]:
                 )
             elif _two_sides(args) and not of_tokens:
                 yield (
-                    f"{where}--algo.real.uniform_groups drop leaves out a group of one side, and one answer is one "
-                    "side. Use 8, as the paper does, or --algo.real.uniform_groups keep"
+                    f"{where}--algo.real.uniform_groups zero_loss leaves out a group of one side, and one answer is "
+                    "one side. Use 8, as the paper does, or --algo.real.uniform_groups keep"
                 )
 
 
@@ -243,15 +243,18 @@ def _machinery(args: SimpleNamespace) -> Iterator[str]:
     ds = args.ds
     if args.algo.advantage.estimator == "gae":
         yield (
-            "--train.deal groups has no critic to deal to, and --algo.advantage.estimator gae starts one. Use another "
-            "estimator (group_norm), or --train.deal upstream"
+            "--train.batching whole_groups trains no critic, and --algo.advantage.estimator gae starts one. Use "
+            "another estimator (group_norm), or --train.batching upstream"
         )
     if ds.zero_stage not in (1, 2, 3):
-        yield f"--ds.zero_stage {ds.zero_stage}: --train.deal groups needs ZeRO stage 1, 2 or 3. Use --ds.zero_stage 2"
+        yield (
+            f"--ds.zero_stage {ds.zero_stage}: --train.batching whole_groups needs ZeRO stage 1, 2 or 3. Use "
+            "--ds.zero_stage 2"
+        )
     if ds.ring_attn_size > 1 or args.data.max_images_per_prompt > 0:
         yield (
-            "--train.deal groups does not support ring attention or image inputs. Use --ds.ring_attn_size 1 and text "
-            "prompts"
+            "--train.batching whole_groups does not support ring attention or image inputs. Use --ds.ring_attn_size 1 "
+            "and text prompts"
         )
 
 

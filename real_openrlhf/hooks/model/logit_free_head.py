@@ -1,4 +1,4 @@
-"""`--ds.logit_free`: a forward of the whole model whose head gives log-probabilities and entropies, never logits.
+"""`--ds.fused_logprobs`: a forward of the whole model whose head gives log-probabilities and entropies, never logits.
 
 ZeRO-3 gathers the head's weight for as long as the head runs, once forward and once backward. So the model calls its
 head as always, and only the head's `forward` is replaced.
@@ -24,10 +24,10 @@ SLACK = 1e-4  # nats: fp32 sums in another order
 def attach(actor: Any, strategy) -> None:
     """Refuse a model that the run would train wrongly; give OpenRLHF's Actor a logit-free head, if asked for."""
     model, settings = actor.model, strategy.args.ds
-    way = unfit_models.Way(settings.attn_implementation, settings.packing_samples, settings.logit_free)
+    way = unfit_models.Way(settings.attn_implementation, settings.packing_samples, settings.fused_logprobs)
     if problems := [*unfit_models.problems(way, text_config(model), type(model))]:
         raise UserError(*problems)
-    if settings.logit_free:
+    if settings.fused_logprobs:
         actor.logit_free = LogitFreeHead(actor.model, actor.temperature, rounded=True, say=strategy.print)
         actor.logit_free.trains_entropy = bool(strategy.args.actor.entropy_coef)
 
@@ -135,6 +135,6 @@ def refuse_unknown(config: dict, head: nn.Module, layer: nn.Module) -> None:
     adapted = head is not layer and not (hasattr(head, "lora_B") and not head.lora_variant)
     if adapted or getattr(type(layer), "forward", None) is not nn.Linear.forward:
         raise UserError(
-            f"--ds.logit_free needs a linear head, with plain LoRA or without, not {type(head).__name__} of "
+            f"--ds.fused_logprobs needs a linear head, with plain LoRA or without, not {type(head).__name__} of "
             f"{type(layer).__name__}. {unfit_models.HEAD_REMEDY}"
         )

@@ -11,7 +11,7 @@ ATTENTION_REMEDY = (
     "Give --ds.attn_implementation flash_attention_2 if flash-attn is installed; without it --ds.attn_implementation "
     "eager --no-ds.packing_samples --no-train.dynamic_batch_enable"
 )
-HEAD_REMEDY = "Leave --ds.logit_free out (recipes: --no-ds.logit_free)"
+HEAD_REMEDY = "Leave --ds.fused_logprobs out (recipes: --no-ds.fused_logprobs)"
 PACKING_REMEDY = (
     "Leave --ds.packing_samples and --train.dynamic_batch_enable out (recipes: --no-ds.packing_samples "
     "--no-train.dynamic_batch_enable): padded answers train exactly"
@@ -87,7 +87,7 @@ def attention_problem(config: Mapping, model_class: Any) -> str | None:
 def head_problem(config: Mapping) -> str | None:
     for name in AFTER_THE_HEAD:
         if config.get(name) not in (None, 1):
-            return f"--ds.logit_free: this model changes its logits ({name} {config[name]}). {HEAD_REMEDY}"
+            return f"--ds.fused_logprobs: this model changes its logits ({name} {config[name]}). {HEAD_REMEDY}"
     return None
 
 

@@ -4,6 +4,7 @@ import difflib
 from collections.abc import Iterator
 
 from real_openrlhf.base.errors import UserError
+from real_openrlhf.base.old_names import current_flag, current_value
 from real_openrlhf.hooks.flags.refusals import BOUNDS, batch_problems, notes, out_of_bounds
 from real_openrlhf.recipes import openrlhf_parser
 from real_openrlhf.recipes.algorithms import ALGORITHMS
@@ -55,16 +56,18 @@ def split_flags(words: list[str]) -> tuple[dict[str, tuple[str, ...]], list[str]
     current = None
     for word in words:
         if word.startswith("--no-"):
-            flags["--" + word.removeprefix("--no-")] = current = None
+            flags[current_flag("--" + word.removeprefix("--no-"))] = current = None
         elif word.startswith("--"):
-            current, equals, value = word.partition("=")
+            name, equals, value = word.partition("=")
+            current = current_flag(name)
             flags[current] = (value,) if equals else ()
         elif current is None:
             raise UserError(f"{word!r} follows no flag that takes it. Flags start with two dashes.")
         else:
             flags[current] = (*(flags[current] or ()), word)
-    removed = [flag for flag, values in flags.items() if values is None]
-    return {flag: values for flag, values in flags.items() if values is not None}, removed
+    removed = [flag for flag, words in flags.items() if words is None]
+    given = {flag: words for flag, words in flags.items() if words is not None}
+    return {flag: tuple(current_value(flag, word) for word in words) for flag, words in given.items()}, removed
 
 
 def flag_problems(flags: RunFlags, removed: list[str], ours: list[str]) -> Iterator[tuple[str, str]]:
@@ -90,7 +93,7 @@ def flag_problems(flags: RunFlags, removed: list[str], ours: list[str]) -> Itera
 
 def combination(flags: RunFlags) -> Iterator[str]:
     """Notes on the combined flags. Raises all objections of REAL's checks, or the first one of OpenRLHF's."""
-    from real_openrlhf.hooks.settings import weightless_note
+    from real_openrlhf.hooks.settings import zero_gradient_note
 
     try:
         args, refusal = openrlhf_parser.parsed(openrlhf_parser.functions().parse_args, flags.argv())
@@ -105,7 +108,7 @@ def combination(flags: RunFlags) -> Iterator[str]:
         raise UserError(refusal)
     yield from map(Note, notes(args))
     they = "rollouts without a gradient (ignored ones, prompts that are all right or all wrong)"
-    yield Line(f"{they}: {weightless_note(args)}")
+    yield Line(f"{they}: {zero_gradient_note(args)}")
 
 
 LOSS = "--actor.policy_loss_type"
@@ -122,8 +125,8 @@ def chosen_loss(flags: RunFlags) -> Iterator[str]:
 
 def size_problems(flags: RunFlags) -> Iterator[str]:
     """A micro-batch by tokens must hold the longest sample; and OpenRLHF would drop the rest of an uneven rollout."""
-    if flags.args.train.deal == "upstream" and flags.args.actor.policy_loss_type in ("ppo", "gspo"):
-        yield from batch_problems(flags.args)  # with --train.deal groups REAL's own checks report that
+    if flags.args.train.batching == "upstream" and flags.args.actor.policy_loss_type in ("ppo", "gspo"):
+        yield from batch_problems(flags.args)  # with --train.batching whole_groups REAL's own checks report that
     longest, response = flags.args.data.max_len, flags.args.rollout.max_new_tokens or 0
     if response >= longest:
         yield (

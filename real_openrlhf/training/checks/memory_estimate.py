@@ -91,7 +91,7 @@ def moments(shape: Shape, flags: RunFlags) -> tuple[float, float, float]:
     working = (layer if again else 0) + 2 * h + 2 * 2 * i  # gradients of the output, and of two of the MLP's
     # two residuals, norm; gate, up, product; an adapter's output for one of them
     scoring = rollout * 2 * (4 * h + (4 if args.ds.lora.rank else 3) * i)
-    if args.ds.logit_free:  # a block of logits, or what is left of it beside the hidden states' gradient in fp32
+    if args.ds.fused_logprobs:  # a block of logits, or what is left of it beside the hidden states' gradient in fp32
         blocks = max(BLOCK_BYTES * LOGITS_AT_ONCE_ON_GPU, 10 * LOGITS_AT_ONCE_ON_GPU + train * 4 * h)
         head = train * (8 + 4) * h + blocks
         scoring = max(scoring, rollout * 4 * h + LOGITS_AT_ONCE_ON_GPU * BLOCK_BYTES)
@@ -112,7 +112,7 @@ def peak(shape: Shape, flags: RunFlags, gpu_bytes: float) -> float:
     if flags.in_waves:
         sizes, ds = (shape.hidden, shape.intermediate, shape.layers, shape.vocabulary), flags.args.ds
         again = flags.args.actor.gradient_checkpointing_enable
-        each = graph_memory.graph_bytes_per_token(*sizes, checkpointing=again, logit_free=ds.logit_free)
+        each = graph_memory.graph_bytes_per_token(*sizes, checkpointing=again, logit_free=ds.fused_logprobs)
         graphs = max(graph_memory.kept_tokens(gpu_bytes - fixed, each) - tokens(flags, "train"), 0.0) * each
     return fixed + max(head + graphs, layer + graphs, scoring)
 

@@ -56,7 +56,7 @@ def unfit_problems(flags: RunFlags, config: dict) -> Iterator[str]:
 
     ds, train = flags.args.ds, flags.args.train
     packs = ds.packing_samples or train.dynamic_batch_enable or ds.ring_attn_size > 1  # OpenRLHF packs with either
-    way = unfit_models.Way(ds.attn_implementation, packs, ds.logit_free)
+    way = unfit_models.Way(ds.attn_implementation, packs, ds.fused_logprobs)
     try:
         read, model_class = unfit_models.as_transformers_reads(config)
     except Exception:  # Python code of the model's own, or a field that is missing: loading asks again

@@ -22,7 +22,7 @@ STRONGER = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
 PATIENCE = 20.0  # seconds for a stalled run that is asked to end
 SOON = 3.0  # seconds for SIGINT and for SIGTERM before the next stronger signal: a run may lose one while it imports
 STALLED = 124  # the run's exit code after a stall, as timeout(1) has it
-LIMIT = "--train.hung_minutes"
+LIMIT = "--train.watchdog_minutes"
 ASLEEP = 60.0  # seconds; after a longer gap between two looks, as of a suspended job, the clock starts again
 
 

@@ -55,7 +55,7 @@ class Progress:
 
     def say_verdicts(self, line: dict) -> None:
         """Once, if more than half of a step's answers have no verdict: they train nothing."""
-        share = line.get("rollout/ignored", 0)
+        share = line.get("rollout/frac_ungraded", 0)
         if share > 0.5 and not self.told:
             self.told = True
             kinds = [key for key in line if ("/failed_" in key or "/ignored_" in key) and line[key] > 0]
