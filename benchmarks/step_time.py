@@ -73,6 +73,7 @@ def arguments(variant: str, model: str, updates: int, ranks: int):
 
 
 def make_model(folder: str) -> None:
+    sys.path.append(str(Path(__file__).resolve().parents[1] / "examples"))
     from tiny_task import ReverseTask, make_tokenizer
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
@@ -149,7 +150,7 @@ def quartiles(values: list[float]) -> str:
 def main() -> None:
     import torch.multiprocessing as mp
 
-    from real_openrlhf.training.launch.process import drop_stale_locks
+    from real_openrlhf.training.trainer_process import drop_stale_locks
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2], choices=[1, 2])

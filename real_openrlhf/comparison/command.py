@@ -32,8 +32,8 @@ from real_openrlhf.runs import run_folder
 from real_openrlhf.training import command as train_command
 from real_openrlhf.training import run_inputs, tiny_task
 from real_openrlhf.training.checks import run_checks
-from real_openrlhf.training.launch.place import Place
-from real_openrlhf.training.launch.progress import end_unwatched
+from real_openrlhf.training.launch_target import LaunchTarget
+from real_openrlhf.training.progress import end_unwatched
 from real_openrlhf.training.run_inputs import Request
 
 PARSER = PassThrough
@@ -114,7 +114,7 @@ class Runs:
     evaluation: tuple[str, ...]
 
     @classmethod
-    def of(cls, args: argparse.Namespace) -> "Runs":
+    def from_args(cls, args: argparse.Namespace) -> "Runs":
         every = entries(args.algos, args.seeds, args.first_seed, args.grid)
         typed = [*args.openrlhf, *(word for entry in every for word in entry.flags)]
         for flag in (re.sub("^--no-", "--", word.partition("=")[0]) for word in typed):
@@ -172,7 +172,7 @@ def eval_args(words: Sequence[str]) -> argparse.Namespace:
 def run(args: argparse.Namespace) -> int:
     from real_openrlhf.report import page  # matplotlib takes a second
 
-    runs = Runs.of(args)
+    runs = Runs.from_args(args)
     ownership.refuse_foreign("--out", [runs.out], runs.out.is_dir())
     page.refuse_foreign(runs.out / "report")
     for entry in runs.entries:
@@ -198,7 +198,7 @@ def run(args: argparse.Namespace) -> int:
 
 def refuse_other_inputs(path: Path, request: Request) -> None:
     """A run of another comparison would stand in this one's tables."""
-    record, flags = run_folder.read(path), request.flags_in(path)
+    record, flags = run_folder.read(path), request.flags
     if other := changed_flags(record, flags):
         differences = "; ".join(f"{flag} {old}, not {new}" for flag, (old, new) in other.items())
         raise UserError(f"{path} was made with {differences}. Choose another --out.")
@@ -212,7 +212,7 @@ def check(runs: Runs, todo: Sequence[Entry], dry_run: bool) -> list[str]:
     for entry in reversed({(entry.algo, entry.flags): entry for entry in reversed(todo)}.values()):
         try:
             request = runs.request(entry, *["--dry-run"] * dry_run)
-            wrong = run_checks.findings(request, Place.of(request.recipe)).problems
+            wrong = run_checks.findings(request, LaunchTarget.for_recipe(request.recipe)).problems
             if not wrong and runs.evaluation and request.flags.args.ds.lora.rank:
                 wrong = ["`eval` cannot load the adapter that a LoRA run saves. Give --benchmarks none."]
         except UserError as error:

@@ -204,7 +204,7 @@ def raw_label(label: object) -> str | None:
     )
 
 
-def without_verdict(reward: Path, labels: Sequence[object]) -> list[str]:
+def ungradable(reward: Path, labels: Sequence[object]) -> list[str]:
     """A line for each label that this reward file of ours cannot grade; nothing for files of others."""
     from real_openrlhf import rewards
     from same_answer import verify

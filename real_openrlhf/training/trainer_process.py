@@ -16,7 +16,7 @@ from typing import Any
 
 from real_openrlhf.base.errors import Ended, code_and_words, watched_signals
 from real_openrlhf.base.files import PHASE
-from real_openrlhf.training.launch.progress import last_error
+from real_openrlhf.training.progress import last_error
 
 STRONGER = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
 PATIENCE = 20.0  # seconds for a stalled run that is asked to end
