@@ -179,14 +179,13 @@ def run(args: argparse.Namespace) -> int:
         if (runs.path(entry) / "run.json").exists():
             refuse_other_inputs(runs.path(entry), runs.request(entry))
     todo = [entry for entry in runs.entries if not runs.is_done(entry)]
+    if problems := check(runs, todo, args.dry_run):
+        raise UserError(*problems)
     print(f"{len(runs.entries)} runs, {len(runs.entries) - len(todo)} finished: {runs.folder}")
     if tuple(UNCLIPPED) == runs.common[:2] and UNCLIPPED[0] not in args.openrlhf:
         print(f"gradients are not clipped ({' '.join(UNCLIPPED)}); {UNCLIPPED[0]} 1 clips as `train` does")
     if args.dry_run:
         print("\n".join(f"  {entry.name}  {shlex.join(['--algo', entry.algo, *entry.flags])}" for entry in todo))
-    if problems := check(runs, todo, args.dry_run):
-        raise UserError(*problems)
-    if args.dry_run:
         print(f"Flags of all runs OK. Evaluation: {shlex.join(runs.evaluation) or 'none'}")
         return 0
     code = work(runs, todo)

@@ -54,10 +54,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     grading = parser.add_argument_group("grading (may change between two runs on the same samples)")
     graders = "robust: our verifier; disco: the rules of the paper's baselines; math_verify: that library's; "
     grading.add_argument("--grader", default="robust", help=graders + "FILE.py: a reward file (%(default)s)")
-    required = "required: a response without </think> is wrong (default %(default)s, as in the paper)"
+    required = "required: a response without </think> is incorrect (default %(default)s, as in the paper)"
     grading.add_argument("--think", choices=["required", "optional"], default="required", help=required)
     kinds = f"{' and '.join(CONVENTIONS)}: count answers that copy a formula of the problem, or leave its operation "
-    kinds += "undone (default: wrong)"
+    kinds += "undone (default: incorrect)"
     grading.add_argument("--allow", nargs="+", default=[], choices=CONVENTIONS, metavar="KIND", help=kinds)
     machine = parser.add_argument_group("machine")
     width = "GPUs of each engine (default %(default)s)"
@@ -122,7 +122,7 @@ def run(args: argparse.Namespace) -> int:
     results |= {"settings": settings, "benchmarks": benchmarks, "average": average}
     write_jsonl(args.out / PROBLEMS, problems)
     write_json(args.out / NUMBERS, results)
-    said = to_markdown(table(results, thinks))
-    write_text(args.out / TABLE, [said])
-    print(said)
+    markdown = to_markdown(table(results, thinks))
+    write_text(args.out / TABLE, [markdown])
+    print(markdown)
     return 0

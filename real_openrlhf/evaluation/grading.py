@@ -62,7 +62,7 @@ def grade(questions: list[Question], k: int, samples: dict[tuple[str, int], Samp
 
 
 def per_problem(question: Question, graded: list[Graded]) -> dict:
-    """One line of per_problem.jsonl; a sample that could not be graded counts as wrong."""
+    """One line of per_problem.jsonl; a sample that could not be graded counts as incorrect."""
     verdicts = [int(score == 1.0) for _, score, _ in graded]
     return {
         "benchmark": question.benchmark,
@@ -86,7 +86,7 @@ def _rewarded(question: Question, sample: Sample, reward: Callable, file: str) -
             f"--grader {file} failed on {question.identity}: {raised(error, Path(file).resolve())}"
         ) from error
     if not (math.isnan(score) or score in (0.0, 1.0)):
-        raise UserError(f"the reward file gave {score}, and pass@1 needs 0 or 1. Return these, or nan for no verdict")
+        raise UserError(f"the reward file gave {score}, and pass@1 needs 0 or 1. Return these, or nan for ungraded")
     return score, "reward"
 
 
@@ -132,7 +132,7 @@ def table(results: dict, thinks: bool = True) -> Table:
     ungraded = sum(benchmark["ungraded"] for benchmark in sets)
     notes = [f"pass@1 ± standard error (bootstrap over problems). Problems: {counts}."]
     notes.append(f"{protocol(settings)}, seed = {settings['seed']}.")
-    notes += [f"{ungraded} samples could not be graded and count as wrong."] if ungraded else []
+    notes += [f"{ungraded} samples could not be graded and count as incorrect."] if ungraded else []
     unclosed = "No response closed its thinking (`</think>`): for a model that does not think, give --think optional."
     notes += [] if thinks else [unclosed]  # `compare` shows this table and no other output of an evaluation
     numbers = {column["title"]: Estimate(column["pass@1"], column["standard_error"], 1) for column in columns}

@@ -41,7 +41,7 @@ def _of_objective(name: str, objective: Objective) -> Algorithm:
         **({SET: _OWN.get(name, own(defaults))} if defaults else {}),
         "--algo.real.uniform_groups": code(
             "zero_loss",
-            "an all-right or all-wrong group has loss 0 and stays in the denominator; `keep` is the paper's",
+            "a group of equal labels has loss 0 and stays in the denominator; `keep` is the paper's",
         ),
         **_FAMILIES[objective.family],
     }
@@ -99,8 +99,8 @@ _GROUP = [_of_objective(name, objective) for name, objective in OBJECTIVES.items
 ALGORITHMS = {
     algorithm.name: algorithm
     for algorithm in (
-        *(one for one in _GROUP if one.family == "REAL"),
+        *(algorithm for algorithm in _GROUP if algorithm.family == "REAL"),
         *_BASELINES,
-        *(one for one in _GROUP if one.family != "REAL"),
+        *(algorithm for algorithm in _GROUP if algorithm.family != "REAL"),
     )
 }

@@ -93,9 +93,9 @@ def test_a_step_without_verdicts_is_told_once_with_the_kind_of_fault(tmp_path, c
     lines = [line | {"step": 1, "rollout/frac_ungraded": 0.5}, line | {"step": 2}, line | {"step": 3}]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
     progress.update()
-    told = [line for line in capsys.readouterr().out.splitlines() if "no verdict" in line]
+    told = [line for line in capsys.readouterr().out.splitlines() if "ungraded" in line]
     assert told == [
-        "no verdict on 75% of this step's answers, reward/failed_no_answer: they train nothing. "
+        "75% of this step's responses are ungraded, reward/failed_no_answer, and train nothing. "
         f"See {tmp_path / 'train.log'}"
     ]
 

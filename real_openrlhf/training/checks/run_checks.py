@@ -106,12 +106,12 @@ def data(request: Request) -> Iterator[str]:
     checked = [flag for flag in (TRAINING, VALIDATION) if flag in flags.settings and flags.text(flag) not in missing]
     own = request.args.data not in (None, *TRAINING_ROWS)
     if own and VALIDATION in flags.settings and flags.settings[VALIDATION].origin != USER:
-        said = (
+        message = (
             f"validation stays on {short_path(flags.text(VALIDATION))}, the recipe's: give --eval.dataset FILE with "
             "the columns of your --data, or --no-eval.dataset"
         )
         named = data_check.COLUMNS.keys() & request.user.keys()  # columns that the recipe's file lacks
-        yield said if named else Note(said)
+        yield message if named else Note(message)
         checked = [TRAINING] if named else checked
     for flag in checked:
         yield from data_check.check(flags, flag)
@@ -139,9 +139,9 @@ def _model(request: Request, target: LaunchTarget, elsewhere: bool) -> Iterator[
         yield from memory_estimate.check(shape, flags, target.gpu_gb or request.recipe.gpu_gb)
     existing, size = preflight.existing(request.args.runs_dir), memory_estimate.disk(shape, flags)
     if size > (free := shutil.disk_usage(existing).free):
-        said = f"the run folder will take {size / 1e9:.1f} GB, {existing} has {free / 1e9:.1f} GB free"
-        said += ": another --runs-dir, or a smaller --ckpt.max_num"
-        yield Note(said) if target.address or elsewhere else said
+        message = f"the run folder will take {size / 1e9:.1f} GB, {existing} has {free / 1e9:.1f} GB free: another "
+        message += "--runs-dir, or a smaller --ckpt.max_num"
+        yield Note(message) if target.address or elsewhere else message
 
 
 def _resumed(request: Request, target: LaunchTarget) -> Iterator[str]:
@@ -161,9 +161,9 @@ def _resumed(request: Request, target: LaunchTarget) -> Iterator[str]:
         )
     # A resumed run must have the code with which it began; that its data changed is told.
     for key, changed in run_inputs.changed_files(record, request.flags).items():
-        said = f"{folder} began with {changed}"
+        begun = f"{folder} began with {changed}"
         put_back = "Put the file back as it was, or start a new run with another --run-name."
-        yield Note(f"{said}: it goes on with these") if key == "data" else f"{said}. {put_back}"
+        yield Note(f"{begun}: it goes on with these") if key == "data" else f"{begun}. {put_back}"
     flags = request.flags
     manifests = (
         whole_folders.manifest(path.parent) for path in Path(flags.text("--ckpt.path")).glob("_actor/*/manifest.json")
