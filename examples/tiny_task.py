@@ -121,11 +121,11 @@ def pretrain(task: TinyTask, folder: Path, progress: bool) -> None:
     for step in bar:
         skill = 1.0 if step < task.sure_steps else task.skill
         lines = [task.line(rng, skill) for _ in range(task.batch_size)]
-        encoded = tokenizer([prompt + said + EOS for prompt, said in lines], padding=True, return_tensors="pt")
+        encoded = tokenizer([prompt + response + EOS for prompt, response in lines], padding=True, return_tensors="pt")
         asked = torch.tensor([len(tokenizer(prompt).input_ids) for prompt, _ in lines])
-        place = torch.arange(encoded.input_ids.shape[1])
+        positions = torch.arange(encoded.input_ids.shape[1])
         labels = encoded.input_ids.masked_fill(encoded.attention_mask == 0, -100).masked_fill(
-            place < asked[:, None], -100
+            positions < asked[:, None], -100
         )
         loss = model(input_ids=encoded.input_ids, attention_mask=encoded.attention_mask, labels=labels).loss
         optimizer.zero_grad()
@@ -172,8 +172,8 @@ class ReverseTask(TinyTask):
         prompt = f"{rng.choice(NUMBERS):0{DIGITS}d}="
         sure = skill ** (1 / DIGITS)
         digits = (d if rng.random() < sure else rng.choice(DIGIT_SET.replace(d, "")) for d in answer(prompt))
-        said = "".join(digits)
-        return prompt, "." * min(int(rng.expovariate(0.5)), MAX_DOTS) + BOX + said + "}"
+        boxed = BOX + "".join(digits) + "}"  # drawn before the dots
+        return prompt, "." * min(int(rng.expovariate(0.5)), MAX_DOTS) + boxed
 
 
 def answer(prompt: str) -> str:

@@ -62,8 +62,8 @@ class CalculatorTask(TinyTask):
     def copied(self, text: str, rng: random.Random, sure: float) -> str:
         if rng.random() < sure:
             return text
-        place = rng.choice([place for place, letter in enumerate(text) if letter.isdigit()])
-        return text[:place] + rng.choice("123456789".replace(text[place], "")) + text[place + 1 :]
+        at = rng.choice([at for at, letter in enumerate(text) if letter.isdigit()])
+        return text[:at] + rng.choice("123456789".replace(text[at], "")) + text[at + 1 :]
 
 
 if __name__ == "__main__":

@@ -49,15 +49,15 @@ class GuessTask(TinyTask):
     def line(self, rng: random.Random, skill: float) -> tuple[str, str]:
         """A whole trajectory, hints and all."""
         last, secret = self.game(rng)
-        low, high, said = 0, last, ""
+        low, high, text = 0, last, ""
         for turn in range(GUESSES):
             guess = rng.randint(low, high) if rng.random() < skill else rng.randint(0, last)
-            said += str(guess)
+            text += str(guess)
             if guess == secret or turn == GUESSES - 1:
                 break
-            said += EOS + ("<" if secret < guess else ">")
+            text += EOS + ("<" if secret < guess else ">")
             low, high = (low, min(high, guess - 1)) if secret < guess else (max(low, guess + 1), high)
-        return f"{last}:", said
+        return f"{last}:", text
 
 
 if __name__ == "__main__":

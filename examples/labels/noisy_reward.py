@@ -28,11 +28,11 @@ def reward_func(queries: list[str], prompts: list[str], labels: list[str]) -> di
     if not label.startswith("{"):
         return math_reward.reward_func(queries, prompts, labels)
     row = json.loads(label)
-    found = math_reward.reward_func(queries, prompts, [row["gold"]])
-    verdict = found["scores"]
+    result = math_reward.reward_func(queries, prompts, [row["gold"]])
+    verdict = result["scores"]
     if verdict in (0.0, 1.0) and coin(query) < row[SHARES[0] if verdict else SHARES[1]]:
-        found = {**found, "scores": 1 - verdict, "rewards": 1 - verdict}
-    return found
+        result = {**result, "scores": 1 - verdict, "rewards": 1 - verdict}
+    return result
 
 
 def main() -> None:

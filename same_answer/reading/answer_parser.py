@@ -375,10 +375,10 @@ def as_interval(opening: str, closing_: str, ends: tuple[Answer, ...], bounds: s
     return Answer(Row(opening + (")" if ends[-1] == HIGH else closing_), ends), bounds=bounds)
 
 
-def joint(items: list[Answer], said: set[str]) -> Answer | None:
+def joint(items: list[Answer], texts: set[str]) -> Answer | None:
     """`x \\ge 1 and x < 9` is one interval; `x > 0, x \\ne 1` and `x \\ne 0, 1` lack points. None for other items."""
     first = items[0]
-    if not first.bounds or "or" in said:
+    if not first.bounds or "or" in texts:
         return None
     sets: list[Answer] = []
     for item in items:
@@ -389,7 +389,7 @@ def joint(items: list[Answer], said: set[str]) -> Answer | None:
         else:
             return None
     rows = [one.value for one in sets if isinstance(one.value, Row)]
-    if len(rows) > 1 and not ("and" in said and all(LOW in row.items or HIGH in row.items for row in rows)):
+    if len(rows) > 1 and not ("and" in texts and all(LOW in row.items or HIGH in row.items for row in rows)):
         return None  # two intervals side by side
     common = intersection(sets)
     return replace(common, bounds=first.bounds) if common and common != NOTHING else common
