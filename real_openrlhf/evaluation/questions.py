@@ -113,7 +113,7 @@ def answer_length(model: Path, questions: list[Question], asked: int | None) -> 
     context = json.loads((model / "config.json").read_text()).get("max_position_embeddings")
     room = context - longest if context else LONGEST
     if context and (room < 1 or (asked or 1) > room):
-        fits = f"Give --max-new-tokens {room} or less" if room > 0 else "Leave that benchmark out"
+        fits = f"Use --max-new-tokens {room} or less" if room > 0 else "Leave that benchmark out"
         raise UserError(f"the longest prompt has {longest} tokens, and the model's context is {context}. {fits}")
     if asked is None and room < LONGEST:
         print(f"responses have at most {room} tokens, not {LONGEST}: the model's context is {context}")

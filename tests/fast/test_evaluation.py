@@ -254,7 +254,7 @@ def test_answers_are_as_long_as_the_context_leaves_unless_asked(tmp_path, capsys
     for limit, expected in ((64, 54), (100_000, 8192)):
         (tmp_path / "config.json").write_text(json.dumps({"max_position_embeddings": limit}))
         assert answer_length(tmp_path, tasks, None) == expected
-        assert ("answers have at most 54 tokens, not 8192" in capsys.readouterr().out) == (limit == 64)
+        assert ("responses have at most 54 tokens, not 8192" in capsys.readouterr().out) == (limit == 64)
     assert answer_length(tmp_path, tasks, 7) == 7
     for limit, asked, way in ((10, None, "Leave that benchmark out"), (64, 55, "Use --max-new-tokens 54 or less")):
         (tmp_path / "config.json").write_text(json.dumps({"max_position_embeddings": limit}))
