@@ -27,7 +27,7 @@ from real_openrlhf.rewards.command import _rows as rows_to_grade
 from real_openrlhf.runs import run_folder
 from real_openrlhf.training.checks import data_check
 from real_openrlhf.training.checks.findings import Findings
-from real_openrlhf.training.launch.progress import Progress, summary
+from real_openrlhf.training.progress import Progress, summary
 
 PIECES = (
     "<script>alert(1)</script>", "<img src=x onerror=alert(1)>", "' onload='alert(1)", '" onclick="x', "]]>", "<!--",
