@@ -216,7 +216,7 @@ def _supervised(path: Path, flags: RunFlags, environment: dict, lock: int, local
     with scratch(environment) as own:
         code, reason = supervise(command, own.environment, lock, progress, watch)
         own.keep = bool(reason) and code not in SIGNALS
-    if own.keep and own.folder:
+    if own.keep:
         print(f"Ray's own logs: {own.folder}")
     return code, reason
 

@@ -164,16 +164,15 @@ class Scratch:
     """A folder for the sockets and logs of Ray and vLLM in one run on this machine; it goes after a clean end."""
 
     environment: dict[str, str]
-    folder: str | None = None
+    folder: str
     keep: bool = False  # after a failure, for Ray's logs
 
 
 @contextlib.contextmanager
 def scratch(environment: Mapping[str, str]) -> Iterator[Scratch]:
-    base = environment.get("RAY_TMPDIR") or environment.get("TMPDIR") or tempfile.gettempdir()
-    if len(os.fsencode(base)) + len("/real_12345678") > LONGEST or not os.path.isdir(base):
-        yield Scratch(dict(environment))
-        return
+    bases = [*filter(None, map(environment.get, ("RAY_TMPDIR", "TMPDIR"))), "/tmp"]
+    # below a long TMPDIR, such as a cluster's job has, Ray could not make its sockets
+    base = next(base for base in bases if os.path.isdir(base) and len(os.fsencode(f"{base}/real_12345678")) <= LONGEST)
     folder = tempfile.mkdtemp(prefix="real_", dir=base)
     made = Scratch({**environment, "RAY_TMPDIR": folder, "VLLM_RPC_BASE_PATH": folder}, folder)
     try:

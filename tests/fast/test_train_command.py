@@ -399,6 +399,14 @@ def test_a_runs_scratch_folder_goes_with_rays_last_processes(monkeypatch, tmp_pa
     other.wait()
 
 
+def test_a_long_folder_for_temporary_files_is_not_rays(tmp_path):
+    """A socket's path has 107 characters at most."""
+    long = tmp_path / ("a" * 40)
+    long.mkdir()
+    with trainer_process.scratch({"TMPDIR": str(long)}) as own:
+        assert own.folder == own.environment["RAY_TMPDIR"] and own.folder.startswith("/tmp/real_")
+
+
 def test_nohup_keeps_its_meaning(tmp_path):
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
