@@ -181,7 +181,7 @@ def test_a_run_goes_on_with_as_many_gpus_as_its_checkpoints_have(capsys, tmp_pat
     saved = str(tmp_path / "runs/begun/checkpoints")
     (tmp_path / "runs/begun/run.json").write_text(json.dumps(record | {"flags": {"--ckpt.path": saved}}))
     problems = dry_run(capsys, *words, "--gpus", "8", "--ckpt.path", str(tmp_path / "empty"))[2]
-    assert any(f"it would begin again. Give --ckpt.path {saved}." in problem for problem in problems)
+    assert any(f"has none. Give --ckpt.path {saved}." in problem for problem in problems)
 
 
 def test_a_run_goes_on_under_the_grader_that_it_began_with(capsys, tmp_path, monkeypatch):

@@ -169,7 +169,7 @@ def _resumed(request: Request, target: LaunchTarget) -> Iterator[str]:
     now = flags.text(CHECKPOINTS)
     before = str(flags_of(record).get(CHECKPOINTS, now))
     if run_inputs.checkpoints(before) and not run_inputs.checkpoints(now):
-        yield f"{folder} has its checkpoints in {before}: from {now} it would begin again. Give {CHECKPOINTS} {before}."
+        yield f"{folder} has its checkpoints in {before}, and {now} has none. Give {CHECKPOINTS} {before}."
     manifests = (whole_folders.manifest(path.parent) for path in run_inputs.checkpoints(now))
     for others in {(manifest or {}).get("ranks", flags.ranks) for manifest in manifests} - {flags.ranks}:
         if not flags.args.ds.use_universal_ckpt:
