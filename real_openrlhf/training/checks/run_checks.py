@@ -174,12 +174,11 @@ def _resumed(request: Request, target: LaunchTarget) -> Iterator[str]:
                 f"{folder} has checkpoints of {others} GPUs, and this run has {flags.ranks}: DeepSpeed cannot divide "
                 f"the optimizer anew. Give {others} in all (--gpus times --nodes)."
             )
-    for what, was, is_now in provenance.changed_place(
-        record, run_inputs.provenance_of(flags, target.environment(flags))
-    ):
-        if what in reward_variables.GRADERS:
-            yield f"{folder} began with {what}={was}, and now it is {is_now}: labels would change. Set {what}={was}."
-        else:
-            yield Note(f"since this run began {what} has changed from {was} to {is_now}: it goes on, not bit for bit")
+    before, now = record.get("variables") or {}, provenance.variables(target.environment(flags))
+    for name in reward_variables.GRADERS:
+        if (was := before.get(name, now[name])) != now[name]:
+            yield (
+                f"{folder} began with {name}={was}, and now it is {now[name]}: labels would change. Set {name}={was}."
+            )
     for flag, (old, new) in changed_flags(record, flags).items():
         yield Note(f"since this run began {flag} has changed from {old} to {new}")
