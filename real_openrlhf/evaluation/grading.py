@@ -104,7 +104,6 @@ def summarise(problems: Iterable[dict], seed: int) -> tuple[dict, dict]:
         rng = np.random.default_rng([seed, *name.encode()])
         resampled.append(bootstrap(np.array([row["pass@1"] for row in rows]), rng))
         verdicts, tokens = (np.array([row[key] for row in rows]) for key in ("verdicts", "tokens"))
-        right, wrong = tokens[verdicts == 1], tokens[verdicts == 0]
         benchmarks[name] = {
             "title": title_of(name),
             "problems": len(rows),
@@ -114,8 +113,6 @@ def summarise(problems: Iterable[dict], seed: int) -> tuple[dict, dict]:
             "truncated": float(np.mean([row["truncated"] for row in rows])),
             "ungraded": sum(row["ungraded"] for row in rows),
             "mean_tokens": float(tokens.mean()),
-            "mean_tokens_right": float(right.mean()) if right.size else None,
-            "mean_tokens_wrong": float(wrong.mean()) if wrong.size else None,
         }
     average = {
         "pass@1": float(np.mean([entry["pass@1"] for entry in benchmarks.values()])),
