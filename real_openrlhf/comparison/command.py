@@ -281,6 +281,6 @@ def report(out: Path) -> None:
             print(f"skipped {path}: {reason}")
         if found:
             page = write(found, skipped, out / "report")
-            for table in sorted((out / "report" / "tables").glob("*results.md")):
+            for table in sorted((out / "report" / "tables").glob("*summary.md")):
                 print(f"\n{table.read_text(encoding='utf-8')}")
             print(f"report: {page}")

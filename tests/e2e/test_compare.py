@@ -93,7 +93,7 @@ def metrics(folder):
 def test_a_comparison_prints_and_reports_all_its_methods(compared):
     page, said = (compared / "report" / "index.html").read_text(), (compared / "said.log").read_text()
     assert all(label in page for label in ("REAL", "GRPO"))
-    assert (compared / "report" / "tables" / "results.md").read_text() in said
+    assert (compared / "report" / "tables" / "summary.md").read_text() in said
 
 
 def test_each_trained_model_is_evaluated_and_its_score_is_in_the_report(compared):

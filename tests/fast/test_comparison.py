@@ -64,7 +64,7 @@ def script(name: str) -> list[str]:
 def test_the_papers_tables_have_the_flags_of_each_row():
     """docs/use/training.md names them."""
     section = (ROOT / "docs/use/training.md").read_text().partition("## The paper's tables")[2]
-    rows = re.findall(r"^\| .*? \| (.*) \|$", section.partition("\n## ")[0], re.MULTILINE)
+    rows = re.findall(r"^\|.*?\|(.*)\|$", section.partition("\n## ")[0], re.MULTILINE)
     told = [words for row in rows[1:] for words in re.findall(r"`([^`]+)`", row)]
     told = [words.replace("...", "--algo real --algo.real.tau") for words in told]
     told = [words for words in told if words.startswith("--algo ")]  # the second table is of differences
@@ -270,7 +270,7 @@ def test_the_command_prints_its_table_and_what_is_missing(training, capsys, monk
     said = capsys.readouterr()
     assert (
         "3 runs, 0 finished" in said.out
-        and Path("out/report/tables/results.md").read_text() in said.out
+        and Path("out/report/tables/summary.md").read_text() in said.out
         and "report: " in said.out
     )
     assert said.err.splitlines()[-1].startswith("missing: grpo-s1. Run the same command again")

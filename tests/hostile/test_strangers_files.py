@@ -30,7 +30,7 @@ def section() -> str:
 
 def rows() -> dict[str, list[str]]:
     """{place: modules} of the table."""
-    cells = [line.strip("|").split(" | ") for line in section().splitlines() if line.startswith("| ")]
+    cells = [line.strip("|").split("|") for line in section().splitlines() if re.match(r"\|(?!---)", line)]
     return {place.strip(): re.findall(r"`([\w/]+\.py)`", modules) for place, _, modules in cells[1:]}
 
 
