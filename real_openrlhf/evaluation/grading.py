@@ -78,7 +78,7 @@ def per_problem(question: Question, graded: list[Graded]) -> dict:
 
 
 def _rewarded(question: Question, sample: Sample, reward: Callable, file: str) -> tuple[float, str]:
-    """Call the reward function with one query. Its score must be 0, 1, or nan for no verdict."""
+    """Call the reward function with one query. Its score must be 0, 1, or nan for ungraded."""
     try:
         score = checked(reward([question.prompt + sample.response], [question.prompt], [question.label]))["scores"]
     except (Exception, SystemExit) as error:
