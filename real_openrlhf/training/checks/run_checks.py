@@ -15,13 +15,7 @@ from real_openrlhf.recipes.recipes import TRAINING_ROWS
 from real_openrlhf.recipes.run_flags import USER, RunFlags, changed_flags, other_training
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.training import run_inputs
-from real_openrlhf.training.checks import (
-    data_check,
-    flag_checks,
-    memory_estimate,
-    model_check,
-    preflight,
-)
+from real_openrlhf.training.checks import data_check, flag_checks, memory_estimate, model_check, preflight
 from real_openrlhf.training.checks.findings import Findings, Note
 from real_openrlhf.training.launch_target import LaunchTarget
 from real_openrlhf.training.run_inputs import OPTIONS, TRAINING, VALIDATION, Request
