@@ -136,7 +136,7 @@ def run(args: argparse.Namespace) -> int:
     for note in findings.notes:
         print(f"note: {note}")
     if args.dry_run:
-        print(findings.verdict)
+        print(findings.conclusion)
         return 0
     if request.resumed and is_finished(request.resumed, request.flags):
         print(f"{request.resumed} is finished: there is nothing to continue\n\n{final_summary(request.resumed)}")
