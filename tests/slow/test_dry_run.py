@@ -112,7 +112,7 @@ def test_what_the_parser_understood_is_what_the_recipe_says(algo):
 def test_rollouts_are_left_out_only_where_that_is_exact(capsys, algo, flags, all_train):
     _, printed, problems = dry_run(capsys, "--recipe", "qwen7b", "--algo", algo, *flags.split())
     assert problems == []
-    assert ("trained like all others: --" in printed) == all_train != ("wrong): left out of training" in printed)
+    assert ("trained like all others: --" in printed) == all_train != ("incorrect): left out of training" in printed)
     _, printed, _ = dry_run(
         capsys, "--recipe", "qwen7b", "--algo", algo, *flags.split(), "--no-train.skip_zero_gradient"
     )
@@ -185,7 +185,7 @@ def test_a_run_goes_on_with_as_many_gpus_as_its_checkpoints_have(capsys, tmp_pat
 
 
 def test_a_run_goes_on_under_the_grader_that_it_began_with(capsys, tmp_path, monkeypatch):
-    """Another CPU is told, and goes on."""
+    """On another CPU too."""
     (tmp_path / "runs/begun").mkdir(parents=True)
     record = {"recipe": "cpu", "algo": "real", "seed": 42, "status": "failed", "objective": {}}
     record |= {"variables": {"REAL_GRADER": "disco", "REAL_THINK": "auto"}, "machine": {"cpu": "another"}}
