@@ -160,11 +160,11 @@ def _resumed(request: Request, target: LaunchTarget) -> Iterator[str]:
         put_back = "Put the file back as it was, or start a new run with another --run-name."
         yield Note(f"{begun}: it goes on with these") if key == "data" else f"{begun}. {put_back}"
     flags = request.flags
-    now = flags.text(CHECKPOINTS)
-    before = str(flags_of(record).get(CHECKPOINTS, now))
-    if run_inputs.checkpoints(before) and not run_inputs.checkpoints(now):
-        yield f"{folder} has its checkpoints in {before}, and {now} has none. Give {CHECKPOINTS} {before}."
-    manifests = (whole_folders.manifest(path.parent) for path in run_inputs.checkpoints(now))
+    named = flags.text(CHECKPOINTS)
+    saved = str(flags_of(record).get(CHECKPOINTS, named))
+    if run_inputs.checkpoints(saved) and not run_inputs.checkpoints(named):
+        yield f"{folder} has its checkpoints in {saved}, and {named} has none. Give {CHECKPOINTS} {saved}."
+    manifests = (whole_folders.manifest(path.parent) for path in run_inputs.checkpoints(named))
     for others in {(manifest or {}).get("ranks", flags.ranks) for manifest in manifests} - {flags.ranks}:
         if not flags.args.ds.use_universal_ckpt:
             yield (
