@@ -12,7 +12,12 @@ from openrlhf.utils.deepspeed import DeepspeedStrategy
 
 from real_openrlhf.base import ownership, whole_folders
 from real_openrlhf.base.files import enter, write_json, write_text
-from real_openrlhf.hooks.fixes.deepspeed_optimizers import compile_less, forget_host_buffers, restore_powers
+from real_openrlhf.hooks.fixes.deepspeed_optimizers import (
+    compile_less,
+    flags_kept,
+    forget_host_buffers,
+    restore_powers,
+)
 from real_openrlhf.hooks.fixes.process_starts import keep_stores_here
 from real_openrlhf.hooks.model import flash_attention_torch
 from real_openrlhf.hooks.rollout.prompt_stream import PromptStream
@@ -111,7 +116,8 @@ class RunStrategy(DeepspeedStrategy):
         for folder in folders:
             wrong = next(filter(None, self.gathered(whole_folders.damage(folder, self.share))), None)
             if wrong is None:
-                path, states = super().load_ckpt(model, load_dir, folder.name, **named)
+                with flags_kept(model):
+                    path, states = super().load_ckpt(model, load_dir, folder.name, **named)
                 self.restore_average(states.pop(AVERAGE, None))
                 restore_powers(model.basic_optimizer)
                 forget_host_buffers(model.basic_optimizer)

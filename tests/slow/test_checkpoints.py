@@ -75,6 +75,14 @@ def test_loaded_and_trained_on_is_trained_through(trained, case, tmp_path, chang
     assert through[0]["state"] != trained(until=1, load=True, **case)[0]["state"]  # it has trained
 
 
+def test_a_lower_rate_at_a_resume_is_used(trained, case, three, tmp_path):
+    lower = {**case, "learning_rate": 1e-3}
+    words = {"folder": str(three), "until": 3, "load": True}
+    before, resumed = trained(**words, **case)[0]["state"], trained(**words, **lower)[0]["state"]
+    assert resumed["rate"] == trained(folder=str(tmp_path), until=3, **lower)[0]["state"]["rate"]
+    assert [name for name in before if before[name] != resumed[name]] != ["rate"] != []
+
+
 def test_where_moments_waited_in_host_memory_is_not_loaded(trained, case, tmp_path):
     """Torch would put these buffers on the GPU, and from then on nothing would leave it."""
     case = {**case, "zero_stage": 3, "folder": str(tmp_path)}

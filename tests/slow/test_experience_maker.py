@@ -278,6 +278,10 @@ def test_each_rollout_step_is_dealt_anew_and_a_seed_and_the_step_decide_it():
     trainer = SimpleNamespace(args=args, experience_maker=resumed, kl_ctl=SimpleNamespace(value=0.0))
     RunController(trainer).restore({"global_step": 2})
     assert plan(resumed) == third
+    for target, value in ((None, 0.0), (6.0, 0.5)):  # a fixed coefficient is its flag's, which a resume may change
+        args.algo.kl.target = target
+        RunController(trainer).restore({"global_step": 2, "kl_coef": 0.5})
+        assert trainer.kl_ctl.value == value
     args.train.seed += 1
     assert plan(Maker(args)) != first
 

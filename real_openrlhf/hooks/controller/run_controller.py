@@ -30,7 +30,8 @@ class RunController:
     def restore(self, states: dict) -> None:
         """Set the counters that steps depend on, and let the log drop lines of steps that will be repeated."""
         self.trainer.experience_maker.rollout_step = states["global_step"]
-        self.trainer.kl_ctl.value = states.get("kl_coef", self.trainer.kl_ctl.value)
+        if self.args.algo.kl.target:  # else it is --algo.kl.init_coef, which a resume may change
+            self.trainer.kl_ctl.value = states.get("kl_coef", self.trainer.kl_ctl.value)
         if self.log:
             again = evaluation_is_missing(self.args, states) or nothing_is_left(self.args, states)
             self.log.resume(states, evaluates=again)

@@ -5,7 +5,8 @@ the same and replaces it. It is fused, except for tiny models on a CPU, so that 
 the Adam for offloaded states is compiled (--ds.adam_offload): it runs on the CPU, so a C++ compiler is enough.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import deepspeed
@@ -21,6 +22,7 @@ from real_openrlhf.hooks.fixes.nonfinite_guard import wrap
 
 TINY = 2**24  # parameters; with SmolLM2's 2**27 a fused step takes 0.13 s, a plain one 0.6 s (two cores)
 HOST_BUFFER = "_offload_buffer"  # suffix of a state's name, from deepspeed.runtime.zero.offload_states
+OF_FLAGS = ("betas", "eps", "weight_decay")  # of a parameter group, beside its learning rate
 
 _arguments = CPUOpBuilder.cxx_args
 
@@ -64,6 +66,23 @@ def accumulate_as_flagged(engine: Any) -> None:
             return [tensor.to(dtype) for tensor in tensors_of(parameters, dtype)]
 
         wrap(optimizer, "get_all_grad_tensors", converted)
+
+
+@contextmanager
+def flags_kept(engine: Any) -> Iterator[None]:
+    """Load a checkpoint without its learning rate, betas, eps and weight decay: those of this run's flags hold.
+
+    DeepSpeed would put the saved values in their place, and a lower --actor.adam.lr would change nothing.
+    """
+    optimizer, scheduler = engine.basic_optimizer, engine.lr_scheduler
+    own = [{name: group[name] for name in OF_FLAGS if name in group} for group in optimizer.param_groups]
+    rates = [*scheduler.base_lrs]
+    yield
+    scheduler.base_lrs = rates
+    shares = [share(scheduler.last_epoch) for share in scheduler.lr_lambdas]
+    scheduler._last_lr = [rate * share for rate, share in zip(rates, shares, strict=True)]
+    for group, values, rate in zip(optimizer.param_groups, own, scheduler._last_lr, strict=True):
+        group.update(values | {"lr": rate})
 
 
 def restore_powers(optimizer: Any) -> None:
