@@ -231,7 +231,9 @@ def work(runs: Runs, todo: Sequence[Entry]) -> int:
                 if not ours:
                     continue
                 waiting.remove(entry)
-                if runs.is_done(entry) or failure(runs.path(entry)) != before[entry]:
+                failed = failure(runs.path(entry))
+                if runs.is_done(entry) or failed != before[entry]:
+                    last = last or int(failed is not None)
                     continue  # another process has ended it since this one began
                 print(f"\n--- {entry.name}, {len(waiting) + 1} of {len(runs.entries)} runs to go", flush=True)
                 code = train_and_evaluate(runs, entry)

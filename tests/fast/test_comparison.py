@@ -239,12 +239,14 @@ def test_shells_share_the_runs_and_each_waits_for_the_others(training, monkeypat
     monkeypatch.setattr(command, "LOOK_SECONDS", 0.05)
     monkeypatch.setattr(command, "exit_code", lambda _, run: run())  # which sets the process's streams
     stand_in, runs = training(*failing, seconds=0.2), of("--algos", "real", "grpo", "dapo", "--out", "out")
-    shells = [threading.Thread(target=command.work, args=(runs, runs.entries)) for _ in range(3)]
+    codes: list[int] = []
+    shells = [threading.Thread(target=lambda: codes.append(command.work(runs, runs.entries))) for _ in range(3)]
     for shell in shells:
         shell.start()
     for shell in shells:
         shell.join(60)
     assert sorted(stand_in.tried) == sorted(entry.name for entry in runs.entries)
+    assert codes == [int(bool(failing))] * 3  # also in a shell whose own runs finished
     assert all(runs.is_done(entry) for entry in runs.entries if entry.algo not in failing)
 
 
