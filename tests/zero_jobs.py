@@ -59,7 +59,6 @@ class Case:
     kl_old_coef: float = 0.0
     checkpointing: bool = False
     lora: bool = False
-    ema: bool = False
     run_dir: str = ""
     learning_rate: float = 1e-3
     entropy_coef: float | None = None
@@ -115,7 +114,7 @@ def arguments(case: Case) -> SimpleNamespace:
             "--algo.real.kl_old_coef": case.kl_old_coef,
             **({"--algo.real.set": f"score={case.score}"} if case.score else {}),
         }
-    switches = ["--actor.gradient_checkpointing_enable"] * case.checkpointing + ["--train.enable_ema"] * case.ema
+    switches = ["--actor.gradient_checkpointing_enable"] * case.checkpointing
     switches += ["--train.skip_zero_gradient"] * case.skip + ["--ds.fused_logprobs"] * case.logit_free
     args = parse_args([*(str(word) for flag in flags.items() for word in flag), *switches, *case.flags])
     args.ds.param_dtype = case.dtype

@@ -20,7 +20,7 @@ import methods
 import numpy as np
 import pandas
 
-from real_openrlhf.base.files import parsed, read_bytes
+from real_openrlhf.base.files import parsed
 from real_openrlhf.recipes.run_flags import flags_of
 from real_openrlhf.report.read_runs import LAST_STEP, PHASES, Run, read_runs, run_of, word
 
@@ -97,11 +97,11 @@ def records(folder: Path) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
 
     Records that were slimmed have none; whole_records.csv has the hashes of the whole ones.
     """
-    about = parsed(read_bytes(folder / ABOUT))
+    about = parsed((folder / ABOUT).read_bytes())
     if about.get("format") != FORMAT:
         raise ValueError(f"{folder / ABOUT} is not of format {FORMAT}")
     found: dict[str, dict[str, Any]] = {}
-    for row in csv.DictReader(io.StringIO(read_bytes(folder / RUNS).decode())):
+    for row in csv.DictReader(io.StringIO((folder / RUNS).read_text(encoding="utf-8"))):
         record = found[row["name"]] = {"name": row["name"]}
         record |= {key: {**value} if isinstance(value, dict) else value for key, value in about["common"].items()}
         for key, cell in [*row.items()][1:]:

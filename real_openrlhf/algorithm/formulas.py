@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from real_openrlhf.base.user_files import file_of, functions_in, load
+from real_openrlhf.base.user_files import file_of, load
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -305,10 +305,7 @@ def find(name: str | Objective) -> Objective:
     if isinstance(loaded, Objective):
         return loaded
     if not callable(loaded):
-        there = ", ".join(functions_in(name)) or "no function"
-        raise ValueError(
-            f"{own!r} is no function of {path}, which has {there}. Give one of (scores, groups, settings)"
-        )
+        raise ValueError(f"{own!r} is no function of {path}. Name one of (scores, groups, settings)")
     first, *_ = (loaded.__doc__ or "").strip().splitlines() or [""]
     # a token loss has (log_ratio, advantage, mask, group); a default may be a constant of the user's own
     parameters = inspect.signature(loaded).parameters.values()

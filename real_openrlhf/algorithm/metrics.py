@@ -268,7 +268,6 @@ def norm_metrics(norms: Sequence[float], max_norm: float) -> dict[str, float]:
 
 
 TERMS = ("entropy_loss", "ppo_kl", "kl_old", "kl", "logprobs_diff")  # sums over tokens, for log and loss
-OF_REWARD = ("kl", "logprobs_diff")  # means over all rollouts where the KL is a part of the reward
 _TOKENS = (*TERMS, "ppo_clip_ratio", "vllm_kl", "is_filter_ratio")
 MERGED = {
     **GROUP_METRICS,
@@ -307,7 +306,7 @@ def over_updates(logs: list[dict[str, float]], weights: Sequence[float] | None =
 
 def logged_of_batch(of_rollouts: dict[str, float], of_updates: dict[str, float], holds: set[str]) -> dict[str, float]:
     """The line of a batch: means over all its rollouts, and its updates' numbers, each where it applies."""
-    every = of_rollouts | of_updates | {name: of_rollouts[name] for name in OF_REWARD if name in of_rollouts}
+    every = of_rollouts | of_updates
     rules = PLAN_METRICS | MERGED
     return {name: value for name, value in every.items() if name not in rules or rules[name].when <= holds}
 

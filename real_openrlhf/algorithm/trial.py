@@ -7,10 +7,10 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, START, UNPARSABLE, Groups, Moment, Table
+from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE, Groups, Moment, Table
 from real_openrlhf.algorithm.objective import ObjectiveSettings, make_groups, rollout_scores
 from real_openrlhf.algorithm.update import TokenGroup
-from real_openrlhf.base.user_files import exits_raised, raised
+from real_openrlhf.base.user_files import raised
 
 # One group of each kind: mixed, right only, wrong only, ignored only, and one rollout of either side.
 KINDS = (
@@ -38,28 +38,11 @@ def problem(settings: ObjectiveSettings, steps: int = 10, sampled: bool = True) 
     `sampled`: the run has vLLM's log-probabilities.
     """
     of_moment = partial(_problem_of_tokens, sampled=sampled) if settings.objective.of_tokens else _problem_of_groups
-    with exits_raised():
-        problems = {step: of_moment(settings, Moment(step, steps)) for step in (1, max(steps, 1))}
+    problems = {step: of_moment(settings, Moment(step, steps)) for step in (1, max(steps, 1))}
     if len({*problems.values()}) < 2:
         return problems[1]
     # what is wrong at one end only, as a factor `progress`, which is 0 in the first step
     return next(f"in step {step} of {steps} {problem}" for step, problem in problems.items() if problem)
-
-
-def learns_alone(settings: ObjectiveSettings) -> bool:
-    """Whether a prompt with one answer has a gradient, of a loss of tokens at advantages of the batch."""
-    if settings.objective.of_tokens:
-        log_ratio, right = torch.tensor([[0.1, -0.2]] * 2), torch.tensor([[True], [False]])
-        advantages = torch.where(right, 1.0, -1.0).expand(2, 2)
-        rate = right.float()  # of its one answer
-        group = TokenGroup(settings, START, right, rate, rate, torch.zeros(2, 2))
-        mask = torch.ones(2, 2, dtype=torch.bool)
-        return bool(settings.objective.loss(log_ratio, advantages, mask, group).any())
-    scores = (_on_policy(settings.score)[:2] + torch.tensor(DRIFT[:2], dtype=torch.float64)).requires_grad_()
-    columns = torch.tensor([POSITIVE, NEGATIVE]), torch.tensor([0, 1]), torch.tensor([1.0, 0.0])
-    groups = make_groups(settings, Table(*columns))
-    loss = settings.objective.loss(scores.masked_fill(~groups.valid, 0.0), groups, settings)
-    return loss.requires_grad and bool(torch.autograd.grad(loss.sum(), scores)[0].any())
 
 
 def _problem_of_groups(settings: ObjectiveSettings, moment: Moment) -> str | None:

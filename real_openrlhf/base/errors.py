@@ -5,7 +5,6 @@ Printed text may come from a model, a file or a run. A terminal must show its co
 
 import contextlib
 import errno
-import io
 import os
 import re
 import signal
@@ -69,10 +68,6 @@ class Plain:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower() != "utf-8":
-            # A terminal of another encoding shows ? for what it lacks. In a fork, which has UTF-8, this would raise:
-            # its stream began as a file, in which one can seek, and is a pipe now.
-            stream.reconfigure(errors="replace")
 
     def write(self, text: str) -> int:
         with self._unread():
@@ -93,10 +88,6 @@ class Plain:
             os.close(nowhere)
             if not isinstance(error, BrokenPipeError):
                 raise  # a full disk
-
-    def writelines(self, lines: list[str]) -> None:
-        for line in lines:
-            self.write(line)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)

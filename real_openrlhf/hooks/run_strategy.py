@@ -12,7 +12,7 @@ from openrlhf.utils.deepspeed import DeepspeedStrategy
 
 from real_openrlhf.base import ownership, whole_folders
 from real_openrlhf.base.files import enter, write_json, write_text
-from real_openrlhf.hooks.fixes.deepspeed_optimizers import compile_less, forget_host_buffers, restore_powers
+from real_openrlhf.hooks.fixes.deepspeed_optimizers import compile_less, forget_host_buffers
 from real_openrlhf.hooks.fixes.process_starts import keep_stores_here
 from real_openrlhf.hooks.model import flash_attention_torch
 from real_openrlhf.hooks.rollout.prompt_stream import PromptStream
@@ -21,7 +21,6 @@ from real_openrlhf.hooks.rollout.prompt_stream import PromptStream
 NOTHING_YET = {"episode": 0, "global_step": 0, "total_consumed_prompts": 0, "data_loader_state_dict": {}}
 BEST = "best"
 DRAFT = ".writing"
-AVERAGE = "moving_average"
 
 
 class CheckpointError(RuntimeError):
@@ -30,8 +29,6 @@ class CheckpointError(RuntimeError):
 
 class RunStrategy(DeepspeedStrategy):
     """Without --train.run_dir checkpoints are upstream's. Without --rollout.seeded_order upstream orders prompts."""
-
-    average: Any = None
 
     def setup_distributed(self, *args: Any, **named: Any) -> None:
         compile_less()
@@ -60,11 +57,6 @@ class RunStrategy(DeepspeedStrategy):
             loader.sampler.generator = torch.Generator().manual_seed(self.args.train.seed)
         return PromptStream(loader)
 
-    def _ds_init_eval_model(self, model: Any) -> Any:
-        """Keep the moving average: in a policy's process it is the only model that is not trained."""
-        self.average = super()._ds_init_eval_model(model)
-        return self.average
-
     def save_ckpt(
         self,
         model: Any,
@@ -82,7 +74,7 @@ class RunStrategy(DeepspeedStrategy):
         place, draft, state = Path(save_dir), Path(save_dir) / DRAFT, client_state or {}
         try:
             self.on_first(lambda: self.empty(draft))
-            model.save_checkpoint(str(draft), tag=tag, client_state=state | self.own_average(), save_latest=False)
+            model.save_checkpoint(str(draft), tag=tag, client_state=state, save_latest=False)
             self.on_first(lambda: write_json(draft / tag / self.CKPT_METRIC_FILENAME, metric))
             files = whole_folders.read(draft / tag, whole_folders.names(draft / tag)[self.share])
             every = {name: entry for part in self.gathered(files) for name, entry in part.items()}
@@ -112,8 +104,6 @@ class RunStrategy(DeepspeedStrategy):
             wrong = next(filter(None, self.gathered(whole_folders.damage(folder, self.share))), None)
             if wrong is None:
                 path, states = super().load_ckpt(model, load_dir, folder.name, **named)
-                self.restore_average(states.pop(AVERAGE, None))
-                restore_powers(model.basic_optimizer)
                 forget_host_buffers(model.basic_optimizer)
                 return path, NOTHING_YET | states | {"checkpoint": folder.name, "damaged": damaged}
             damaged.append(f"{folder.name}: {wrong}")
@@ -162,17 +152,6 @@ class RunStrategy(DeepspeedStrategy):
         shutil.rmtree(folder)
         self.print(f"Deleted checkpoint {folder} ({why})")
 
-    def own_average(self) -> dict:
-        """This rank's part of the moving average, which OpenRLHF's checkpoints lack."""
-        if self.average is None:
-            return {}
-        return {AVERAGE: [_own_part(parameter).detach().cpu().clone() for parameter in self.average.parameters()]}
-
-    def restore_average(self, parts: list[torch.Tensor] | None) -> None:
-        if self.average is not None and parts is not None:
-            for parameter, values in zip(self.average.parameters(), parts, strict=True):
-                _own_part(parameter).data.copy_(values)
-
     @property
     def in_run_folder(self) -> bool:
         return bool(getattr(self.args.train, "run_dir", None))
@@ -199,8 +178,3 @@ class RunStrategy(DeepspeedStrategy):
         values: list = [None] * dist.get_world_size()
         dist.all_gather_object(values, value)
         return values
-
-
-def _own_part(parameter: torch.nn.Parameter) -> torch.Tensor:
-    """This rank's part of a parameter: ZeRO-3 keeps it in `ds_tensor` and empties the parameter itself."""
-    return getattr(parameter, "ds_tensor", parameter)

@@ -129,17 +129,6 @@ def test_a_function_of_four_arguments_is_a_loss_of_tokens_and_has_no_scores(tmp_
         real_policy_loss(*torch.zeros(3, 1, 1), [1.0], ["a"], objective=f"{path}:push")
 
 
-def test_one_answer_of_a_prompt_has_a_gradient_where_the_page_says_so():
-    page = (EXAMPLE.parents[2] / "docs/change/objectives.md").read_text()
-    (refused,) = re.findall(r"^\| (.*) \| refused: they compare", page, re.MULTILINE)
-    every = {name.rpartition(":")[2]: name for name in (*OBJECTIVES, *OTHERS)}
-    alone = {
-        name for name, one in every.items() if trial.learns_alone(ObjectiveSettings(one, KEPT[find(one).of_tokens]))
-    }
-    assert {*every} - alone == {*re.findall("`(.*?)`", refused)}
-    assert not trial.learns_alone(ObjectiveSettings("real"))
-
-
 def test_a_margin_may_follow_the_step():
     """The same in any update of a step; without the number of steps it is refused before the run."""
 

@@ -134,29 +134,6 @@ def test_an_interrupted_report_is_known_as_ours(tmp_path, monkeypatch):
     page.refuse_foreign(tmp_path / "site")
 
 
-@pytest.mark.parametrize("files", [0, 1])  # of two, written before the kill
-def test_data_that_a_kill_interrupted_are_known_as_ours(here, monkeypatch, files):
-    (here / "more.jsonl").write_text('{"problem": "1+1?", "answer": "2"}\n{"problem": "1+2?", "answer": "3"}\n')
-    whole, left = ownership.write_text, [files]
-
-    def killed(path: Path, pieces: list[str]) -> None:
-        if not left[0]:
-            raise KeyboardInterrupt
-        left[0] -= 1
-        whole(path, pieces)
-
-    for source in ("math.jsonl", "more.jsonl", "math.jsonl"):  # none was there; then the first call's; then a mixture
-        left[0] = files
-        with monkeypatch.context() as patch:
-            patch.setattr(ownership, "write_text", killed)
-            assert main(["data", source, "--out", "made.jsonl"]) == 130
-    assert main("data more.jsonl --out made.jsonl".split()) == 0
-    assert len((here / "made.jsonl").read_text().splitlines()) == 2
-    with (here / "made.jsonl").open("a") as file:
-        file.write("my own row\n")
-    assert main("data more.jsonl --out made.jsonl".split()) == 2
-
-
 def test_an_evaluation_that_was_killed_before_its_manifest_goes_on(tmp_path):
     (tmp_path / store.SAMPLES).touch()
     store.refuse_foreign(tmp_path)

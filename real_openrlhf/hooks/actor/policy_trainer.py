@@ -244,10 +244,6 @@ class PolicyTrainer(EngineStartTrainer):
         """Change the weights; return the logged numbers (learning rate, norm) that the next step overwrites."""
         rate = self.actor_scheduler.get_last_lr()[0]  # the scheduler then moves on to the next update's
         self.strategy.optimizer_step(self.actor_optim, self.actor, self.actor_scheduler, name="actor")
-        if self.ema_model:
-            # Upstream counts calls per micro-batch and updates the average at the step's last one: make this the last.
-            self.strategy.time_steps["ema"] += self.strategy.accumulated_gradient - 1
-            self.strategy.moving_average(self.actor, self.ema_model, self.ema_beta, self.device.type)
         return {"actor_lr": rate, "actor_grad_norm": self.strategy.get_grad_norm(self.actor)}
 
 

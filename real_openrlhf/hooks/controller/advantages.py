@@ -9,7 +9,7 @@ deviation by which it divides is then as small as that difference.
 from types import SimpleNamespace
 
 import torch
-from openrlhf.models.utils import compute_approx_kl, compute_reward
+from openrlhf.models.utils import compute_reward
 from openrlhf.trainer.ppo_utils.experience import Experience
 from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
 from torch import Tensor
@@ -21,14 +21,14 @@ WHITENED = ("reinforce", "reinforce_baseline")
 
 def add_advantages(maker: RemoteExperienceMaker, samples: list[Experience], known: Tensor) -> None:
     """Set advantages and their logged numbers; `known` says which rollouts have a verdict and tokens."""
-    args, kl_coef = maker.args, maker.kl_ctl.value
+    args = maker.args
     estimator, size = args.algo.advantage.estimator, args.rollout.n_samples_per_prompt
     shaped, spread = shaped_rewards(estimator, torch.cat([sample.rewards for sample in samples]).float(), known, size)
     gamma = args.algo.advantage.gamma if estimator == "reinforce" else 1.0
     for position, sample in enumerate(samples):
         mask, one = sample.action_mask, slice(position, position + 1)
-        kl = torch.zeros(mask.shape) if sample.kl is None else sample.kl
-        reward = compute_reward(shaped[one], kl_coef, kl, action_mask=mask, reward_clip_range=args.reward.clip_range)
+        no_kl, bounds = torch.zeros(mask.shape), args.reward.clip_range
+        reward = compute_reward(shaped[one], 0.0, no_kl, action_mask=mask, reward_clip_range=bounds)
         if gamma == 1:  # each token's sum from it on: OpenRLHF loops over tokens, of which a step has eight million
             returns = (mask * reward).flip(-1).cumsum(-1).flip(-1)
         else:
@@ -74,13 +74,3 @@ def whiten(samples: list[Experience], settings: SimpleNamespace) -> None:
         scale = (tokens - mean).pow(2).mean().clamp(min=1e-8).rsqrt()
     for sample in samples:
         sample.advantages = (sample.advantages - mean) * scale
-
-
-def add_kl(samples: list[Experience], estimator: str) -> None:
-    """The KL to the reference model of each token, for a KL that is a part of the reward, and its logged means."""
-    for sample in samples:
-        mask = sample.action_mask.bool()
-        new, base = (torch.where(mask, one, 0.0) for one in (sample.action_log_probs, sample.base_action_log_probs))
-        sample.kl = compute_approx_kl(new, base, kl_estimator=estimator)
-        count = mask.sum(-1).clamp(min=1)
-        sample.info |= {"kl": sample.kl.sum(-1) / count, "logprobs_diff": (new - base).sum(-1) / count}

@@ -18,7 +18,7 @@ from real_openrlhf.algorithm.objective import make_groups
 from real_openrlhf.algorithm.schedule import SPARE, SPARE_ZERO_3, Layout, Limit, Positions
 from real_openrlhf.algorithm.step_plan import PlannedUpdate, PlanSettings, plan_rollouts, rank_shares
 from real_openrlhf.base.files import enter
-from real_openrlhf.hooks.controller.advantages import add_advantages, add_kl
+from real_openrlhf.hooks.controller.advantages import add_advantages
 from real_openrlhf.hooks.controller.labels import label_rollouts
 from real_openrlhf.hooks.planned_experience import PlannedExperience
 from real_openrlhf.hooks.settings import loss_settings, objective_settings, ranks_of, reads_old, skips
@@ -41,7 +41,6 @@ class ExperienceMaker(RemoteExperienceMaker):
         self.plan_seconds = 0.0
         self.objective, self.loss = objective_settings(self.args), loss_settings(self.args)
         self.reads_old = reads_old(self.args, self.objective)
-        self.kl_in_reward = self.args.algo.kl.init_coef > 0 and not self.args.algo.kl.use_loss
         self.kept_tokens: float | None = None
 
     @torch.no_grad()
@@ -52,16 +51,12 @@ class ExperienceMaker(RemoteExperienceMaker):
         table = describe(samples, *label_rollouts(samples, self.args), self.args)
         if self.objective is None:
             apply_length_penalties(samples, self.args)
-        if self.kl_in_reward:  # advantages depend on log-probabilities, so all rollouts need a forward before the plan
-            self.log_probs(samples, table, needs_forward=table.trained)
-            add_kl(samples, self.args.algo.kl.estimator)
         table = self.with_gradients(samples, table)
         settings, start = self.plan_settings(), time.perf_counter()
         updates = plan_rollouts(table, settings, self.rollout_step)
         self.plan_seconds, self.rollout_step = time.perf_counter() - start, self.rollout_step + 1
         needs_forward = self.needs_forward(table, updates)
-        if not self.kl_in_reward:
-            self.log_probs(samples, table, needs_forward)
+        self.log_probs(samples, table, needs_forward)
         items = [item for sample in samples for item in split_experience_batch(sample)]
         means = rollout_means(items)
         shares = rank_shares(updates, table, self.num_ranks, needs_forward)
@@ -87,7 +82,7 @@ class ExperienceMaker(RemoteExperienceMaker):
         """
         if not self.reads_old:
             return []
-        if self.objective is None or self.kl_in_reward:
+        if self.objective is None:
             return table.trained
         return sorted({*table.trained} - {*(updates[0].trained if updates else ())})
 

@@ -1,4 +1,4 @@
-"""DeepSpeed's optimizers: compile fewer, sum gradients in the flagged format, and restore Adam's state on resume.
+"""DeepSpeed's optimizers: compile fewer, sum gradients in the flagged format, and resume asleep.
 
 DeepSpeed compiles operators at their first use; its AdamW for GPUs would need a minute of nvcc. PyTorch's AdamW does
 the same and replaces it. It is fused, except for tiny models on a CPU, so that committed runs stay repeatable. Only
@@ -64,21 +64,6 @@ def accumulate_as_flagged(engine: Any) -> None:
             return [tensor.to(dtype) for tensor in tensors_of(parameters, dtype)]
 
         wrap(optimizer, "get_all_grad_tensors", converted)
-
-
-def restore_powers(optimizer: Any) -> None:
-    """After a resume: multiply up the powers of Adam's betas, once for each step before the checkpoint.
-
-    DeepSpeed's Adam for offloaded states carries these powers from step to step, and no checkpoint stores them. A new
-    process would use std::pow instead of the repeated product. The two differ in the last bit, and so would every
-    later update. The steps made here train a weight that is thrown away.
-    """
-    if not hasattr(optimizer, "ds_opt_adam"):  # only DeepSpeedCPUAdam has it
-        return
-    group, nobodys = optimizer.param_groups[0], [torch.zeros(1) for _ in range(4)]  # weight, gradient, moments
-    settings = (group["lr"], *group["betas"], group["eps"], group["weight_decay"], group["bias_correction"])
-    for step in range(1, max((int(state.get("step", 0)) for state in optimizer.state.values()), default=0) + 1):
-        optimizer.ds_opt_adam.adam_update(optimizer.opt_id, step, *settings, *nobodys)
 
 
 def forget_host_buffers(optimizer: Any) -> None:
