@@ -55,7 +55,9 @@ def hunks(content: bytes, name: str) -> Iterator[Hunk]:
         if line.startswith(b"+++ b/"):
             path = line[6:].rstrip().decode()
         elif numbers := re.match(rb"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@", line):
-            old_start, old_count, new_start, new_count = (1 if one is None else int(one) for one in numbers.groups())
+            old_start, old_count, new_start, new_count = (
+                1 if number is None else int(number) for number in numbers.groups()
+            )
             old: list[bytes] = []
             new: list[bytes] = []
             while len(old) < old_count or len(new) < new_count:  # a mail signature begins with a minus, too
@@ -115,8 +117,8 @@ class Series:
 
 def load_series() -> Series:
     for folder in PATCH_FOLDERS:
-        if (found := folder / f"openrlhf-{OPENRLHF_VERSION}").is_dir():
-            return Series(found)
+        if (path := folder / f"openrlhf-{OPENRLHF_VERSION}").is_dir():
+            return Series(path)
     places = " or ".join(str(folder) for folder in PATCH_FOLDERS)
     raise UserError(f"no patches for openrlhf {OPENRLHF_VERSION} in {places}. Reinstall real_openrlhf.")
 
@@ -125,8 +127,8 @@ def file_states(root: Path, series: Series) -> dict[str, str]:
     """{path: BEFORE, AFTER or UNKNOWN} for every file that the series touches."""
     states = {}
     for path, known in series.fingerprints.items():
-        found = sha256(root / path) if (root / path).is_file() else None
-        states[path] = next((state for state in (AFTER, BEFORE) if known[state] == found), UNKNOWN)
+        digest = sha256(root / path) if (root / path).is_file() else None
+        states[path] = next((state for state in (AFTER, BEFORE) if known[state] == digest), UNKNOWN)
     return states
 
 
@@ -177,8 +179,8 @@ def write(root: Path, contents: dict[str, bytes]) -> None:
         for path, content in contents.items():
             drafts[root / path].write_bytes(content)
             shutil.copymode(root / path, drafts[root / path])
-        for place, draft in drafts.items():
-            os.replace(draft, place)
+        for target, draft in drafts.items():
+            os.replace(draft, target)
     except OSError as error:
         raise UserError(
             f"cannot write {error.filename or root}: {error.strerror}. Free space or run as the folder's owner, then "

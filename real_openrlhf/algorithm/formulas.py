@@ -108,9 +108,9 @@ class Objective:
     of_tokens = False
 
     def __post_init__(self) -> None:
-        for name, one in self.settings.items():
-            if not isinstance(one, Constant):
-                raise ValueError(f"the setting {name} is {one!r}. Use Constant({one!r}, 'what it is')")
+        for name, constant in self.settings.items():
+            if not isinstance(constant, Constant):
+                raise ValueError(f"the setting {name} is {constant!r}. Use Constant({constant!r}, 'what it is')")
         for score in (self.score, *(self.settings["score"].choices if "score" in self.settings else ())):
             if score not in SCORES or score.endswith("log_ratio_ref") != self.needs_reference:
                 raise ValueError(f"score is {score!r}: choose one of {', '.join(SCORES)}")
@@ -123,7 +123,7 @@ class Objective:
     @property
     def spelled_out(self) -> dict[str, float | str]:
         """Defaults that `recipes` writes into every run's --algo.real.set; the paper's score is left out."""
-        own = {name: one.default for name, one in self.settings.items() if name != "tau"}
+        own = {name: constant.default for name, constant in self.settings.items() if name != "tau"}
         return {name: default for name, default in own.items() if default != "log_ratio_old"}
 
     def constants(self, given: Mapping[str, float | str]) -> dict[str, float | str]:
@@ -132,7 +132,9 @@ class Objective:
             if name not in self.settings:
                 known = ", ".join(known for known in self.settings if known != "tau") or "none"
                 raise ValueError(f"the objective has no setting {name!r}. Use one of these: {known}")
-        return {name: one.read(name, given.get(name, one.default)) for name, one in self.settings.items()}
+        return {
+            name: constant.read(name, given.get(name, constant.default)) for name, constant in self.settings.items()
+        }
 
 
 @dataclass(frozen=True)

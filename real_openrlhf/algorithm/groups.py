@@ -65,7 +65,9 @@ class Table:
 
     def of(self, rows: Tensor | list[int]) -> "Table":
         """These rows of all columns."""
-        chosen: dict[str, Any] = {name: None if one is None else one[rows] for name, one in vars(self).items()}
+        chosen: dict[str, Any] = {
+            name: None if column is None else column[rows] for name, column in vars(self).items()
+        }
         return Table(**chosen)
 
 

@@ -347,12 +347,12 @@ class Meter:
 
     def gather(self, group: dist.ProcessGroup | None = None) -> None:
         """Merge the numbers of all ranks and copy them to the host: one SUM, one MAX, one copy."""
-        sums, maxima = (torch.cat([one.flatten() for one in own.values()]) for own in (self.sums, self.maxima))
+        sums, maxima = (torch.cat([value.flatten() for value in own.values()]) for own in (self.sums, self.maxima))
         dist.all_reduce(maxima, op=dist.ReduceOp.MAX, group=group)
         fetched = fetch(torch.cat([sum_over_ranks(sums, group), maxima]))
-        parts = iter(fetched.split([one.numel() for own in (self.sums, self.maxima) for one in own.values()]))
+        parts = iter(fetched.split([value.numel() for own in (self.sums, self.maxima) for value in own.values()]))
         for own in (self.sums, self.maxima):
-            own.update({name: next(parts).view(one.shape) for name, one in own.items()})
+            own.update({name: next(parts).view(value.shape) for name, value in own.items()})
 
     def metrics(self) -> dict[str, float]:
         """The logged numbers, after `gather`."""

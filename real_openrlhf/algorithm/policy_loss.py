@@ -153,9 +153,9 @@ def check_whole_groups(
                 "and check with over_ranks=True"
             )
         if size is not None and ranks[where[0]][group] != size:
-            place = "all ranks" if over_ranks else f"rank {where[0]}"
+            where_held = "all ranks" if over_ranks else f"rank {where[0]}"
             raise ValueError(
-                f"group {group!r} has {ranks[where[0]][group]} rollouts on {place}, not {size}. Call the loss "
+                f"group {group!r} has {ranks[where[0]][group]} rollouts on {where_held}, not {size}. Call the loss "
                 "once for all rollouts of a prompt, before any split into micro-batches"
             )
 

@@ -245,9 +245,9 @@ def _best_fit(items: Positions, lengths: Sequence[int], bins: int, max_tokens: i
     held: list[Positions] = []
     room: list[tuple[int, int]] = []  # ascending (tokens left, bin)
     for item in items:
-        place = bisect.bisect_left(room, (lengths[item], -1))
-        if place < len(room):
-            left, number = room.pop(place)
+        at = bisect.bisect_left(room, (lengths[item], -1))
+        if at < len(room):
+            left, number = room.pop(at)
         elif len(held) < bins:
             left, number = max_tokens, len(held)
             held.append([])

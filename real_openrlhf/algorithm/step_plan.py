@@ -108,14 +108,16 @@ def plan_rollouts(table: Table, settings: PlanSettings, rollout_step: int = 0) -
         dealt = steps_of_groups(
             groups, settings.groups_per_step, settings.seed, rollout_step=rollout_step, epoch=epoch
         )
-        kept = [[[one for one in group if one in trained] for group in step] for step in dealt]
+        kept = [[[position for position in group if position in trained] for group in step] for step in dealt]
         members = [[group for group in step if group] for step in kept]
         for number, waves in enumerate(_epoch_in_waves(members, layout, settings, first=epoch == 0)):
             on_policy = settings.whole_groups and epoch == number == 0
             rollouts = sorted(position for group in dealt[number] for position in group)
             row_of, own = {position: row for row, position in enumerate(rollouts)}, table.of(rollouts)
             of_rows = [
-                replace(wave, ranks=[[[row_of[one] for one in held] for held in rank] for rank in wave.ranks])
+                replace(
+                    wave, ranks=[[[row_of[position] for position in held] for held in rank] for rank in wave.ranks]
+                )
                 for wave in waves
             ]
             tokens = int(own.lengths[[row for wave in of_rows for row in wave.positions]].sum())

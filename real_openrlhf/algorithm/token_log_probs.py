@@ -186,7 +186,11 @@ class _TokenLogProbs(torch.autograd.Function):
             total.mul_(signs[:, None]).to(hidden.dtype) for total, (hidden, _) in zip(of_hidden, factors, strict=True)
         ]
         gradients = chain(*zip(of_hidden, of_weight, strict=True))
-        return None, None, *(one if wants else None for one, wants in zip(gradients, chain(*wanted), strict=True))
+        return (
+            None,
+            None,
+            *(gradient if wants else None for gradient, wants in zip(gradients, chain(*wanted), strict=True)),
+        )
 
 
 def _pairs(flat: Sequence) -> list[tuple]:

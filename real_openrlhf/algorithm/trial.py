@@ -72,7 +72,7 @@ def _on_policy(kind: str) -> Tensor:
 
 def _slopes(loss: Tensor, scores: Tensor) -> Tensor:
     """(groups, K) the gradient of each group's loss."""
-    return torch.stack([torch.autograd.grad(one, scores, retain_graph=True)[0] for one in loss])
+    return torch.stack([torch.autograd.grad(own, scores, retain_graph=True)[0] for own in loss])
 
 
 def _problem(settings: ObjectiveSettings, scores: Tensor, groups: Groups) -> str | None:
@@ -84,7 +84,7 @@ def _problem(settings: ObjectiveSettings, scores: Tensor, groups: Groups) -> str
         got = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
         return f"it returns {got}, not one loss for each group, ({groups.count},). Use groups.sum or groups.mean"
     if not loss.isfinite().all():
-        kinds = ", ".join(kind for kind, one in zip(KINDS, loss.tolist(), strict=True) if not math.isfinite(one))
+        kinds = ", ".join(kind for kind, value in zip(KINDS, loss.tolist(), strict=True) if not math.isfinite(value))
         return f"it is not finite for {kinds}. {REMEDY}"
     if not torch.equal(loss, settings.objective.loss(scores, groups, settings)):
         return "it gives another loss when called again, so ranks would disagree. Leave chance out"
@@ -92,7 +92,7 @@ def _problem(settings: ObjectiveSettings, scores: Tensor, groups: Groups) -> str
         return "it has no gradient. Use torch's differentiable functions of the scores, without detach or no_grad"
     slopes = _slopes(loss, scores)
     if not slopes.isfinite().all():
-        wrong = {GROUPS[place] for place in (~slopes.isfinite().all(dim=0)).nonzero().flatten().tolist()}
+        wrong = {GROUPS[rollout] for rollout in (~slopes.isfinite().all(dim=0)).nonzero().flatten().tolist()}
         kinds = "equal scores" if wrong >= {0, 1, 2, 4} else ", ".join(KINDS[group] for group in sorted(wrong))
         return f"its gradient is not finite for {kinds}. {REMEDY}"
     if slopes[:, ~groups.valid].any():

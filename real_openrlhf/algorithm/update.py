@@ -249,7 +249,7 @@ class TokenUpdate(Update):
         assert now.advantages is not None
         mask, sampler = now.mask.bool(), now.sampler
         # Select before any arithmetic: what is not the policy's may be nan.
-        new, old, advantages = (torch.where(mask, one, 0.0) for one in (now.log_probs, now.old, now.advantages))
+        new, old, advantages = (torch.where(mask, column, 0.0) for column in (now.log_probs, now.old, now.advantages))
         loss, clipped, _, *mismatch = self.loss_fn(
             *(new, old, advantages),
             action_mask=now.mask,
@@ -309,7 +309,9 @@ class WeightedTokens(Update):
     def weights_at(self, now: Forward, advantages: Tensor) -> Tensor:
         """(B, T) the loss's weights at these advantages, 0 where the mask is 0."""
         mask = now.mask.bool()
-        new, old, advantages = (torch.where(mask, one, 0.0) for one in (now.log_probs.detach(), now.old, advantages))
+        new, old, advantages = (
+            torch.where(mask, column, 0.0) for column in (now.log_probs.detach(), now.old, advantages)
+        )
         gap = None if now.sampler is None else -token_gaps(now.old, now.sampler, mask)
         positive, values, rate = self.columns_of[:, now.rows.to(self.device), None]
         group = TokenGroup(self.settings, self.planned.moment, positive > 0, values, rate, gap)

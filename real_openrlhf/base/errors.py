@@ -60,7 +60,7 @@ OBEYED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u202
 
 def plain(text: str) -> str:
     r"""Replaces each character that a terminal would obey by its escape, like `\x1b`."""
-    return OBEYED.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return OBEYED.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 class Plain:

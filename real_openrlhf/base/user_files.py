@@ -38,10 +38,10 @@ def load(name: str) -> object:
 
 def reward_function(path: Path | str) -> Callable:
     """The `reward_func` of a file; a ValueError if it has none."""
-    found = load(f"{path}:reward_func")
-    if not callable(found):
+    function = load(f"{path}:reward_func")
+    if not callable(function):
         raise ValueError(f"{path} has no reward_func. Define `def reward_func(queries, prompts, labels)` in it")
-    return found
+    return function
 
 
 def reward_problem(path: Path) -> str | None:
@@ -71,8 +71,8 @@ def _module(path: Path, source: bytes) -> ModuleType:
     except (Exception, SystemExit) as error:
         del sys.modules[module.__name__]
         line = getattr(error, "lineno", None)
-        said = f"line {line}, {raised(error)}" if line else raised(error, path)
-        raise ValueError(f"{path} cannot be loaded: {said}. Change it so that Python runs it") from error
+        problem = f"line {line}, {raised(error)}" if line else raised(error, path)
+        raise ValueError(f"{path} cannot be loaded: {problem}. Change it so that Python runs it") from error
     return module
 
 

@@ -71,7 +71,7 @@ class RunStrategy(DeepspeedStrategy):
             super().save_ckpt(model, save_dir, tag, max_num, max_mem, client_state, **metric)
             return
         self.on_first(lambda: enter(self.args.train.run_dir, "checkpoint"))
-        place, draft, state = Path(save_dir), Path(save_dir) / DRAFT, client_state or {}
+        target, draft, state = Path(save_dir), Path(save_dir) / DRAFT, client_state or {}
         try:
             self.on_first(lambda: self.empty(draft))
             model.save_checkpoint(str(draft), tag=tag, client_state=state, save_latest=False)
@@ -80,21 +80,21 @@ class RunStrategy(DeepspeedStrategy):
             every = {name: entry for part in self.gathered(files) for name, entry in part.items()}
             step, ranks = int(state.get("global_step", 0)), dist.get_world_size()
             about = {"global_step": step, "ranks": ranks, "run": Path(self.args.train.run_dir).name}
-            self.on_first(lambda: whole_folders.publish(draft / tag, place / tag, every, about))
-            self.on_first(lambda: self.tidy(place, tag, max_num, max_mem * 1024**3))
+            self.on_first(lambda: whole_folders.publish(draft / tag, target / tag, every, about))
+            self.on_first(lambda: self.tidy(target, tag, max_num, max_mem * 1024**3))
         except (OSError, RuntimeError) as error:
-            free = shutil.disk_usage(next(one for one in (place, *place.parents) if one.is_dir())).free
+            free = shutil.disk_usage(next(parent for parent in (target, *target.parents) if parent.is_dir())).free
             shutil.rmtree(draft, ignore_errors=True)
             raise CheckpointError(
-                f"{place / tag} could not be written ({error}); {free / 1e9:.1f} GB were free there. Make room and "
+                f"{target / tag} could not be written ({error}); {free / 1e9:.1f} GB were free there. Make room and "
                 "resume: the one before it is whole"
             ) from error
 
     def load_ckpt(self, model: Any, load_dir: str, tag: str | None = None, **named: Any) -> tuple[str | None, dict]:
         """Load the newest complete checkpoint; damaged ones are reported and stay in the folder."""
-        place = Path(load_dir)
+        checkpoints = Path(load_dir)
         # rank 0's on all ranks, which might see the folder at different moments
-        folders = self.gathered(whole_folders.newest_first(place) if self.is_rank_0() else None)[0]
+        folders = self.gathered(whole_folders.newest_first(checkpoints) if self.is_rank_0() else None)[0]
         listed = any((folder / whole_folders.MANIFEST).exists() for folder in folders)
         if not self.in_run_folder or self.use_ds_universal_ckpt or (folders and not listed):
             path, states = super().load_ckpt(model, load_dir, tag, **named)
@@ -110,8 +110,8 @@ class RunStrategy(DeepspeedStrategy):
             self.print(f"checkpoint {folder} is not whole and not used: {wrong}")
         if damaged:
             raise CheckpointError(
-                f"no checkpoint in {place} is whole ({'; '.join(damaged)}). Put one back, or move that folder away to "
-                "begin again"
+                f"no checkpoint in {checkpoints} is whole ({'; '.join(damaged)}). Put one back, or move that folder "
+                "away to begin again"
             )
         return None, dict(NOTHING_YET)
 
@@ -120,19 +120,19 @@ class RunStrategy(DeepspeedStrategy):
         if not self.in_run_folder:
             super().save_model(model, tokenizer, output_dir, **named)
             return
-        place = Path(output_dir)
-        draft = place.with_name(f"{DRAFT}-{place.name}")
+        target = Path(output_dir)
+        draft = target.with_name(f"{DRAFT}-{target.name}")
         self.on_first(lambda: self.empty(draft))
         super().save_model(model, tokenizer, str(draft), **named)
-        self.on_first(lambda: whole_folders.move(draft, place))
+        self.on_first(lambda: whole_folders.move(draft, target))
 
-    def tidy(self, place: Path, tag: str, max_num: int, max_bytes: float) -> None:
+    def tidy(self, checkpoints: Path, tag: str, max_num: int, max_bytes: float) -> None:
         """After a new checkpoint: move DeepSpeed's scripts, write `latest`, delete old checkpoints over the limits."""
-        for script in (place / DRAFT).iterdir():
-            script.replace(place / script.name)
-        (place / DRAFT).rmdir()
-        write_text(place / "latest", [tag])  # where OpenRLHF's and DeepSpeed's own tools look for the newest one
-        listed = [folder for folder in whole_folders.newest_first(place) if whole_folders.manifest(folder)]
+        for script in (checkpoints / DRAFT).iterdir():
+            script.replace(checkpoints / script.name)
+        (checkpoints / DRAFT).rmdir()
+        write_text(checkpoints / "latest", [tag])  # where OpenRLHF's and DeepSpeed's own tools look for the newest one
+        listed = [folder for folder in whole_folders.newest_first(checkpoints) if whole_folders.manifest(folder)]
         others = [folder for folder in listed if folder.name != tag]  # other folders are not ours
         best = [folder for folder in others if folder.name.startswith(BEST)]
         regular = [folder for folder in others if folder not in best]
@@ -141,7 +141,9 @@ class RunStrategy(DeepspeedStrategy):
                 self.remove(folder, "a better checkpoint was saved")
             best = []
         room = max(max_num, 1) - (not tag.startswith(BEST))
-        while regular and (len(regular) > room or whole_folders.size_of([place / tag, *best, *regular]) > max_bytes):
+        while regular and (
+            len(regular) > room or whole_folders.size_of([checkpoints / tag, *best, *regular]) > max_bytes
+        ):
             # as upstream: without a metric first, then the worst, then the oldest
             metrics = {folder: self._read_ckpt_metric(folder) for folder in regular}
             least = min(reversed(regular), key=lambda folder: (metrics[folder] is not None, metrics[folder] or 0.0))

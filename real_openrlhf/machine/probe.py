@@ -54,8 +54,8 @@ def probe(program: str, timeout: float) -> dict:
         out.seek(0)
         err.seek(0)
         if process.returncode:
-            said = err.read().strip().splitlines()
-            raise ProbeFailed(said[-1] if said else f"exit code {process.returncode}")
+            lines = err.read().strip().splitlines()
+            raise ProbeFailed(lines[-1] if lines else f"exit code {process.returncode}")
         return json.loads(out.read().strip().splitlines()[-1])
 
 

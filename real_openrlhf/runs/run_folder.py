@@ -99,8 +99,8 @@ def read(path: Path) -> dict:
     except FileNotFoundError:
         raise UserError(f"{path} has no run.json, so it is not a run. Name another run.") from None
     except (ValueError, OSError) as error:
-        said = f"{path / 'run.json'} is not JSON ({last_line(error)}). Restore it, or name another run."
-        raise UserError(said) from None
+        message = f"{path / 'run.json'} is not JSON ({last_line(error)}). Restore it, or name another run."
+        raise UserError(message) from None
     known = record if isinstance(record, dict) else {}
     if lacking := [key for key, kind in RECORD.items() if type(known.get(key)) not in kind]:
         raise UserError(
@@ -195,8 +195,8 @@ def only_one(path: Path) -> Iterator[int]:
 def json_value(words: tuple[str, ...]) -> bool | int | float | str | list:
     """A flag's words as run.json keeps them: true for a switch, numbers as numbers; JSON has no infinity."""
     values: list[int | float | str] = [*words]
-    for place, word in enumerate(words):
+    for number, word in enumerate(words):
         for kind in (float, int):
             with contextlib.suppress(ValueError):
-                values[place] = value if math.isfinite(value := kind(word)) else word
+                values[number] = value if math.isfinite(value := kind(word)) else word
     return True if not values else values[0] if len(values) == 1 else values

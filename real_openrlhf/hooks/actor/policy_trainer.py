@@ -106,7 +106,10 @@ class PolicyTrainer(EngineStartTrainer):
             if args.train.colocate_all and not args.train.async_enable and not args.vllm.enable_sleep:
                 left -= args.vllm.gpu_memory_utilization * get_accelerator().total_memory()  # vLLM stays beside it
         # weights, gradients, Adam's states and reference of this rank in training, and ZeRO-3's gathers
-        sizes = [(getattr(one, "ds_numel", one.numel()), one.requires_grad) for one in self.engine.module.parameters()]
+        sizes = [
+            (getattr(weight, "ds_numel", weight.numel()), weight.requires_grad)
+            for weight in self.engine.module.parameters()
+        ]
         every = sum(size for size, _ in sizes)
         offloaded = args.ref.offload and args.ds.zero_stage == 3  # DeepSpeed moves weights under ZeRO-3 only
         resident = resident_bytes(

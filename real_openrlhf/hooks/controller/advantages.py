@@ -26,15 +26,15 @@ def add_advantages(maker: RemoteExperienceMaker, samples: list[Experience], know
     shaped, spread = shaped_rewards(estimator, torch.cat([sample.rewards for sample in samples]).float(), known, size)
     gamma = args.algo.advantage.gamma if estimator == "reinforce" else 1.0
     for position, sample in enumerate(samples):
-        mask, one = sample.action_mask, slice(position, position + 1)
+        mask, row = sample.action_mask, slice(position, position + 1)
         no_kl, bounds = torch.zeros(mask.shape), args.reward.clip_range
-        reward = compute_reward(shaped[one], 0.0, no_kl, action_mask=mask, reward_clip_range=bounds)
+        reward = compute_reward(shaped[row], 0.0, no_kl, action_mask=mask, reward_clip_range=bounds)
         if gamma == 1:  # each token's sum from it on: OpenRLHF loops over tokens, of which a step has eight million
             returns = (mask * reward).flip(-1).cumsum(-1).flip(-1)
         else:
             returns = maker.get_cumulative_returns(reward, mask, gamma)
-        sample.advantages = returns.masked_fill(~known[one, None], 0.0)
-        sample.info |= {"return": reward.sum(-1).masked_fill(~known[one], 0.0), "group_reward_std": spread[one]}
+        sample.advantages = returns.masked_fill(~known[row, None], 0.0)
+        sample.info |= {"return": reward.sum(-1).masked_fill(~known[row], 0.0), "group_reward_std": spread[row]}
     if estimator in WHITENED:
         whiten([sample for sample, has in zip(samples, known.tolist(), strict=True) if has], args.algo.advantage)
 

@@ -70,7 +70,7 @@ class ExperienceMaker(RemoteExperienceMaker):
         else:
             known = table.labels != IGNORED
             add_advantages(self, samples, known)
-            has_gradient = torch.tensor([bool((one.advantages * one.action_mask).any()) for one in samples])
+            has_gradient = torch.tensor([bool((sample.advantages * sample.action_mask).any()) for sample in samples])
             if self.loss and not self.loss.objective.two_sides:  # it may weigh tokens of advantage 0
                 has_gradient = known
         return replace(table, has_gradient=has_gradient, is_trained=has_gradient if self.skips else None)
@@ -145,7 +145,7 @@ class ExperienceMaker(RemoteExperienceMaker):
         # a rank with nothing left repeats a rollout
         batches = [micro_batch or chosen[:1] for rank in wave.ranks for micro_batch in rank]
         columns = ("sequences", "action_mask", "attention_mask")
-        alone = [Experience(**{name: getattr(one, name) for name in columns}, info={}) for one in samples]
+        alone = [Experience(**{name: getattr(sample, name) for name in columns}, info={}) for sample in samples]
         joined = [
             Experience.concat_experiences([alone[position] for position in batch], self.tokenizer.pad_token_id)
             for batch in batches

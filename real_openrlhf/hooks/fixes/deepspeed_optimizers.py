@@ -30,7 +30,7 @@ class AdamW(torch.optim.AdamW):
 
     def __init__(self, params: Iterable[dict], adam_w_mode: bool = True, **settings: Any) -> None:
         groups = list(params)
-        numbers = sum(getattr(one, "ds_numel", one.numel()) for group in groups for one in group["params"])
+        numbers = sum(getattr(weight, "ds_numel", weight.numel()) for group in groups for weight in group["params"])
         super().__init__(groups, fused=get_accelerator().device_name() != "cpu" or numbers > TINY, **settings)
 
 

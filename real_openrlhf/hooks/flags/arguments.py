@@ -47,7 +47,11 @@ def add(parser: argparse.ArgumentParser) -> None:
 def _add_real(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     named = ", ".join(f"{name} ({objective.source})" for name, objective in OBJECTIVES.items())
-    taus = {name: one.settings["tau"].default for name, one in OBJECTIVES.items() if "tau" in one.settings}
+    taus = {
+        name: objective.settings["tau"].default
+        for name, objective in OBJECTIVES.items()
+        if "tau" in objective.settings
+    }
     others = ", ".join(f"for {name} {tau:g}" for name, tau in taus.items() if tau != 0.5)
     objective = (
         f"formula over a prompt's scores: {named}; or your own, FILE.py:NAME, a function (scores, groups, settings) "
@@ -83,9 +87,9 @@ def _add_real(group: argparse._ArgumentGroup) -> None:
         "scores are 0 or 1; default: none; 0.5 for an objective of graded rewards, which uses labels in metrics only)"
     )
     own = "; ".join(
-        f"{name}: {setting}, {one.help} ({one.default})"
+        f"{name}: {setting}, {constant.help} ({constant.default})"
         for name, objective in OBJECTIVES.items()
-        for setting, one in objective.settings.items()
+        for setting, constant in objective.settings.items()
         if setting not in ("score", "tau")
     )
     takers = ", ".join(name for name, objective in OBJECTIVES.items() if "score" in objective.settings)
@@ -219,13 +223,13 @@ def refuse_too_few_gpus(args: SimpleNamespace) -> None:
     offered = int(ray.cluster_resources().get("GPU", 0))
     if offered >= needed:
         return
-    said = f"this run needs {needed} GPUs at least, and Ray has {offered}"
+    message = f"this run needs {needed} GPUs at least, and Ray has {offered}"
     if os.environ.get("RAY_ADDRESS", "local") != "local":
-        print(f"note: {said}: it waits until more nodes join", flush=True)
+        print(f"note: {message}: it waits until more nodes join", flush=True)
         return
     print(
-        f"error: {said}: it would wait for ever. Give fewer --actor.num_gpus_per_node and --vllm.num_engines, or join "
-        "a cluster with RAY_ADDRESS. Without a GPU: `real-openrlhf train --recipe cpu`, whose --dry-run --all shows "
+        f"error: {message}: it would wait for ever. Give fewer --actor.num_gpus_per_node and --vllm.num_engines, or "
+        "join a cluster with RAY_ADDRESS. Without a GPU: `real-openrlhf train --recipe cpu`, whose --dry-run --all shows "
         "the variables that this takes",
         file=sys.stderr,
     )

@@ -92,9 +92,9 @@ def attention(
         refuse(f"keys of width {query.shape[3]} and values of width {value.shape[3]}")
     batch, _, length, _ = query.shape
     packed = sequences(attention_mask, position_ids, batch)
-    q, k, v = (one.transpose(1, 2).flatten(0, 1) for one in (query, key, value))
+    q, k, v = (states.transpose(1, 2).flatten(0, 1) for states in (query, key, value))
     if packed.places is not None:
-        q, k, v = (one[packed.places] for one in (q, k, v))
+        q, k, v = (states[packed.places] for states in (q, k, v))
     way = by_kernel if query.is_cuda else one_by_one
     result = way(q, k, v, packed, scaling, sliding_window)
     if packed.places is not None:
@@ -133,7 +133,7 @@ def one_by_one(q: Tensor, k: Tensor, v: Tensor, of: Sequences, scale: float | No
         seen, length = None, end - begin
         if window and length > window:
             seen = q.new_ones(length, length, dtype=torch.bool).tril().triu(1 - window)
-        x, y, z = (one[begin:end].transpose(0, 1)[None] for one in (q, k, v))
+        x, y, z = (states[begin:end].transpose(0, 1)[None] for states in (q, k, v))
         part = F.scaled_dot_product_attention(x, y, z, seen, 0.0, seen is None, scale=scale, enable_gqa=shared)
         parts.append(part[0].transpose(0, 1))
     return torch.cat(parts)

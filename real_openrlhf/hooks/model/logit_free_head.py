@@ -58,7 +58,9 @@ class LogitFreeHead:
             log_probs, entropies = self.log_probs(hidden.flatten(0, -2), labels.flatten(), entropy)
             if entropies is not None and not self.trains_entropy:  # detached, it costs nothing in the backward pass
                 entropies = entropies.detach()
-            return torch.stack([one.view(labels.shape) for one in (log_probs, entropies) if one is not None], -1)
+            return torch.stack(
+                [column.view(labels.shape) for column in (log_probs, entropies) if column is not None], -1
+            )
 
         with self.replaced(table):
             return forward()
@@ -101,7 +103,7 @@ class LogitFreeHead:
         if not parts:
             raise UserError(f"this model's forward does not call its output embeddings. {unfit_models.HEAD_REMEDY}")
         logits = logits.flatten(0, -2).float() / self.temperature
-        plain, label_logits = (one.gather(1, few[:, None]).squeeze(1) for one in (logits.log_softmax(1), logits))
+        plain, label_logits = (values.gather(1, few[:, None]).squeeze(1) for values in (logits.log_softmax(1), logits))
         rounding = torch.finfo(self.layer.weight.dtype).eps  # twice a logit's largest rounding error
         explained = rounding * (label_logits.abs() + (logits.softmax(1) * logits.abs()).sum(1)) + SLACK
         compare(parts[0], plain, explained, f"{self.layer.weight.dtype}", self.say)

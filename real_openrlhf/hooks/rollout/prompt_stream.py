@@ -90,8 +90,8 @@ def seeded_each(sampling_params, count: int) -> list:
     if sampling_params.seed is None:
         return [sampling_params] * count
     each = [copy(sampling_params) for _ in range(count)]
-    for index, one in enumerate(each):
-        one.seed += index * 0x9E3779B1  # far apart: samples of close seeds do not meet
+    for index, params in enumerate(each):
+        params.seed += index * 0x9E3779B1  # far apart: samples of close seeds do not meet
     return each
 
 

@@ -62,8 +62,8 @@ class RewardCalls:
         try:
             return await asyncio.wait_for(answer, self.seconds)
         except TimeoutError:
-            said = f"no reward in {self.seconds:g} s; a run's limit, REAL_REWARD_SECONDS, is {self.limit:g}"
-            raise Fault("hangs", said) from None
+            message = f"no reward in {self.seconds:g} s; a run's limit, REAL_REWARD_SECONDS, is {self.limit:g}"
+            raise Fault("hangs", message) from None
 
     def _run(self, loop: asyncio.AbstractEventLoop, answer: asyncio.Future, arguments: tuple) -> None:
         process, value, fault = os.getpid(), None, None
