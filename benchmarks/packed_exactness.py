@@ -125,13 +125,13 @@ def measured(folder: str, rollouts: dict, args: argparse.Namespace, attention: s
     from openrlhf.models import Actor
 
     from real_openrlhf import real_policy_loss
-    from real_openrlhf.hooks.model.logit_free_head import LogitFreeHead
+    from real_openrlhf.hooks.model.fused_logprobs import FusedLogprobsHead
 
     if args.device == "cuda":
         torch.cuda.reset_peak_memory_stats()
     actor = Actor(folder, attn_implementation=attention, packing_samples=packed, param_dtype="bf16").to(args.device)
-    if args.logit_free:
-        actor.logit_free = LogitFreeHead(actor.model, 1.0, rounded=False, say=print)
+    if args.fused_logprobs:
+        actor.fused_logprobs = FusedLogprobsHead(actor.model, 1.0, rounded=False, say=print)
     actor.gradient_checkpointing_enable()
     actor.train()
     log_probs = actor(rollouts["tokens"], rollouts["action"], rollouts["mask"])

@@ -39,7 +39,7 @@ from zero_jobs import Case, fill, policy_actor
 import real_openrlhf
 from real_openrlhf import real_policy_loss
 from real_openrlhf.hooks.model import flash_attention_torch
-from real_openrlhf.hooks.model.logit_free_head import attach
+from real_openrlhf.hooks.model.fused_logprobs import attach
 
 CUDA = torch.device("cuda", 0)
 HOST, GPU, EITHER = "host", "gpu", "either"  # where a storage is; what an operator makes from nothing fits both
@@ -413,7 +413,7 @@ def actor_of(config: dict, checkpointing: bool, lora_rank: int) -> Actor:
     ds = SimpleNamespace(fused_logprobs=True, packing_samples=True, attn_implementation="sdpa")
     args = SimpleNamespace(ds=ds, actor=SimpleNamespace(entropy_coef=0.0))
     attach(actor, SimpleNamespace(args=args, print=print))
-    actor.logit_free.checked = True  # it compares values
+    actor.fused_logprobs.checked = True  # it compares values
     return actor
 
 

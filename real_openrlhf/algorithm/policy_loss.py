@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, Objective
-from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, Table
+from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, RolloutBatch
 from real_openrlhf.algorithm.metrics import group_metrics
 from real_openrlhf.algorithm.objective import ObjectiveSettings, rollout_scores, score_weights
 
@@ -98,7 +98,7 @@ def real_policy_loss(
         columns, ids, ranks, before = _of_all_ranks(columns, group_ids)
         groups = _group_index(ids).to(groups.device)
     all_scores, labels, values, lengths = columns
-    table = Table(labels, groups, values, lengths)
+    table = RolloutBatch(labels, groups, values, lengths)
     weighed = score_weights(settings, all_scores, table)
     surrogate = ranks * RealPolicyLoss()(scores, weighed.weights[before : before + len(scores)])
     metrics, _ = group_metrics(all_scores, table, weighed, settings)

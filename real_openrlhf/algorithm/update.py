@@ -16,11 +16,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, TokenLoss
-from real_openrlhf.algorithm.groups import IGNORED, POSITIVE, AtMoment, Groups, Moment
+from real_openrlhf.algorithm.groups import IGNORED, POSITIVE, Groups, TrainingProgress, WithProgress
 from real_openrlhf.algorithm.metrics import (
     TERMS,
     TIS_METRICS,
-    Meter,
+    MetricAccumulator,
     fetch,
     group_metrics,
     ratio_table,
@@ -85,7 +85,7 @@ class Update(ABC):
     ) -> None:
         self.planned, self.coefficients, self.number = planned, coefficients, number
         self.device, self.group = device, group
-        self.meter = Meter(device, sampled=sampled, shares=self.shares)
+        self.meter = MetricAccumulator(device, sampled=sampled, shares=self.shares)
 
     @abstractmethod
     def policy_loss(self, now: Forward) -> Tensor:
@@ -271,11 +271,11 @@ class TokenUpdate(Update):
 
 
 @dataclass(frozen=True)
-class TokenGroup(AtMoment):
+class TokenGroup(WithProgress):
     """What a token loss may know beside its tokens. Columns of a rollout are (B, 1), so that they meet its tokens."""
 
     settings: ObjectiveSettings
-    moment: Moment
+    training_progress: TrainingProgress
     positive: Tensor  # (B, 1) labelled right
     values: Tensor  # (B, 1) rewards
     rate: Tensor  # (B, 1) share of right answers among the prompt's answers with a verdict
@@ -292,7 +292,7 @@ class TokenGroup(AtMoment):
         return self.known_gap
 
 
-class WeightedTokens(Update):
+class CustomTokenUpdate(Update):
     """Sum of constant weights times log-probabilities; the mean is the one that the file declares."""
 
     shares = ("policy_loss", "ppo_clip_ratio")
@@ -302,7 +302,7 @@ class WeightedTokens(Update):
         super().__init__(planned, *args, **named)
         assert isinstance(settings.objective, TokenLoss)
         self.settings, self.tokens = settings, settings.objective
-        groups = Groups.of(planned.table)
+        groups = Groups.from_batch(planned.table)
         rate = groups.mean(groups.positive.double(), groups.valid)[groups.index]
         self.columns_of = torch.stack([groups.positive.double(), groups.values, rate]).float().to(self.device)
 
@@ -314,7 +314,7 @@ class WeightedTokens(Update):
         )
         gap = None if now.sampler is None else -token_gaps(now.old, now.sampler, mask)
         positive, values, rate = self.columns_of[:, now.rows.to(self.device), None]
-        group = TokenGroup(self.settings, self.planned.moment, positive > 0, values, rate, gap)
+        group = TokenGroup(self.settings, self.planned.training_progress, positive > 0, values, rate, gap)
         return torch.where(mask, self.tokens.loss(new - old, advantages, mask, group), 0.0)
 
     def policy_loss(self, now: Forward) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from openrlhf.utils.deepspeed import DeepspeedStrategy
 
-from real_openrlhf.base import ownership, whole_folders
+from real_openrlhf.base import atomic_dirs, ownership
 from real_openrlhf.base.files import enter, write_json, write_text
 from real_openrlhf.hooks.fixes.deepspeed_optimizers import compile_less, forget_host_buffers
 from real_openrlhf.hooks.fixes.process_starts import keep_stores_here
@@ -76,11 +76,11 @@ class RunStrategy(DeepspeedStrategy):
             self.on_first(lambda: self.empty(draft))
             model.save_checkpoint(str(draft), tag=tag, client_state=state, save_latest=False)
             self.on_first(lambda: write_json(draft / tag / self.CKPT_METRIC_FILENAME, metric))
-            files = whole_folders.read(draft / tag, whole_folders.names(draft / tag)[self.share])
+            files = atomic_dirs.read(draft / tag, atomic_dirs.names(draft / tag)[self.share])
             every = {name: entry for part in self.gathered(files) for name, entry in part.items()}
             step, ranks = int(state.get("global_step", 0)), dist.get_world_size()
             about = {"global_step": step, "ranks": ranks, "run": Path(self.args.train.run_dir).name}
-            self.on_first(lambda: whole_folders.publish(draft / tag, target / tag, every, about))
+            self.on_first(lambda: atomic_dirs.publish(draft / tag, target / tag, every, about))
             self.on_first(lambda: self.tidy(target, tag, max_num, max_mem * 1024**3))
         except (OSError, RuntimeError) as error:
             free = shutil.disk_usage(next(parent for parent in (target, *target.parents) if parent.is_dir())).free
@@ -94,14 +94,14 @@ class RunStrategy(DeepspeedStrategy):
         """Load the newest complete checkpoint; damaged ones are reported and stay in the folder."""
         checkpoints = Path(load_dir)
         # rank 0's on all ranks, which might see the folder at different moments
-        folders = self.gathered(whole_folders.newest_first(checkpoints) if self.is_rank_0() else None)[0]
-        listed = any((folder / whole_folders.MANIFEST).exists() for folder in folders)
+        folders = self.gathered(atomic_dirs.newest_first(checkpoints) if self.is_rank_0() else None)[0]
+        listed = any((folder / atomic_dirs.MANIFEST).exists() for folder in folders)
         if not self.in_run_folder or self.use_ds_universal_ckpt or (folders and not listed):
             path, states = super().load_ckpt(model, load_dir, tag, **named)
             return path, NOTHING_YET | states
         damaged: list[str] = []
         for folder in folders:
-            wrong = next(filter(None, self.gathered(whole_folders.damage(folder, self.share))), None)
+            wrong = next(filter(None, self.gathered(atomic_dirs.damage(folder, self.share))), None)
             if wrong is None:
                 path, states = super().load_ckpt(model, load_dir, folder.name, **named)
                 forget_host_buffers(model.basic_optimizer)
@@ -124,7 +124,7 @@ class RunStrategy(DeepspeedStrategy):
         draft = target.with_name(f"{DRAFT}-{target.name}")
         self.on_first(lambda: self.empty(draft))
         super().save_model(model, tokenizer, str(draft), **named)
-        self.on_first(lambda: whole_folders.move(draft, target))
+        self.on_first(lambda: atomic_dirs.move(draft, target))
 
     def tidy(self, checkpoints: Path, tag: str, max_num: int, max_bytes: float) -> None:
         """After a new checkpoint: move DeepSpeed's scripts, write `latest`, delete old checkpoints over the limits."""
@@ -132,7 +132,7 @@ class RunStrategy(DeepspeedStrategy):
             script.replace(checkpoints / script.name)
         (checkpoints / DRAFT).rmdir()
         write_text(checkpoints / "latest", [tag])  # where OpenRLHF's and DeepSpeed's own tools look for the newest one
-        listed = [folder for folder in whole_folders.newest_first(checkpoints) if whole_folders.manifest(folder)]
+        listed = [folder for folder in atomic_dirs.newest_first(checkpoints) if atomic_dirs.manifest(folder)]
         others = [folder for folder in listed if folder.name != tag]  # other folders are not ours
         best = [folder for folder in others if folder.name.startswith(BEST)]
         regular = [folder for folder in others if folder not in best]
@@ -142,7 +142,7 @@ class RunStrategy(DeepspeedStrategy):
             best = []
         room = max(max_num, 1) - (not tag.startswith(BEST))
         while regular and (
-            len(regular) > room or whole_folders.size_of([checkpoints / tag, *best, *regular]) > max_bytes
+            len(regular) > room or atomic_dirs.size_of([checkpoints / tag, *best, *regular]) > max_bytes
         ):
             # as upstream: without a metric first, then the worst, then the oldest
             metrics = {folder: self._read_ckpt_metric(folder) for folder in regular}

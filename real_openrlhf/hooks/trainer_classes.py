@@ -6,13 +6,13 @@ What makes OpenRLHF portable (engine, fixes, model, rollout, run_strategy) knows
 from typing import Any
 
 
-def deals_itself(args) -> bool:
+def trains_whole_groups(args) -> bool:
     """Whether the experience maker gives each rank its rollouts: OpenRLHF must not sort them by length again."""
     return args.train.batching == "whole_groups"
 
 
 def experience_maker_class(args) -> type:
-    if deals_itself(args):
+    if trains_whole_groups(args):
         from real_openrlhf.hooks.controller.experience_maker import ExperienceMaker
 
         return ExperienceMaker
@@ -22,7 +22,7 @@ def experience_maker_class(args) -> type:
 
 
 def actor_trainer_class(args) -> type:
-    if deals_itself(args):
+    if trains_whole_groups(args):
         from real_openrlhf.hooks.actor.policy_trainer import PolicyTrainer
 
         return PolicyTrainer
@@ -31,7 +31,7 @@ def actor_trainer_class(args) -> type:
     return EngineStartTrainer
 
 
-def judge_answers(samples_generator: Any) -> None:
-    from real_openrlhf.hooks.controller import kept_groups
+def evaluate_by_score(samples_generator: Any) -> None:
+    from real_openrlhf.hooks.controller import rollout_logger
 
-    kept_groups.judge_answers(samples_generator)
+    rollout_logger.evaluate_by_score(samples_generator)

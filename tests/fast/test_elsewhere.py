@@ -476,7 +476,7 @@ def test_the_published_client_has_what_the_stand_in_has(tmp_path):
 
 # The loss alone: Python 3.10 to 3.13
 
-ALONE = ["real_openrlhf", "algorithm.policy_loss", "algorithm.token_log_probs", "algorithm.trial"]
+ALONE = ["real_openrlhf", "algorithm.policy_loss", "algorithm.token_log_probs", "algorithm.validate_objective"]
 IMPORTS = """
 import importlib, sys
 from unittest.mock import MagicMock

@@ -13,14 +13,20 @@ from real_openrlhf.base.errors import OBEYED
 from real_openrlhf.base.files import ROLLOUTS
 from real_openrlhf.cli import main
 from real_openrlhf.hooks.controller import run_log as run_log_module
-from real_openrlhf.hooks.controller.kept_groups import LETTERS, GroupKeeper, choose, expected_answer, judge_answers
+from real_openrlhf.hooks.controller.rollout_logger import (
+    LETTERS,
+    RolloutLogger,
+    choose,
+    evaluate_by_score,
+    expected_answer,
+)
 from real_openrlhf.report import show
 
 HOSTILE = "<script>alert(1)</script>\x1b[2J\x07\r\u202e\ud800' onload='x\nline 2 \x9b31m</td>"
 
 
-def keeper(folder, count=2) -> GroupKeeper:
-    return GroupKeeper(with_groups(folder, count), Numbers())
+def keeper(folder, count=2) -> RolloutLogger:
+    return RolloutLogger(with_groups(folder, count), Numbers())
 
 
 def with_groups(folder, count=2) -> SimpleNamespace:
@@ -108,7 +114,7 @@ def test_a_held_out_answer_is_right_by_its_score_as_a_label_is():
         answers[2].scores, answers[3].scores = torch.tensor([0.0]), torch.tensor([math.nan])
         generator = SimpleNamespace(args=run_args(), generate_eval_samples=lambda answers=answers: answers)
         generator.args.train.batching = batching
-        judge_answers(generator)
+        evaluate_by_score(generator)
         assert [float(one.rewards[0]) for one in generator.generate_eval_samples()] == pytest.approx(right)
 
 
@@ -139,7 +145,7 @@ def test_after_a_resume_no_step_is_twice_or_lost(tmp_path):
 
 
 def test_the_file_has_a_largest_size_and_says_so_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(run_log_module, "KEPT_BYTES", 2000)
+    monkeypatch.setattr(run_log_module, "ROLLOUTS_BYTES", 2000)
     log = run_log(tmp_path)
     for number in range(1, 9):
         step(log, number, "a" * 100)

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from real_openrlhf import real_policy_loss
-from real_openrlhf.algorithm import trial
+from real_openrlhf.algorithm import validate_objective
 from real_openrlhf.algorithm.formulas import IN_FILES, OBJECTIVES, Objective, TokenLoss, find
-from real_openrlhf.algorithm.groups import Moment, Table
+from real_openrlhf.algorithm.groups import RolloutBatch, TrainingProgress
 from real_openrlhf.algorithm.objective import ObjectiveSettings, score_weights
 from real_openrlhf.base.user_files import absolute
 from real_openrlhf.hooks.flags.refusals import _objective as objective_refusals
@@ -28,12 +28,12 @@ KEPT = {True: "zero_loss", False: "keep"}  # uniform groups, of a loss of tokens
 
 
 def problem(function, **needs) -> str | None:
-    return trial.problem(ObjectiveSettings(Objective(function, **needs)))
+    return validate_objective.objective_problem(ObjectiveSettings(Objective(function, **needs)))
 
 
 @pytest.mark.parametrize("name", [*OBJECTIVES, HINGE, f"{EXAMPLE}:narrow_hinge", *OTHERS])
 def test_what_can_be_trained_with_is_let_through(name):
-    assert trial.problem(ObjectiveSettings(name)) is None
+    assert validate_objective.objective_problem(ObjectiveSettings(name)) is None
 
 
 def divided_by_spread(scores, groups, settings):
@@ -111,9 +111,9 @@ def by_the_mean_of_the_micro_batch(log_ratio, advantage, mask, group):
     ],
 )
 def test_a_loss_of_tokens_that_cannot_train_exactly_is_told_why(function, reason):
-    found = trial.problem(ObjectiveSettings(TokenLoss(function)))
+    found = validate_objective.objective_problem(ObjectiveSettings(TokenLoss(function)))
     assert found and "\n" not in found and re.search(reason, found), found
-    assert (trial.problem(ObjectiveSettings(TokenLoss(function, two_sides=False))) is None) == (
+    assert (validate_objective.objective_problem(ObjectiveSettings(TokenLoss(function, two_sides=False))) is None) == (
         "advantage 0" in reason
     )
 
@@ -137,14 +137,16 @@ def test_a_margin_may_follow_the_step():
 
     choices, table = (
         ObjectiveSettings(Objective(shrinking, two_sides=False)),
-        Table(torch.tensor([1, 0]), torch.zeros(2)),
+        RolloutBatch(torch.tensor([1, 0]), torch.zeros(2)),
     )
     for step, expected in ((1, 1.0), (2, 1.5), (4, 1.0)):
-        found = score_weights(choices, torch.zeros(2), table, moment=Moment(step, 4))
+        found = score_weights(choices, torch.zeros(2), table, training_progress=TrainingProgress(step, 4))
         assert found.weights.tolist() == [-expected / 2] * 2
-    assert trial.problem(choices, 4) is None
-    assert "progress needs the number of steps. Give --train.max_steps" in trial.problem(choices, 0)
-    assert "is not finite" in trial.problem(
+    assert validate_objective.objective_problem(choices, 4) is None
+    assert "progress needs the number of steps. Give --train.max_steps" in validate_objective.objective_problem(
+        choices, 0
+    )
+    assert "is not finite" in validate_objective.objective_problem(
         ObjectiveSettings(Objective(lambda s, g, c: groups_mean(s, g) / (0.9 - g.progress))), 10
     )
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from invented_runs import write_run
 
-from real_openrlhf.base import ownership, whole_folders
+from real_openrlhf.base import atomic_dirs, ownership
 from real_openrlhf.cli import main
 from real_openrlhf.evaluation import store
 from real_openrlhf.report import page
@@ -110,7 +110,7 @@ def test_a_draft_takes_no_strangers_place(tmp_path, name):
         folder.mkdir(parents=True)
         (folder / "file").write_text(folder.name)
     with pytest.raises(FileExistsError):
-        whole_folders.move(draft, place)
+        atomic_dirs.move(draft, place)
     assert (place / "file").read_text() == place.name and draft.exists()
 
 

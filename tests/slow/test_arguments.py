@@ -118,7 +118,7 @@ def test_an_objective_of_the_users_own_is_found_from_anywhere_and_gets_what_it_n
 def test_a_kl_in_somebodys_own_command_is_noted_in_the_logs_first_line(capsys):
     grpo = "--algo.kl.use_loss --algo.kl.init_coef 1e-3"
     for flags, noted in ((f"{REAL} {grpo}", True), (REAL, False), (grpo, False)):
-        arguments.to_the_end(lambda args: print("training"), lambda flags=flags: resolve(flags))
+        arguments.run_training_script(lambda args: print("training"), lambda flags=flags: resolve(flags))
         before, _, _ = capsys.readouterr().out.partition("training\n")
         assert ("note: --algo.kl.init_coef 0.001 adds a KL loss and a reference model to REAL" in before) == noted
 
@@ -261,7 +261,9 @@ def test_what_would_spoil_any_method_is_refused_for_all(loss):
 
 def test_the_script_refuses_with_a_line_for_each_problem_and_exit_code_2(capsys):
     with pytest.raises(SystemExit) as exit:
-        arguments.to_the_end(pytest.fail, lambda: resolve(f"{REAL} --ds.zero_stage 0 --algo.real.kl_old_coef -1"))
+        arguments.run_training_script(
+            pytest.fail, lambda: resolve(f"{REAL} --ds.zero_stage 0 --algo.real.kl_old_coef -1")
+        )
     assert exit.value.code == 2
     zero, coefficient = capsys.readouterr().err.splitlines()
     assert (

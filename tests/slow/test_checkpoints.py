@@ -11,7 +11,7 @@ import torch
 from every import every
 from small_runs import flip
 
-from real_openrlhf.base import whole_folders
+from real_openrlhf.base import atomic_dirs
 from real_openrlhf.hooks import run_strategy
 from real_openrlhf.hooks.controller import run_controller
 
@@ -138,7 +138,7 @@ def test_a_full_disk_leaves_the_checkpoint_before(trained, case, copy):
     for report in trained(folder=str(copy), until=2, load=True, save=("global_step2",), full=True, **case):
         assert "global_step2 could not be written" in report["error"]
         assert "the one before it is whole" in report["error"]
-    assert tags(copy) == {"global_step1"} and whole_folders.damage(actor(copy) / "global_step1") is None
+    assert tags(copy) == {"global_step1"} and atomic_dirs.damage(actor(copy) / "global_step1") is None
     (first, _) = trained(folder=str(copy), until=1, load=True, **case)
     assert first["loaded"]["checkpoint"] == "global_step1"
 
@@ -148,9 +148,9 @@ def test_an_old_one_goes_when_the_new_one_is_there(trained, case, tmp_path):
     left = {"global_step2", "global_step3"}
     assert tags(tmp_path) == left | {"best_global_step1"}
     assert (actor(tmp_path) / "latest").read_text() == "global_step3"
-    manifest = json.loads((actor(tmp_path) / "global_step3" / whole_folders.MANIFEST).read_text())
+    manifest = json.loads((actor(tmp_path) / "global_step3" / atomic_dirs.MANIFEST).read_text())
     assert manifest["global_step"] == 3 and manifest["ranks"] == 2
-    assert all(whole_folders.damage(actor(tmp_path) / tag) is None for tag in left)
+    assert all(atomic_dirs.damage(actor(tmp_path) / tag) is None for tag in left)
 
 
 @pytest.mark.parametrize(

@@ -156,7 +156,7 @@ class Maker(ExperienceMaker):
         tokenizer = SimpleNamespace(pad_token_id=PAD)
         groups = (SimpleNamespace(), None, None, SimpleNamespace() if reference else None)
         super().__init__(*groups, None, SimpleNamespace(args=args), tokenizer)
-        self.kept_tokens = math.inf
+        self.live_tokens = math.inf
         self.forwards: list[list[torch.Tensor]] = []
 
     def _dispatch_forward(self, group, sync_condition, sequences, action_mask, attention_mask):
@@ -270,7 +270,7 @@ def test_each_rollout_step_is_dealt_anew_and_a_seed_and_the_step_decide_it():
 
     def plan(made) -> tuple[float, float]:
         found = dealt(args, 32, made)[0].share
-        return found.metrics["update/rollouts_crc"], found.updates[0].moment.progress
+        return found.metrics["update/rollouts_crc"], found.updates[0].training_progress.progress
 
     made, resumed = Maker(args), Maker(args)
     first, second, third = (plan(made) for _ in range(3))

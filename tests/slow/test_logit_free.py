@@ -12,7 +12,7 @@ from openrlhf.models import Actor
 from tiny_models import model_of
 
 from real_openrlhf.algorithm import token_log_probs as head
-from real_openrlhf.hooks.model.logit_free_head import attach
+from real_openrlhf.hooks.model.fused_logprobs import attach
 
 TEMPERATURE = 0.6
 ACTIONS = 6
@@ -21,14 +21,14 @@ ACTIONS = 6
 def actors(packing: bool) -> tuple[Actor, Actor, list[str]]:
     """One without the flag and one with it, of one model."""
     model = model_of(vocab_size=73, max_position_embeddings=64, tie_word_embeddings=False)
-    plain, logit_free, lines = (*(Actor(model, temperature=TEMPERATURE) for _ in range(2)), [])
-    for actor, flag in ((plain, False), (logit_free, True)):
+    plain, fused_logprobs, lines = (*(Actor(model, temperature=TEMPERATURE) for _ in range(2)), [])
+    for actor, flag in ((plain, False), (fused_logprobs, True)):
         actor.packing_samples = packing
         ds = SimpleNamespace(fused_logprobs=flag, packing_samples=False, attn_implementation="sdpa")
         args = SimpleNamespace(ds=ds, actor=SimpleNamespace(entropy_coef=1.0))
         attach(actor, SimpleNamespace(args=args, print=lines.append))
-    assert plain.logit_free is None and logit_free.logit_free is not None
-    return plain, logit_free, lines
+    assert plain.fused_logprobs is None and fused_logprobs.fused_logprobs is not None
+    return plain, fused_logprobs, lines
 
 
 def batch() -> dict[str, torch.Tensor]:
@@ -58,9 +58,9 @@ def test_a_logit_free_actor_has_the_log_probs_entropies_and_gradients_of_a_plain
 
 
 def test_a_logit_free_actor_that_is_asked_for_logits_gives_them():
-    plain, logit_free, lines = actors(packing=False)
+    plain, fused_logprobs, lines = actors(packing=False)
     given = batch() | {"action_mask": None}
-    logits = [actor(**given, return_output=True)["logits"] for actor in (plain, logit_free)]
+    logits = [actor(**given, return_output=True)["logits"] for actor in (plain, fused_logprobs)]
     assert logits[0].shape == (4, 11, 73) and logits[0].equal(logits[1]) and lines == []
 
 
@@ -100,7 +100,7 @@ def with_logits_and_without(ranks, **case) -> tuple[dict, dict]:
     """The first rank's report of each; the ranks agree."""
     found = []
     for flag in (False, True):
-        first, second = ranks("points_and_memory", logit_free=flag, **LAYOUT, **case)
+        first, second = ranks("points_and_memory", fused_logprobs=flag, **LAYOUT, **case)
         assert first["points"] == second["points"] and len(first["points"]) == STEPS
         found.append(first)
     return found[0], found[1]
@@ -108,14 +108,16 @@ def with_logits_and_without(ranks, **case) -> tuple[dict, dict]:
 
 @pytest.mark.parametrize("loss", ["real", "ppo"])
 def test_with_a_real_vocabulary_steps_agree_and_memory_falls(two_ranks, real_vocabulary, loss):
-    plain, logit_free = with_logits_and_without(
+    plain, fused_logprobs = with_logits_and_without(
         two_ranks, model=real_vocabulary, vocabulary=VOCABULARY, loss=loss, batching="whole_groups", dtype="bf16",
         learning_rate=1e-6, uniform_groups="keep",
     )  # fmt: skip
-    for (found_loss, norm), (expected_loss, expected_norm) in zip(logit_free["points"], plain["points"], strict=True):
+    for (found_loss, norm), (expected_loss, expected_norm) in zip(
+        fused_logprobs["points"], plain["points"], strict=True
+    ):
         assert found_loss == pytest.approx(expected_loss, rel=1e-3, abs=1e-3)
         assert norm == pytest.approx(expected_norm, rel=1e-2)
-    assert logit_free["peak"] < 0.7 * plain["peak"]
+    assert fused_logprobs["peak"] < 0.7 * plain["peak"]
 
 
 @pytest.mark.parametrize(
@@ -127,12 +129,12 @@ def test_with_a_real_vocabulary_steps_agree_and_memory_falls(two_ranks, real_voc
     ],
 )
 def test_every_kind_of_head_trains_as_with_logits(two_ranks, wide_model, tied, variant):
-    plain, logit_free = with_logits_and_without(
+    plain, fused_logprobs = with_logits_and_without(
         two_ranks, model=wide_model(SMALLER, tied), vocabulary=SMALLER, loss="real", dtype="fp32", learning_rate=1e-2,
         uniform_groups="keep", entropy_coef=0.1, **variant,
     )  # fmt: skip
     assert plain["points"][0] != pytest.approx(plain["points"][2], rel=1e-2)
-    for found, expected in zip(logit_free["points"], plain["points"], strict=True):
+    for found, expected in zip(fused_logprobs["points"], plain["points"], strict=True):
         assert found == pytest.approx(expected, rel=1e-4)
 
 

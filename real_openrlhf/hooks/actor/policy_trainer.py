@@ -26,7 +26,7 @@ from real_openrlhf.algorithm.graph_memory import RUNTIME_BYTES, graph_bytes_per_
 from real_openrlhf.algorithm.metrics import STOP_ABOVE, WARN_ABOVE, fetch, logged_of_batch, norm_metrics, over_updates
 from real_openrlhf.algorithm.schedule import Wave
 from real_openrlhf.algorithm.step_plan import PlannedUpdate
-from real_openrlhf.algorithm.update import Coefficients, Forward, GroupUpdate, TokenUpdate, Update, WeightedTokens
+from real_openrlhf.algorithm.update import Coefficients, CustomTokenUpdate, Forward, GroupUpdate, TokenUpdate, Update
 from real_openrlhf.base.files import enter
 from real_openrlhf.hooks.fixes.deepspeed_optimizers import accumulate_as_flagged
 from real_openrlhf.hooks.model.lora_weights import refuse_shared_weights
@@ -84,7 +84,7 @@ class PolicyTrainer(EngineStartTrainer):
         self.tables: list[Tensor] = []  # one per update of the last batch, for `take_tables`
         self.mismatch = Mismatch(self.args, self.strategy.print)
 
-    def kept_tokens(self) -> float:
+    def live_tokens(self) -> float:
         """Number of tokens whose graphs fit in this rank's memory, by which the controller limits waves; at least 0.
 
         It follows from sizes only, not from the memory that is free now: a restarted run must make the same plan, and
@@ -97,7 +97,7 @@ class PolicyTrainer(EngineStartTrainer):
             config.num_hidden_layers,
             config.vocab_size,
             checkpointing=args.actor.gradient_checkpointing_enable,
-            logit_free=args.ds.fused_logprobs,
+            fused_logprobs=args.ds.fused_logprobs,
         )
         if get_accelerator().device_name() == "cpu":  # an equal part of the machine's memory
             left = psutil.virtual_memory().total / args.actor.num_gpus_per_node
@@ -121,7 +121,7 @@ class PolicyTrainer(EngineStartTrainer):
             adam_offload=args.ds.adam_offload,
             reference=every if args.derived.reference and not offloaded else 0,
         )
-        return graph_memory.kept_tokens(left - sum(resident.values()), per_token)
+        return graph_memory.live_tokens(left - sum(resident.values()), per_token)
 
     def take_tables(self) -> list[Tensor]:
         """Return the last batch's scores and weights to the controller, one table per update, and forget them."""
@@ -160,7 +160,7 @@ class PolicyTrainer(EngineStartTrainer):
         if self.settings:
             make = partial(GroupUpdate, self.settings)
         elif self.loss:
-            make = partial(WeightedTokens, self.loss)
+            make = partial(CustomTokenUpdate, self.loss)
         number = self.engine.global_steps + 1
         return make(planned, coefficients, number, self.device, self.dp_group, sampled)
 

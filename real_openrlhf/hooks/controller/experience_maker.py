@@ -13,7 +13,7 @@ from openrlhf.trainer.ppo_utils.length_penalty import apply_length_penalties
 from torch import Tensor
 
 from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, against_sampler
-from real_openrlhf.algorithm.groups import IGNORED, Table
+from real_openrlhf.algorithm.groups import IGNORED, RolloutBatch
 from real_openrlhf.algorithm.objective import make_groups
 from real_openrlhf.algorithm.schedule import SPARE, SPARE_ZERO_3, Layout, Limit, Positions
 from real_openrlhf.algorithm.step_plan import PlannedUpdate, PlanSettings, plan_rollouts, rank_shares
@@ -41,7 +41,7 @@ class ExperienceMaker(RemoteExperienceMaker):
         self.plan_seconds = 0.0
         self.objective, self.loss = objective_settings(self.args), loss_settings(self.args)
         self.reads_old = reads_old(self.args, self.objective)
-        self.kept_tokens: float | None = None
+        self.live_tokens: float | None = None
 
     @torch.no_grad()
     def make_experience_batch(self, rollout_samples: list[Experience]) -> list[PlannedExperience]:
@@ -61,9 +61,9 @@ class ExperienceMaker(RemoteExperienceMaker):
         means = rollout_means(items)
         shares = rank_shares(updates, table, self.num_ranks, needs_forward)
         shares = [replace(share, metrics=means | share.metrics) for share in shares]
-        return [PlannedExperience.of([items[i] for i in share.rollouts], share) for share in shares]
+        return [PlannedExperience.from_items([items[i] for i in share.rollouts], share) for share in shares]
 
-    def with_gradients(self, samples: list[Experience], table: Table) -> Table:
+    def with_gradients(self, samples: list[Experience], table: RolloutBatch) -> RolloutBatch:
         """The table with what has a gradient and what is trained; a loss of tokens gets its advantages."""
         if self.objective:
             has_gradient = make_groups(self.objective, table).valid
@@ -75,7 +75,7 @@ class ExperienceMaker(RemoteExperienceMaker):
                 has_gradient = known
         return replace(table, has_gradient=has_gradient, is_trained=has_gradient if self.skips else None)
 
-    def needs_forward(self, table: Table, updates: list[PlannedUpdate]) -> Positions:
+    def needs_forward(self, table: RolloutBatch, updates: list[PlannedUpdate]) -> Positions:
         """The rollouts whose old log-probabilities are computed before training.
 
         Those of an objective's first update come with its own forward, because the policy is still the old policy.
@@ -99,18 +99,18 @@ class ExperienceMaker(RemoteExperienceMaker):
         )
         if self.objective is None:
             return settings
-        if self.kept_tokens is None:
-            self.kept_tokens = min(ray.get(self.actor_model_group.async_run_method("call_trainer", "kept_tokens")))
+        if self.live_tokens is None:
+            self.live_tokens = min(ray.get(self.actor_model_group.async_run_method("call_trainer", "live_tokens")))
         return replace(
             settings,
             depth=int(real.max_live_micro_batches) or None if real.max_live_micro_batches != "auto" else None,
-            kept_tokens=self.kept_tokens,
+            live_tokens=self.live_tokens,
             score_first=real.max_live_micro_batches == "0",
             known_at_old=self.objective.score in KNOWN_AT_OLD,
             spare=SPARE_ZERO_3 if self.args.ds.zero_stage == 3 else SPARE,
         )
 
-    def log_probs(self, samples: list[Experience], table: Table, needs_forward: Positions) -> None:
+    def log_probs(self, samples: list[Experience], table: RolloutBatch, needs_forward: Positions) -> None:
         """Compute old log-probabilities of these rollouts, and the reference model's of all trained ones.
 
         Unknown values are nan, so that reading one by mistake ends the run. If nothing reads the old policy (the
@@ -171,9 +171,9 @@ def rollout_means(items: list[Experience]) -> dict[str, float]:
     return dict(zip(names, (torch.tensor(rows, dtype=torch.float64).sum(0) / len(items)).tolist(), strict=True))
 
 
-def describe(samples: list[Experience], labels: Tensor, values: Tensor, args: SimpleNamespace) -> Table:
+def describe(samples: list[Experience], labels: Tensor, values: Tensor, args: SimpleNamespace) -> RolloutBatch:
     """The columns of a batch. Rollouts of a prompt must be adjacent."""
-    return Table(
+    return RolloutBatch(
         labels=labels,
         groups=torch.arange(len(samples)) // args.rollout.n_samples_per_prompt,
         values=values,

@@ -11,7 +11,7 @@ from pathlib import Path
 from real_openrlhf.base.files import ROLLOUTS, parsed
 from real_openrlhf.hooks.settings import threshold_of
 
-KEPT_BYTES = 32 << 20  # of rollouts.jsonl, at most
+ROLLOUTS_BYTES = 32 << 20  # of rollouts.jsonl, at most
 
 
 class RunLog:
@@ -85,7 +85,7 @@ class RunLog:
         file, about = self.path.with_name(ROLLOUTS), {"phase": "train", "step": step}
         lines = b"".join(json.dumps(about | group).encode() + b"\n" for group in self.groups)
         size = (file.stat().st_size if file.exists() else 0) + len(lines)
-        if lines and size <= KEPT_BYTES:
+        if lines and size <= ROLLOUTS_BYTES:
             self._append(ROLLOUTS, lines)
         elif lines and not self.is_full:
             self.is_full = True

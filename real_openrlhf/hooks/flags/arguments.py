@@ -16,10 +16,16 @@ from real_openrlhf.base.old_names import FLAGS, VALUES, current_value
 from real_openrlhf.base.parsing import positive, whole
 from real_openrlhf.base.reward_variables import reward_variables
 from real_openrlhf.base.user_files import absolute
-from real_openrlhf.hooks.flags.refusals import notes, problems, run_problems
+from real_openrlhf.hooks.flags.refusals import notes, run_problems, whole_group_problems
 from real_openrlhf.hooks.settings import batching_of, estimator_of
 
-__all__ = ["add", "refuse_too_few_gpus", "resolve", "reward_variables", "to_the_end"]  # the patches call these
+__all__ = [
+    "add",
+    "refuse_too_few_gpus",
+    "resolve",
+    "reward_variables",
+    "run_training_script",
+]  # the patches call these
 
 # --actor.policy_loss_type: upstream's two losses, and `real` for every objective and loss of tokens of ours.
 POLICY_LOSSES = ["ppo", "gspo", "real"]
@@ -194,7 +200,7 @@ def resolve(args: SimpleNamespace) -> SimpleNamespace:
         kl.init_coef = 0.0 if real else 0.01
     args.algo.advantage.estimator = estimator_of(args)
     args.algo.real.objective = absolute(args.algo.real.objective)
-    wrong = [*run_problems(args), *(problems(args) if args.train.batching == "whole_groups" else ())]
+    wrong = [*run_problems(args), *(whole_group_problems(args) if args.train.batching == "whole_groups" else ())]
     if wrong:
         raise UserError(*wrong)
     if real and args.rollout.n_samples_per_prompt == 1 and not find(args.algo.real.objective).of_tokens:
@@ -229,14 +235,14 @@ def refuse_too_few_gpus(args: SimpleNamespace) -> None:
         return
     print(
         f"error: {message}: it would wait for ever. Give fewer --actor.num_gpus_per_node and --vllm.num_engines, or "
-        "join a cluster with RAY_ADDRESS. Without a GPU: `real-openrlhf train --recipe cpu`, whose --dry-run --all shows "
-        "the variables that this takes",
+        "join a cluster with RAY_ADDRESS. Without a GPU: `real-openrlhf train --recipe cpu`, whose --dry-run --all "
+        "shows the variables that this takes",
         file=sys.stderr,
     )
     sys.exit(2)
 
 
-def to_the_end(train: Callable[[SimpleNamespace], None], parse: Callable[[], SimpleNamespace]) -> None:
+def run_training_script(train: Callable[[SimpleNamespace], None], parse: Callable[[], SimpleNamespace]) -> None:
     """Run the training script. Refused flags give one line each on standard error, and exit code 2.
 
     At its end the script writes the file FINISHED into the run's folder.

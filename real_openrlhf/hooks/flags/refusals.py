@@ -99,7 +99,7 @@ def notes(args: SimpleNamespace) -> Iterator[str]:
         )
 
 
-def problems(args: SimpleNamespace) -> Iterator[str]:
+def whole_group_problems(args: SimpleNamespace) -> Iterator[str]:
     """Refusals with `--train.batching whole_groups`, for every method, then for its loss."""
     for topic in (_labels, _batches, _machinery, _numbers, _files):
         yield from topic(args)
@@ -273,12 +273,14 @@ def _objective(args: SimpleNamespace) -> Iterator[str]:
                 "rescales it. Use --rollout.top_p 1, or leave this out"
             )
     if file_of(real.objective):
-        from real_openrlhf.algorithm import trial  # imports torch, only for a formula of the user's own
+        from real_openrlhf.algorithm import validate_objective  # imports torch, only for a formula of the user's own
         from real_openrlhf.algorithm.objective import ObjectiveSettings
 
         with contextlib.suppress(ValueError):  # a bad setting, which `_numbers` reports
             sampled = args.rollout.mismatch != "off"
-            if wrong := trial.problem(ObjectiveSettings(objective, own=given), args.train.max_steps, sampled):
+            if wrong := validate_objective.objective_problem(
+                ObjectiveSettings(objective, own=given), args.train.max_steps, sampled
+            ):
                 yield f"--algo.real.objective {real.objective}: {wrong}"
 
 

@@ -16,9 +16,9 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.hooks.fixes.process_starts import accept_attention
-from real_openrlhf.hooks.model import unfit_models
+from real_openrlhf.hooks.model import model_support
 
-NAME = unfit_models.ATTENTION
+NAME = model_support.ATTENTION
 
 
 class Sequences(NamedTuple):
@@ -56,11 +56,11 @@ def register() -> None:
 
 def refuse_unknown(model: PreTrainedModel) -> None:
     """Refuse a model whose attention is more than causal softmax attention with a window."""
-    if problem := unfit_models.attention_problem(model.config.get_text_config().to_dict(), type(model)):
+    if problem := model_support.attention_problem(model.config.get_text_config().to_dict(), type(model)):
         refuse(f"{type(model).__name__} {problem}")
 
 
-def refuse(what: str, remedy: str = unfit_models.ATTENTION_REMEDY) -> NoReturn:
+def refuse(what: str, remedy: str = model_support.ATTENTION_REMEDY) -> NoReturn:
     raise UserError(f"{NAME}: {what}. {remedy}")
 
 
@@ -106,7 +106,7 @@ def sequences(mask: Tensor | None, positions: Tensor | None, batch: int) -> Sequ
     """Computed in the first layer of a forward, then kept on the mask or positions tensor that all layers receive."""
     given: Any = positions if mask is None else mask
     if given is None:  # no other attention could separate packed answers either
-        refuse("this model hands attention neither positions nor a mask", unfit_models.PACKING_REMEDY)
+        refuse("this model hands attention neither positions nor a mask", model_support.PACKING_REMEDY)
     if given.ndim != 2:
         refuse("this model hands attention neither positions nor a mask of padding, of (batch, tokens)")
     if not hasattr(given, "_sequences"):

@@ -19,7 +19,7 @@ LETTERS = {"prompt": 2000, "gold": 400, "answer": 4000}  # at most, half from a 
 Weighed = tuple[str, float | None, float | None]  # label, score, weight
 
 
-class GroupKeeper:
+class RolloutLogger:
     """Chooses and formats groups; each sample is an Experience of OpenRLHF with one rollout."""
 
     def __init__(self, args: Any, tokenizer: Any) -> None:
@@ -95,7 +95,7 @@ def cut(name: str, text: str) -> str:
     return text if left_out <= 0 else f"{text[:half]} ... [{left_out} letters left out] ... {text[-half:]}"
 
 
-def judge_answers(generator: Any) -> None:
+def evaluate_by_score(generator: Any) -> None:
     """Let each evaluation of this samples generator count right answers; OpenRLHF's pass@k is made of rewards.
 
     An answer is right by its score and the threshold, as a label is, and wrong without a verdict.

@@ -7,7 +7,15 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE, Groups, Moment, Table
+from real_openrlhf.algorithm.groups import (
+    IGNORED,
+    NEGATIVE,
+    POSITIVE,
+    UNPARSABLE,
+    Groups,
+    RolloutBatch,
+    TrainingProgress,
+)
 from real_openrlhf.algorithm.objective import ObjectiveSettings, make_groups, rollout_scores
 from real_openrlhf.algorithm.update import TokenGroup
 from real_openrlhf.base.user_files import raised
@@ -32,25 +40,25 @@ LENGTHS = (3, 5, 2, 4, 1, 6, 2, 2, 3, 7, 1)
 DRIFT = (0.2, -0.1, 0.3, 0.1, -0.2, 0.25, 0.15, -0.3, 0.05, -0.15, 0.35)
 
 
-def problem(settings: ObjectiveSettings, steps: int = 10, sampled: bool = True) -> str | None:
+def objective_problem(settings: ObjectiveSettings, steps: int = 10, sampled: bool = True) -> str | None:
     """The defect of the objective's loss, in one line with the fix; None if it can train in a run of these steps.
 
     `sampled`: the run has vLLM's log-probabilities.
     """
     of_moment = partial(_problem_of_tokens, sampled=sampled) if settings.objective.of_tokens else _problem_of_groups
-    problems = {step: of_moment(settings, Moment(step, steps)) for step in (1, max(steps, 1))}
+    problems = {step: of_moment(settings, TrainingProgress(step, steps)) for step in (1, max(steps, 1))}
     if len({*problems.values()}) < 2:
         return problems[1]
     # what is wrong at one end only, as a factor `progress`, which is 0 in the first step
     return next(f"in step {step} of {steps} {problem}" for step, problem in problems.items() if problem)
 
 
-def _problem_of_groups(settings: ObjectiveSettings, moment: Moment) -> str | None:
+def _problem_of_groups(settings: ObjectiveSettings, training_progress: TrainingProgress) -> str | None:
     values = torch.tensor(REWARDS) if settings.objective.graded else None
     # With uniform groups kept, the formula meets empty sides, as it does in every run for the metrics of each side.
     kept = replace(settings, uniform_groups="keep")
     columns = torch.tensor(LABELS), torch.tensor(GROUPS), values, torch.tensor(LENGTHS)
-    groups = make_groups(kept, Table(*columns), moment)
+    groups = make_groups(kept, RolloutBatch(*columns), training_progress)
     drift = torch.tensor(DRIFT, dtype=torch.float64)
     moves = False
     for moved in (0.0, 1.0):  # in the first update after a rollout all scores are equal
@@ -103,7 +111,7 @@ def _problem(settings: ObjectiveSettings, scores: Tensor, groups: Groups) -> str
     return None
 
 
-def _problem_of_tokens(settings: ObjectiveSettings, moment: Moment, sampled: bool) -> str | None:
+def _problem_of_tokens(settings: ObjectiveSettings, training_progress: TrainingProgress, sampled: bool) -> str | None:
     """The same for a loss of tokens: it must weigh each rollout alike in any micro-batch."""
     mask = torch.arange(max(LENGTHS)) < torch.tensor(LENGTHS)[:, None]
     drift = torch.tensor(DRIFT)[:, None] * (torch.arange(max(LENGTHS)) + 1.0).sin() * mask
@@ -113,7 +121,7 @@ def _problem_of_tokens(settings: ObjectiveSettings, moment: Moment, sampled: boo
 
     def weights(rows: slice, tokens: int) -> Tensor:
         gap = (drift.roll(1, 0) * mask)[rows, :tokens] if sampled else None
-        group = TokenGroup(settings, moment, positive[rows], values[rows], rate[rows], gap)
+        group = TokenGroup(settings, training_progress, positive[rows], values[rows], rate[rows], gap)
         return settings.objective.loss(drift[rows, :tokens], advantages[rows, :tokens], mask[rows, :tokens], group)
 
     try:
