@@ -397,7 +397,7 @@ def tried(name: str) -> dict[str, Any]:
 # flag: what a refusal says that it answers
 FLAGS = {
     "--ds.attn_implementation eager": ("flash_attention_torch:",),
-    "--no-ds.packing_samples --no-train.dynamic_batch_enable": ("flash_attention_torch:", "in packed answers"),
+    "--no-ds.packing_samples --no-train.dynamic_batch_enable": ("flash_attention_torch:", "in packed responses"),
     "--no-ds.fused_logprobs": ("--ds.fused_logprobs:",),
 }
 

@@ -36,7 +36,7 @@ KNOWN_AT_OLD = {"log_ratio_old": 0.0, "sum_log_ratio_old": 0.0, "ratio_old": 1.0
 
 MEANS = ("seq-mean-token-mean", "token-mean")  # of a token loss, as --actor.loss_agg_mode
 
-OF_THE_BATCH = ("reinforce", "flash_reinforce")  # estimators whose baseline is not the prompt's: one answer will do
+OF_THE_BATCH = ("reinforce", "flash_reinforce")  # estimators whose baseline is not the prompt's: one response will do
 
 # The methods that are files in examples/objectives/, and the file of each.
 IN_FILES = {"listwise": "listwise", "conspo": "conspo", "maxrl": "maxrl", "cispo": "cispo", "reinforce": "cispo"}
@@ -141,7 +141,7 @@ class Objective:
 class TokenLoss(Objective):
     """A constant weight for each token, from a function (log_ratio, advantage, mask, group) -> (B, T) in `loss`.
 
-    A weight above 0 makes the token likelier. `update.TokenGroup` has what `group` tells.
+    A positive weight makes the token more likely. `update.TokenGroup` has what `group` tells.
     """
 
     family: str = "tokens"

@@ -155,7 +155,7 @@ class Layout:
         count = self._least_depth(items) if items else 0
         while count < len(groups) * depth:
             depths = [depth] * (count // depth) + [count % depth] * (count % depth > 0)
-            parts = zip(self._dealt(groups, depths), depths, strict=True)
+            parts = zip(self._evenly_loaded(groups, depths), depths, strict=True)
             waves = [self.pack(_joined(part), own_depth) for part, own_depth in parts]
             if None not in waves:
                 return [wave for wave in waves if wave and wave.positions]
@@ -164,7 +164,7 @@ class Layout:
             count += max(1, count // 32)
         return [self.one_wave([group]) for group in groups]
 
-    def _dealt(self, groups: list[Positions], depths: Sequence[int]) -> list[list[Positions]]:
+    def _evenly_loaded(self, groups: list[Positions], depths: Sequence[int]) -> list[list[Positions]]:
         """Give each group, heaviest first, to the wave with the smallest load for its depth."""
         parts: list[list[Positions]] = [[] for _ in depths]
         emptiest = [(0.0, 0.0, number) for number in range(len(depths))]
@@ -262,5 +262,7 @@ def spread(bins: Sequence[Positions], lengths: Sequence[int], hands: int) -> lis
     """Distribute bins over `hands`, equally many each, with balanced loads, heaviest bin first in each hand."""
     each = len(bins) // hands
     loads = {number: sum(lengths[item] for item in held) for number, held in enumerate(bins)}
-    dealt = Limit(size=each).fill(range(len(bins)), [loads[number] for number in range(len(bins))], hands) or []
-    return [[bins[number] for number in sorted(hand, key=lambda number: (-loads[number], number))] for hand in dealt]
+    hands_of = Limit(size=each).fill(range(len(bins)), [loads[number] for number in range(len(bins))], hands) or []
+    return [
+        [bins[number] for number in sorted(hand, key=lambda number: (-loads[number], number))] for hand in hands_of
+    ]

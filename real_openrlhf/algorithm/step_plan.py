@@ -12,7 +12,7 @@ of one response; prompt 1 is all correct and left out:
     Update 1   rollouts   2, 3: nothing is trained, so its one wave is a dummy forward on each rank
     RankShare  rank 0 holds responses 0 and 4, rank 1 holds 1 and 5; both have all updates
 
-`plan_rollouts` makes the updates; `rank_shares` deals the rollouts to the ranks.
+`plan_rollouts` makes the updates; `rank_shares` assigns the rollouts to the ranks.
 """
 
 import zlib
@@ -105,14 +105,16 @@ def plan_rollouts(table: RolloutBatch, settings: PlanSettings, rollout_step: int
     training_progress = TrainingProgress(rollout_step + 1, settings.steps)
     updates: list[PlannedUpdate] = []
     for epoch in range(settings.epochs):
-        dealt = steps_of_groups(
+        steps = steps_of_groups(
             groups, settings.groups_per_step, settings.seed, rollout_step=rollout_step, epoch=epoch
         )
-        kept = [[[position for position in group if position in trained] for group in step] for step in dealt]
-        members = [[group for group in step if group] for step in kept]
+        trained_groups = [
+            [[position for position in group if position in trained] for group in step] for step in steps
+        ]
+        members = [[group for group in step if group] for step in trained_groups]
         for number, waves in enumerate(_epoch_in_waves(members, layout, settings, first=epoch == 0)):
             on_policy = settings.whole_groups and epoch == number == 0
-            rollouts = sorted(position for group in dealt[number] for position in group)
+            rollouts = sorted(position for group in steps[number] for position in group)
             row_of, own = {position: row for row, position in enumerate(rollouts)}, table.select(rollouts)
             of_rows = [
                 replace(

@@ -189,7 +189,7 @@ class GroupUpdate(Update):
         return RealPolicyLoss()(now.scores, weights.to(self.device) * self.factors(now))
 
     def factors(self, now: Forward) -> Tensor:
-        """(B,) how much likelier the old policy makes each whole answer than its sampler, at most the clip."""
+        """(B,) importance ratio of each whole response, old policy to sampler, at most the cap."""
         if (clip := self.coefficients.tis_cap) is None or now.sampler is None:
             return torch.ones(len(now.mask), dtype=torch.float64, device=self.device)
         return (-token_gaps(now.old, now.sampler, now.mask).double().sum(-1)).clamp(max=math.log(clip)).exp()
@@ -276,9 +276,9 @@ class TokenGroup(WithProgress):
 
     settings: ObjectiveSettings
     training_progress: TrainingProgress
-    positive: Tensor  # (B, 1) labelled right
+    positive: Tensor  # (B, 1) labelled correct
     values: Tensor  # (B, 1) rewards
-    rate: Tensor  # (B, 1) share of right answers among the prompt's answers with a verdict
+    rate: Tensor  # (B, 1) share of correct responses among the prompt's graded ones
     known_gap: Tensor | None  # (B, T) log pi_old - log pi of vLLM
 
     def __getitem__(self, name: str) -> Any:

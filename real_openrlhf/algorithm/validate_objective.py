@@ -20,13 +20,13 @@ from real_openrlhf.algorithm.objective import ObjectiveSettings, make_groups, ro
 from real_openrlhf.algorithm.update import TokenGroup
 from real_openrlhf.base.user_files import raised
 
-# One group of each kind: mixed, right only, wrong only, ignored only, and one rollout of either side.
+# One group of each kind: mixed, correct only, incorrect only, ungraded only, and one rollout of either side.
 KINDS = (
     "a group with both sides",
-    "a group of right answers alone",
-    "a group of wrong answers alone",
-    "a group that is ignored as a whole",
-    "a group of one right and one wrong answer",
+    "a group of correct responses alone",
+    "a group of incorrect responses alone",
+    "a group without a graded response",
+    "a group of one correct and one incorrect response",
 )
 REMEDY = (
     "groups.sum, groups.mean, groups.std and groups.zscores are 0 on an empty side, groups.logsumexp and "
@@ -49,7 +49,7 @@ def objective_problem(settings: ObjectiveSettings, steps: int = 10, sampled: boo
     problems = {step: of_moment(settings, TrainingProgress(step, steps)) for step in (1, max(steps, 1))}
     if len({*problems.values()}) < 2:
         return problems[1]
-    # what is wrong at one end only, as a factor `progress`, which is 0 in the first step
+    # a defect at one end only, as of a factor `progress`, which is 0 in the first step
     return next(f"in step {step} of {steps} {problem}" for step, problem in problems.items() if problem)
 
 
@@ -104,7 +104,7 @@ def _problem(settings: ObjectiveSettings, scores: Tensor, groups: Groups) -> str
         kinds = "equal scores" if wrong >= {0, 1, 2, 4} else ", ".join(KINDS[group] for group in sorted(wrong))
         return f"its gradient is not finite for {kinds}. {REMEDY}"
     if slopes[:, ~groups.valid].any():
-        return "it gives weight to ignored rollouts. Use groups.positive, groups.negative or groups.valid to choose"
+        return "it gives weight to ungraded responses. Use groups.positive, groups.negative or groups.valid to choose"
     own = groups.index == torch.arange(groups.count)[:, None]
     if slopes[~own].any():
         return "the loss of a group reads other groups' scores. Use the sums that `groups` makes of each group"

@@ -1,6 +1,6 @@
 """The output of subcommands: errors, one line each with the next step, and foreign text without control characters.
 
-Printed text may come from a model, a file or a run. A terminal must show its control characters, not obey them.
+Printed text may come from a model, a file or a run. A terminal must show its control characters and not act on them.
 """
 
 import contextlib
@@ -55,12 +55,12 @@ def hide(words: Sequence[str]) -> list[str]:
 # Foreign text
 
 # Controls but tab, line feed and carriage return (of progress bars); marks of text direction; lone surrogates.
-OBEYED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def plain(text: str) -> str:
-    r"""Replaces each character that a terminal would obey by its escape, like `\x1b`."""
-    return OBEYED.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+    r"""Replaces each character that a terminal would act on by its escape, like `\x1b`."""
+    return CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 class Plain:

@@ -16,7 +16,7 @@ from real_openrlhf.base.errors import UserError
 # In a run's folder: the training process reached its end, whether or not anybody watched.
 FINISHED = ".finished"
 PHASE = ".phase"  # what the run does now
-# Also in a run's folder: some groups of each step, with the weight of each answer.
+# Also in a run's folder: some groups of each step, with the weight of each response.
 ROLLOUTS = "rollouts.jsonl"
 
 

@@ -50,7 +50,7 @@ def estimator_of(args: SimpleNamespace) -> str:
 
 
 def threshold_of(args) -> float:
-    """The score above which a rollout is right: the flag's, else 0.5, since scores are then 0 or 1."""
+    """The score above which a response is correct: the flag's, else 0.5, since scores are then 0 or 1."""
     threshold = args.algo.real.label_threshold
     return 0.5 if threshold is None else threshold
 

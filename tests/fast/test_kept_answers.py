@@ -9,7 +9,7 @@ import torch
 from small_runs import run_args
 from tiny_models import Numbers
 
-from real_openrlhf.base.errors import OBEYED
+from real_openrlhf.base.errors import CONTROLS
 from real_openrlhf.base.files import ROLLOUTS
 from real_openrlhf.cli import main
 from real_openrlhf.hooks.controller import run_log as run_log_module
@@ -170,7 +170,7 @@ def shown(capsys, *words) -> str:
 
 def test_show_prints_a_step(run, capsys):
     text = shown(capsys, run, "--step", 2)
-    assert not OBEYED.search(text + (run / ROLLOUTS).read_text()) and "\r" not in text
+    assert not CONTROLS.search(text + (run / ROLLOUTS).read_text()) and "\r" not in text
     assert "answer 2" in text and "answer 3" not in text and "b" * 700 not in text
     assert "  correct    reward 1  score +0.1000  weight +0.5000\n" in text
     assert "  incorrect  reward 0  score -0.1000  weight -0.2500\n" in text

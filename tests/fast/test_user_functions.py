@@ -61,16 +61,16 @@ def oapl(scores, groups, settings):
         (lambda scores, groups, settings: groups.sum(scores, groups.positive).detach(), "has no gradient"),
         (
             lambda scores, groups, settings: groups.sum(scores, groups.positive) / groups.size(groups.positive),
-            "is not finite for a group of wrong answers alone, a group that is ignored as a whole. groups.sum",
+            "is not finite for a group of incorrect responses alone, a group without a graded response. groups.sum",
         ),
-        (oapl, r"finite for a group that is ignored as a whole. .*logmeanexp are -inf: .*where\(groups.valid, 0.0\)"),
+        (oapl, r"finite for a group without a graded response. .*logmeanexp are -inf: .*where\(groups.valid, 0.0\)"),
         (lambda scores, groups, settings: groups.sum(scores, groups.positive) * 0, "its gradient is 0 everywhere"),
         (divided_by_spread, "is not finite"),  # only where all scores are alike, as in the first update
         (
             lambda scores, groups, settings: groups.sum((scores - 0.0).abs().sqrt(), groups.valid),
             "gradient is not finite",
         ),
-        (lambda scores, groups, settings: groups.sum(scores, ~groups.positive), "gives weight to ignored rollouts"),
+        (lambda scores, groups, settings: groups.sum(scores, ~groups.positive), "gives weight to ungraded responses"),
         (against_the_mean_of_all, "reads other groups' scores"),
         (
             lambda scores, groups, settings: groups.sum(scores, groups.valid) * torch.rand(()),

@@ -1,7 +1,7 @@
-"""Advantages for OpenRLHF's losses, as OpenRLHF computes them, but of the rollouts that have a verdict and tokens.
+"""Advantages for OpenRLHF's losses, as OpenRLHF computes them, but of the graded responses with tokens.
 
-OpenRLHF gives a rollout without a verdict the reward 0, which trains it as a wrong one. Here such a rollout has
-advantage 0 and is in no mean, as it has weight 0 in REAL. If all have a verdict, the numbers are OpenRLHF's, but for
+OpenRLHF gives an ungraded response the reward 0, which trains it as an incorrect one. Here such a response has
+advantage 0 and is in no mean, as it has weight 0 in REAL. If all are graded, the numbers are OpenRLHF's, but for
 a group of equal rewards: its advantages are 0. OpenRLHF's float32 mean of eight rewards of 0.1 is not 0.1, and the
 deviation by which it divides is then as small as that difference.
 """
@@ -20,7 +20,7 @@ WHITENED = ("reinforce", "reinforce_baseline")
 
 
 def add_advantages(maker: RemoteExperienceMaker, samples: list[Experience], known: Tensor) -> None:
-    """Set advantages and their logged numbers; `known` says which rollouts have a verdict and tokens."""
+    """Set advantages and their logged numbers; `known` says which responses are graded and have tokens."""
     args = maker.args
     estimator, size = args.algo.advantage.estimator, args.rollout.n_samples_per_prompt
     shaped, spread = shaped_rewards(estimator, torch.cat([sample.rewards for sample in samples]).float(), known, size)

@@ -13,8 +13,8 @@ from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSAB
 
 logger = logging.getLogger(__name__)
 
-# A reward function may return this among its `extra_logs`: 1 for a wrong response without a readable answer, TRPA's
-# lowest level. It is taken out here, so it is never a metric.
+# A reward function may return this among its `extra_logs`: 1 for an incorrect response without a readable answer,
+# TRPA's lowest level. It is taken out here, so it is never a metric.
 NO_ANSWER = "label/no_answer"
 
 

@@ -1,4 +1,4 @@
-"""rollouts.jsonl: the fields of a prompt and its answers, and the choice of groups that are kept.
+"""rollouts.jsonl: the fields of a prompt and its responses, and the choice of the groups that are logged.
 
 Training and metrics do not depend on this file, and no random number is drawn for it.
 """
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE
 from real_openrlhf.hooks.settings import threshold_of
+from real_openrlhf.hooks.trainer_classes import trains_whole_groups
 
 LABELS = {POSITIVE: "positive", NEGATIVE: "negative", UNPARSABLE: "negative", IGNORED: "ignored"}
 LETTERS = {"prompt": 2000, "gold": 400, "answer": 4000}  # at most, half from a text's start and half from its end
@@ -56,7 +57,7 @@ class RolloutLogger:
 def in_last_update(tables: Iterable[Tensor]) -> dict[int, list[Weighed]]:
     """{group: its rollouts in the last update that trained it}, in the order of training.
 
-    The weight's sign is flipped: a weight above 0 makes the answer likelier.
+    The weight's sign is flipped: a positive weight makes the response more likely.
     """
     rows: dict[int, list[Weighed]] = {}
     for table in tables:
@@ -96,9 +97,9 @@ def cut(name: str, text: str) -> str:
 
 
 def evaluate_by_score(generator: Any) -> None:
-    """Let each evaluation of this samples generator count right answers; OpenRLHF's pass@k is made of rewards.
+    """Let each evaluation of this samples generator count correct responses; OpenRLHF's pass@k is made of rewards.
 
-    An answer is right by its score and the threshold, as a label is, and wrong without a verdict.
+    A response is correct by its score and the threshold, as its label is, and incorrect if it is ungraded.
     """
     evaluate, threshold = generator.generate_eval_samples, threshold_of(generator.args)
 
@@ -109,5 +110,5 @@ def evaluate_by_score(generator: Any) -> None:
             sample.rewards = torch.tensor([float(score is not None and score > threshold)])
         return samples
 
-    if generator.args.train.batching == "whole_groups":  # else as released
+    if trains_whole_groups(generator.args):  # else as released
         generator.generate_eval_samples = generate

@@ -35,7 +35,7 @@ class RunLog:
         right = [[score > self.threshold for score in group] for group in groups]  # nan counts as not right
         return {
             **entropy(rollout_samples),
-            **by_verdict(rollout_samples, scores, self.threshold),
+            **by_correctness(rollout_samples, scores, self.threshold),
             "rollout/pass_rate": sum(map(sum, right)) / max(len(known), 1),
             "rollout/frac_all_correct": sum(map(all, right)) / len(groups),
             "rollout/frac_all_wrong": sum(not any(group) for group in right) / len(groups),
@@ -132,11 +132,11 @@ def entropy(rollout_samples: list) -> dict[str, float]:
     return {"rollout/entropy": -sum(float(log_probs[mask].double().sum()) for log_probs, mask in drawn) / tokens}
 
 
-def by_verdict(samples: list, scores: list[float], threshold: float) -> dict[str, float]:
-    """Mean length and share of truncated answers, for right and for wrong answers; no number if there are none."""
+def by_correctness(samples: list, scores: list[float], threshold: float) -> dict[str, float]:
+    """Mean length and share of truncated responses, of correct and of incorrect ones; nothing for none."""
     stats, pairs = {}, [*zip(samples, scores, strict=True)]
     right = [sample for sample, score in pairs if score > threshold]
-    wrong = [sample for sample, score in pairs if score <= threshold]  # nan, no verdict, is neither
+    wrong = [sample for sample, score in pairs if score <= threshold]  # nan, ungraded, is neither
     for own, length, cut in (
         (right, "rollout/response_length_correct", "rollout/frac_truncated_correct"),
         (wrong, "rollout/response_length_incorrect", "rollout/frac_truncated_incorrect"),

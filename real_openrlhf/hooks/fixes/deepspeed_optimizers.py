@@ -51,7 +51,7 @@ def accumulate_as_flagged(engine: Any) -> None:
     """Add up micro-batches' gradients in the format that `--ds.grad_accum_dtype` names, under ZeRO-2 too.
 
     Under ZeRO-2 DeepSpeed before 0.19.8 sums in the weights' format and converts the sum: with bf16 it is 1.5 % off
-    after 128 micro-batches. Later versions sum in separate buffers of the right format. ZeRO-3 obeys the flag. With
+    after 128 micro-batches. Later versions sum in separate buffers of the right format. ZeRO-3 follows the flag. With
     offloaded Adam ZeRO-2 uses another code path, which stays unchanged.
     """
     optimizer = engine.optimizer

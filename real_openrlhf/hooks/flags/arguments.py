@@ -76,7 +76,7 @@ def _add_real(group: argparse._ArgumentGroup) -> None:
         "value given; TRPA: 0.001; default: 0)"
     )
     cap = (
-        "multiply the weight of a rollout by pi_old / pi of vLLM of its whole answer, at most this (truncated "
+        "multiply the weight of a rollout by pi_old / pi of vLLM of its whole response, at most this (truncated "
         "importance sampling of sequences; paper: none; default: none)"
     )
     depth = (
@@ -85,8 +85,8 @@ def _add_real(group: argparse._ArgumentGroup) -> None:
         "(default: auto)"
     )
     truncated = (
-        "label of a wrong rollout cut at the length limit: negative, as in the authors' code, or ignored "
-        "(default: negative)"
+        "label of an incorrect response cut at the length limit: negative, as in the authors' code, or ignore, which "
+        "leaves it ungraded (default: negative)"
     )
     threshold = (
         "a score above this is positive, else negative; without it scores other than 0 and 1 are refused (paper: "
@@ -155,8 +155,8 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
         "else off, as upstream)"
     )
     at_once = (
-        "answers that a vLLM engine draws at once, at most (default: vLLM's, 128 for OpenRLHF's engines; every recipe "
-        "here: rollouts / engines, from 128 to 512)"
+        "responses that a vLLM engine draws at once, at most (default: vLLM's, 128 for OpenRLHF's engines; every "
+        "recipe here: rollouts / engines, from 128 to 512)"
     )
     steps, run_dir = "end after N rollout steps (default: 0 = all data)", "write DIR/metrics.jsonl, one line a step"
     start, end = "evaluate before the first step (default: off, as upstream)", "evaluate after the last step"
@@ -204,7 +204,7 @@ def resolve(args: SimpleNamespace) -> SimpleNamespace:
     if wrong:
         raise UserError(*wrong)
     if real and args.rollout.n_samples_per_prompt == 1 and not find(args.algo.real.objective).of_tokens:
-        args.algo.advantage.estimator = OF_THE_BATCH[0]  # nothing reads it; OpenRLHF refuses others with one answer
+        args.algo.advantage.estimator = OF_THE_BATCH[0]  # nothing reads it; OpenRLHF refuses others with one response
     scored_against_reference = real and find(args.algo.real.objective).needs_reference
     kl.use_loss = kl.use_loss or scored_against_reference  # OpenRLHF then keeps the reference's log-probabilities
     asked = rollout.mismatch != "off" or args.algo.advantage.is_correction_level != "off"

@@ -105,7 +105,7 @@ def attention(
 def sequences(mask: Tensor | None, positions: Tensor | None, batch: int) -> Sequences:
     """Computed in the first layer of a forward, then kept on the mask or positions tensor that all layers receive."""
     given: Any = positions if mask is None else mask
-    if given is None:  # no other attention could separate packed answers either
+    if given is None:  # no other attention could separate packed responses either
         refuse("this model hands attention neither positions nor a mask", model_support.PACKING_REMEDY)
     if given.ndim != 2:
         refuse("this model hands attention neither positions nor a mask of padding, of (batch, tokens)")

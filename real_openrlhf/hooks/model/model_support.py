@@ -14,7 +14,7 @@ ATTENTION_REMEDY = (
 HEAD_REMEDY = "Leave --ds.fused_logprobs out (recipes: --no-ds.fused_logprobs)"
 PACKING_REMEDY = (
     "Leave --ds.packing_samples and --train.dynamic_batch_enable out (recipes: --no-ds.packing_samples "
-    "--no-train.dynamic_batch_enable): padded answers train exactly"
+    "--no-train.dynamic_batch_enable): padded responses train exactly"
 )
 # Names in model configurations for a factor or a cap after the head.
 AFTER_THE_HEAD = (
@@ -40,10 +40,10 @@ def model_problems(wanted: Features, config: Mapping, model_class: Any = None) -
     """`config`: the text model's, with the defaults of transformers. `model_class`: None for a plain model."""
     state = keeps_state(config)
     if state and wanted.packs:
-        yield (f"{state}, and in packed answers it would go on from one answer into the next. {PACKING_REMEDY}")
+        yield (f"{state}, and in packed responses it would go on from one into the next. {PACKING_REMEDY}")
     if wanted.packs and loses_positions(config):
         yield (
-            "this model's layers get no positions (mrope_section), which separate packed answers: each would attend "
+            "this model's layers get no positions (mrope_section), which separate packed responses: each would attend "
             f"to those before it. {PACKING_REMEDY}"
         )
     if wanted.attention == ATTENTION and (problem := attention_problem(config, model_class)):
