@@ -37,6 +37,7 @@ from typing import Any, NoReturn
 # Modules that drivers and workers import. Not Ray: its C++ part reads a worker's environment when it is imported.
 MODULES = "torch transformers deepspeed datasets peft torch.utils.tensorboard vllm.engine.arg_utils".split()
 PYTHON = "REAL_WORKER_PYTHON"
+ALL = "REAL_FORKS_START_FORKS"  # what a fork starts with sys.executable is one too
 SOCKET_BYTES = 107  # of a socket's path, at most
 MOST_FILES = 253  # open files that one message can pass
 PR_SET_PDEATHSIG = 1
@@ -159,6 +160,8 @@ def become(files: list[int], server: int) -> list[str]:
         warnings._processoptions(wanted.split(","))  # type: ignore[attr-defined]
     os.chdir(folder)
     spawn.set_executable(environment.get(PYTHON, sys.executable))
+    if ALL in environment:
+        sys.executable = environment[PYTHON]
     return words
 
 
@@ -200,6 +203,8 @@ def run_to_the_end(files: list[int], server: int) -> NoReturn:
 
 def ask(path: str, words: list[str]) -> int:
     """Let a child of the server run in place of this process, and end as the child does."""
+    if "same_answer.worker" in words:  # which has little memory
+        os.execv(sys.executable, [sys.executable, *words])
     numbers = [int(name) for name in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{name}")]
     about = os.memfd_create("about")
     os.write(about, json.dumps([words, dict(os.environ), os.getcwd(), numbers]).encode())
@@ -249,4 +254,7 @@ if __name__ == "__main__":
     if sys.flags.isolated:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # without a traceback
         sys.exit(ask(sys.argv[1], sys.argv[2:]))
+    if not sys.argv[1].isdecimal():  # a command, in which PYTHON forks
+        with started({**os.environ, ALL: "1"}) as (python, environment):
+            sys.exit(subprocess.call(sys.argv[1:], env={**environment, "PYTHON": python}))
     main(int(sys.argv[1]), sys.argv[2:])

@@ -100,24 +100,6 @@ def break_folders(root: Path) -> dict[str, str]:
     return {name: reason for name, (_, _, reason) in BROKEN.items()} | none
 
 
-# Runs of a map: (algorithm, rate, batch) -> validation of each seed from the first step on
-MAP = {
-    ("real", 1e-4, 64): [[0.1, 0.5, 0.8], [0.1, 0.5, 0.9]],
-    ("real", 1e-3, 64): [[0.1, 0.4, 0.1], [0.1, 0.4, 0.3]],  # one collapsed: 0.1 is below half of 0.4
-    ("real", 1e-3, 16): [[0.2, 0.0, 0.0]],
-    ("grpo", 1e-4, 64): [[0.1, 0.6, 0.7]],
-    ("grpo", 1e-4, 256): [[0.1, 0.2, 0.3]],
-}
-
-
-def map_runs(root: Path) -> Path:
-    for (algo, rate, batch), curves in MAP.items():
-        for seed, curve in enumerate(curves, 1):
-            map_run(root, algo, rate, batch, seed, curve)
-    map_run(root, "grpo", 1e-4, 256, 2, [0.9, 0.9], status="failed")
-    return root
-
-
 def map_run(root: Path, algo: str, rate: float, batch: int, seed: int, curve: list[float], **record) -> Path:
     flags = {"--actor.adam.lr": rate, "--train.batch_size": batch}
     folder = write_run(root, algo, seed, 2, flags, f"{algo}-{rate}-{batch}-s{seed}", **record)

@@ -1,19 +1,16 @@
 """Tensors that say they are on cuda, with values on the CPU: the lines for GPUs run, and two faults of them show.
 
 An operator that takes from both devices, and a wait of the host for the device. What an operator's own kernel does
-on a GPU does not show, nor does DeepSpeed's engine: `Engine` stands in for it. A step of a true model at its true
-width runs without values: numbers with fractions are on torch's meta device, tokens, masks and bounds are real.
+on a GPU does not show, nor does DeepSpeed's engine: `Engine` stands in for it.
 """
 
 import linecache
 import math
 import os
 import sys
-import weakref
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -24,22 +21,17 @@ import torch
 import transformers
 import weight_jobs
 from deepspeed.accelerator import get_accelerator
-from openrlhf.models import Actor
 from openrlhf.trainer.ray.launcher import ReferenceModelActor
-from peft import LoraConfig, get_peft_model
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils import checkpoint
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map_only
-from transformers import AutoModelForCausalLM, Qwen2Config
+from torch.utils._pytree import tree_leaves
 from varlen_on_cpu import stand_in
 from zero_jobs import Case, fill, policy_actor
 
 import real_openrlhf
 from real_openrlhf import real_policy_loss
-from real_openrlhf.hooks.model import flash_attention_torch
-from real_openrlhf.hooks.model.fused_logprobs import attach
 
 CUDA = torch.device("cuda", 0)
 HOST, GPU, EITHER = "host", "gpu", "either"  # where a storage is; what an operator makes from nothing fits both
@@ -63,8 +55,7 @@ STRICT = ("cat", "stack", "gather", "scatter", "index_select", "index_copy", "in
 class Rehearsal:
     """Where each storage is, and what was found."""
 
-    def __init__(self, has_values: bool = True) -> None:
-        self.has_values = has_values  # otherwise what has fractions is made on torch's meta device
+    def __init__(self) -> None:
         self.places: dict[int, str] = {}
         self.kept: list = []  # a storage's address must not come again
         self.mixes: Counter[str] = Counter()
@@ -72,14 +63,13 @@ class Rehearsal:
 
     def place(self, tensor: Tensor) -> str:
         with torch._C.DisableTorchFunction():
-            return GPU if tensor.is_meta else self.places.get(tensor.untyped_storage()._cdata, HOST)
+            return self.places.get(tensor.untyped_storage()._cdata, HOST)
 
     def put(self, tensor: Tensor, place: str) -> Tensor:
         with torch._C.DisableTorchFunction():
             storage = tensor.untyped_storage()
-            if not tensor.is_meta:
-                self.places[storage._cdata] = place
-                self.kept.append(storage)
+            self.places[storage._cdata] = place
+            self.kept.append(storage)
         return tensor
 
     def move(self, module: torch.nn.Module) -> None:
@@ -110,15 +100,12 @@ class Watch(TorchDispatchMode):
             self.look(function.name(), tensors, args)
             places = {self.on.place(one) for one in tensors} or {EITHER}
             before = {one.untyped_storage()._cdata for one in tensors}
-        result = self.run(function, args, kwargs)
+        result = function(*args, **kwargs)
         with torch._C.DisableTorchFunction():
             for one in tensors_of(result):
                 if one.untyped_storage()._cdata not in before:
                     self.on.put(one, next(place for place in (GPU, HOST, EITHER) if place in places))
         return result
-
-    def run(self, function, args: tuple, kwargs: dict):
-        return function(*args, **kwargs)
 
     def look(self, name: str, tensors: list[Tensor], args: tuple) -> None:
         if name.startswith("aten::index") and args[1:] and isinstance(args[1], (list, tuple)):
@@ -152,8 +139,6 @@ class Pretend(TorchFunctionMode):
             return CUDA if self.on.place(args[0]) == GPU else torch.device("cpu")
         if function in (Tensor.is_cuda.__get__, Tensor.is_cpu.__get__):
             return (self.on.place(args[0]) == GPU) == (function == Tensor.is_cuda.__get__)
-        if function == Tensor.is_meta.__get__:
-            return False
         if function is Tensor.backward:
             one = torch.ones_like(args[0])
             with self:  # Python that runs in there asks too; torch.autograd.backward would take this mode off
@@ -162,8 +147,6 @@ class Pretend(TorchFunctionMode):
         if function is torch.mm and "out_dtype" in kwargs:  # with sums in fp32: no kernel on CPU
             left, right = args
             assert left.dtype == right.dtype in (torch.bfloat16, torch.float16)
-            if left.is_meta:
-                return left.new_empty(len(left), right.shape[1], dtype=kwargs["out_dtype"])
             return left.to(kwargs["out_dtype"]) @ right.to(kwargs["out_dtype"])
         if function is torch.addmm and "out_dtype" in kwargs:
             total, left, right = args
@@ -177,8 +160,6 @@ class Pretend(TorchFunctionMode):
         if wanted is not None:
             kwargs["device"] = "cpu"
         result = function(*args, **kwargs)
-        if not self.on.has_values and "cuda" in str(wanted) and result.is_floating_point():
-            return result.to("meta")
         if wanted is not None or not tensors_of((args, kwargs)):
             for one in tensors_of(result):
                 if wanted is not None or self.on.place(one) == EITHER:
@@ -268,10 +249,10 @@ def machine(rehearsal: Rehearsal) -> Iterator[None]:
 
 
 @contextmanager
-def watched(rehearsal: Rehearsal, watch: type[Watch] = Watch) -> Iterator[None]:
+def watched(rehearsal: Rehearsal) -> Iterator[None]:
     """Where recomputation compares a tensor's device it asks now with the pretence, now without: not here."""
     checks = {"default": lambda one: (one.shape, one.dtype)}
-    with mock.patch.dict(checkpoint._allowed_determinism_checks_to_fns, checks), watch(rehearsal), Pretend(rehearsal):
+    with mock.patch.dict(checkpoint._allowed_determinism_checks_to_fns, checks), Watch(rehearsal), Pretend(rehearsal):
         yield
 
 
@@ -351,116 +332,3 @@ def loss_alone(over_ranks: bool) -> dict:
         loss.backward()
         assert new.grad.is_cuda and new.grad.device == CUDA
     return found_by(rehearsal)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# a training step of a true model at its true width, without its memory
-
-
-class Memory:
-    """Bytes of the tensors without values that are alive, as their operators make them and Python lets them go."""
-
-    def __init__(self) -> None:
-        self.live = self.peak = 0
-        self.known: set[int] = set()
-
-    def see(self, tensor: Tensor) -> None:
-        storage = tensor.untyped_storage()
-        key, size = storage._cdata, storage.nbytes()
-        if tensor.is_meta and key not in self.known:
-            self.known.add(key)
-            self.live += size
-            self.peak = max(self.peak, self.live)
-            weakref.finalize(storage, self.gone, key, size)
-
-    def gone(self, key: int, size: int) -> None:
-        self.known.discard(key)
-        self.live -= size
-
-
-class Wide(Watch):
-    """Takes what is real into an operator that has no values."""
-
-    memory: Memory
-
-    def run(self, function, args: tuple, kwargs: dict):
-        with torch._C.DisableTorchFunction():
-            given = tensors_of((args, kwargs))
-            if any(one.is_meta for one in given):
-                args, kwargs = tree_map_only(Tensor, lambda one: one.to("meta"), (args, kwargs))
-            result = function(*args, **kwargs)
-            for one in tensors_of(result):
-                self.memory.see(one)
-        return result
-
-
-def actor_of(config: dict, checkpointing: bool, lora_rank: int) -> Actor:
-    """As OpenRLHF's constructor makes it of a folder, with the head that the recipes ask for."""
-    flash_attention_torch.register()
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(Qwen2Config(**config, dtype="bfloat16"), dtype=torch.bfloat16)
-        model.config._attn_implementation = flash_attention_torch.NAME
-        if lora_rank:
-            model.enable_input_require_grads()
-            model = get_peft_model(model, LoraConfig(r=lora_rank, target_modules="all-linear", task_type="CAUSAL_LM"))
-            for one in model.parameters():  # as DeepSpeed's engine
-                one.data = one.data.bfloat16()
-    model.config.use_cache = False
-    if checkpointing:
-        model.gradient_checkpointing_enable({"use_reentrant": False})
-    actor = Actor(model.train(), temperature=0.6)
-    actor.packing_samples = True
-    ds = SimpleNamespace(fused_logprobs=True, packing_samples=True, attn_implementation="sdpa")
-    args = SimpleNamespace(ds=ds, actor=SimpleNamespace(entropy_coef=0.0))
-    attach(actor, SimpleNamespace(args=args, print=print))
-    actor.fused_logprobs.checked = True  # it compares values
-    return actor
-
-
-def step(config: dict, tokens: int, checkpointing: bool, gradients: bool = True, lora_rank: int = 0) -> dict:
-    """A micro-batch of three rollouts there and back. Bytes: that autograd saves in the last layer, that are alive
-    after the forward, and the most that are in the forward, in the head's backward and in the last layer's."""
-    actor, rehearsal = actor_of(config, checkpointing, lora_rank), Rehearsal(False)
-    memory, phase = Memory(), ["forward"]
-    weights = {one.untyped_storage()._cdata for one in actor.parameters()}
-    memory.known |= weights
-    Wide.memory = memory
-    sequences, mask = rollouts(tokens)
-    for one in (sequences, mask):
-        rehearsal.put(one, GPU)
-    peaks, saved = {}, {}
-
-    def pack(tensor: Tensor) -> Tensor:
-        with torch._C.DisableTorchFunction():
-            storage = tensor.untyped_storage()
-            if phase[0] == "layer" and tensor.is_meta and storage._cdata not in weights:
-                saved[storage._cdata] = storage.nbytes(), tensor
-        return tensor
-
-    def enter(name: str):
-        peaks[phase[0]] = max(peaks.get(phase[0], 0), memory.peak)
-        memory.peak, phase[0] = memory.live, name
-
-    layers = actor.model.get_base_model().model.layers if lora_rank else actor.model.model.layers
-    layers[-1].register_forward_pre_hook(lambda *_: None if phase[0] == "backward" else enter("layer"))
-    layers[-1].register_forward_hook(lambda *_: None if phase[0] == "backward" else enter("forward"))
-    layers[-1].register_full_backward_pre_hook(lambda *_: enter("backward"))
-    for one in filter(lambda one: one.requires_grad, actor.parameters()):
-        one.register_post_accumulate_grad_hook(lambda one: setattr(one, "grad", None))  # DeepSpeed takes it away
-    hooks = torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
-    with watched(rehearsal, Wide), torch.set_grad_enabled(gradients), hooks:
-        log_probs, _ = actor(sequences, mask[:, 1:], attention_mask=mask, return_output=True, return_entropy=gradients)
-        enter("head")
-        kept = memory.live
-        if gradients:
-            log_probs.sum().backward()
-        enter("end")
-    found = {"saved": sum(size for size, _ in saved.values()), "forward": max(peaks["forward"], peaks["layer"])}
-    return found_by(rehearsal, **found, kept=kept, head=peaks["head"], backward=peaks.get("backward", 0))
-
-
-def rollouts(tokens: int) -> tuple[Tensor, Tensor]:
-    """A long one, a middle one and a short one, padded."""
-    lengths = torch.tensor([tokens // 2, tokens // 3, tokens - tokens // 2 - tokens // 3])
-    mask = (torch.arange(int(lengths.max())) < lengths[:, None]).long()
-    return torch.randint(3, 1000, mask.shape) * mask, mask

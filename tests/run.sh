@@ -7,17 +7,13 @@
 #   smoke  every command that a page shows, each subcommand among them, in a shell without the environment
 #   e2e    the real stack: Ray actors, a ZeRO-3 policy, a vLLM engine
 #   every  all of these, and of the grids of methods, layouts and faults every cell: before a release, a new pin, a new
-#          patch, a change of set-up; and set-up with Python 3.12 where there is one (REAL_TEST_PYTHON names another)
+#          patch, a change of set-up
 set -euo pipefail
 cd "$(dirname "$0")/.."
 parts=(fast slow hostile smoke e2e)
 maths=(tests/fast/test_{exactness,metrics,policy_loss,schedule,token_log_probs}.py)
 if [ "${1:-}" = every ]; then
     export REAL_TEST_EVERY=1 && shift
-    for candidate in python3.12 ~/.pyenv/versions/3.12.*/bin/python3.12; do
-        "$candidate" -c 'import ensurepip, venv' 2>/dev/null || continue
-        export REAL_TEST_PYTHON=${REAL_TEST_PYTHON:-$candidate}
-    done
 fi
 case "${1:-}" in maths | fast | slow | hostile | smoke | e2e) parts=("$1") && shift ;; esac
 python="${REAL_VENV:-.venv}/bin/python"

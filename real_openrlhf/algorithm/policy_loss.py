@@ -117,8 +117,8 @@ def group_weights(
     """(rollouts,) advantages for a trainer: each rollout's weight while the policy equals the old policy.
 
     A positive weight makes the response more likely. The loss's gradient is minus the mean over groups of the sum of
-    weight times the gradient of the score. The weights are exact for one update a batch; later updates would need the scores.
-    Arguments are those of `real_policy_loss`, whose gradient is taken here at equal policies.
+    weight times the gradient of the score. The weights are exact for one update a batch; later updates would need the
+    scores. Arguments are those of `real_policy_loss`, whose gradient is taken here at equal policies.
     """
     equal = torch.zeros(len(rewards), 1, dtype=torch.float64, requires_grad=True)
     settings = ObjectiveSettings(objective, uniform_groups, {"tau": tau, **(own or {})})

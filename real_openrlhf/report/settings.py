@@ -90,7 +90,7 @@ def tasks(runs: Iterable[Run]) -> list[Task]:
         named = recipe if isinstance(recipe, str) else None
         # the last two parts: a local model's folder is often just called model
         model = PurePath(str(run.flags.get("--actor.model_name_or_path", ""))).parts[-2:]
-        alike[named, model, str(sorted(data.values()) if isinstance(data, dict) else None)].append(run)
+        alike[named, model, str(sorted(map(str, data.values())) if isinstance(data, dict) else None)].append(run)
     names = []
     for (recipe, *_), members in alike.items():
         on = ", ".join(sorted(next((run.sets for run in members if run.sets), ())))

@@ -7,7 +7,6 @@ import contextlib
 import io
 import json
 import re
-import struct
 import tempfile
 from html.parser import HTMLParser
 from pathlib import Path
@@ -15,7 +14,6 @@ from pathlib import Path
 from hypothesis import strategies as st
 
 from real_openrlhf.base.errors import CONTROLS, UserError, exit_code, on_one_line, plain
-from real_openrlhf.base.user_files import reward_problem
 from real_openrlhf.data.problems import read_problems
 from real_openrlhf.data.sources import read_local
 from real_openrlhf.hooks.rollout.reward_calls import Fault, checked
@@ -27,9 +25,9 @@ from real_openrlhf.report.read_runs import UnreadableRun, read_run, read_runs
 from real_openrlhf.report.settings import tasks
 from real_openrlhf.rewards.command import _rows as rows_to_grade
 from real_openrlhf.runs import run_folder
-from real_openrlhf.training.checks import data_check, model_check
+from real_openrlhf.training.checks import data_check
 from real_openrlhf.training.checks.findings import Findings
-from real_openrlhf.training.launch.progress import Progress, end_unwatched, summary
+from real_openrlhf.training.launch.progress import Progress, summary
 
 PIECES = (
     "<script>alert(1)</script>", "<img src=x onerror=alert(1)>", "' onload='alert(1)", '" onclick="x', "]]>", "<!--",
@@ -79,9 +77,6 @@ LINES = b"".join(
     text_of(LOGGED | {"phase": phase, "step": n}) + b"\n" for n in (1, 2, 3) for phase in ("train", "eval")
 )
 RESULTS = {"settings": {"k": 4, "grader": "robust"}, "benchmarks": {"aime24": {"pass@1": 0.5, "standard_error": 0.1}}}
-SHAPES = text_of({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}, "__metadata__": {}})
-WEIGHTS = struct.pack("<Q", len(SHAPES)) + SHAPES + bytes(8)
-SOURCES = (b"def reward_func(queries, prompts, labels):\n    return {'rewards': 1.0}\n", b"from x import *\n")
 
 
 @contextlib.contextmanager
@@ -186,23 +181,6 @@ def a_page_shows_words_and_runs_none(name: str, algo: str, recipe: str, flags: d
             assert not CONTROLS.search(table_forms.to_markdown(table))
 
 
-def a_models_files_are_read_or_refused(weights: bytes, config: bytes, tokenizer: bytes) -> None:
-    with folder() as here:
-        files = {"model.safetensors": weights, "tokenizer.json": tokenizer}
-        for name, content in (files | dict.fromkeys(("config.json", "tokenizer_config.json"), config)).items():
-            (here / name).write_bytes(content)
-        with contextlib.suppress(UserError):
-            found = model_check.read_config(str(here))
-            flags = compose(RECIPES["cpu"], ALGORITHMS["real"], {"--actor.model_name_or_path": (str(here),)})
-            list(model_check.problems(flags, found))
-
-
-def a_reward_file_is_judged(content: bytes) -> None:
-    with folder() as here:
-        (here / "reward.py").write_bytes(content)
-        assert (reward_problem(here / "reward.py") or ".").endswith(".")
-
-
 def a_reward_is_numbers_or_a_fault(value: object) -> None:
     with contextlib.suppress(Fault):
         found = checked(value)
@@ -225,13 +203,6 @@ def a_terminal_obeys_nothing(text: str) -> None:
     assert not CONTROLS.search(said.getvalue())
 
 
-def a_settled_run_stays_in_its_folder(name: str, log: bytes) -> None:
-    with folder() as here:
-        run_folder.write(here, RUN | {"status": "running", "name": "../" + name.encode("utf-8", "replace").decode()})
-        (here / "metrics.jsonl").write_bytes(log)
-        end_unwatched(here)
-
-
 PROPERTIES = {
     data_is_read_or_refused: (spoiled(DATA),),
     a_run_is_read_or_refused: (
@@ -245,15 +216,8 @@ PROPERTIES = {
         st.dictionaries(st.one_of(words, st.sampled_from(["--algo.real.tau", "--actor.x"])), values, max_size=3),
         words, st.dictionaries(words, st.just({"pass@1": 0.5, "standard_error": 0.1}), max_size=2),
     ),
-    a_models_files_are_read_or_refused: (
-        spoiled((WEIGHTS,)),
-        spoiled((text_of({"vocab_size": 5, "hidden_size": 4, "max_position_embeddings": 64, "pad_token": "x"}),)),
-        spoiled((text_of({"model": {"vocab": {"a": 1}}, "added_tokens": [{"id": 3}]}),)),
-    ),
-    a_reward_file_is_judged: (spoiled(SOURCES),),
     a_reward_is_numbers_or_a_fault: (
         values | st.fixed_dictionaries({"rewards": values}, optional={"scores": values, "extra_logs": values}),
     ),
     a_terminal_obeys_nothing: (words,),
-    a_settled_run_stays_in_its_folder: (words, spoiled((LINES,))),
 }  # fmt: skip

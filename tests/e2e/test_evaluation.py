@@ -16,7 +16,7 @@ from tiny_models import letters, model_of
 
 from real_openrlhf.runs.provenance import CODE
 
-K = 128
+K = 64
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +148,7 @@ def test_an_evaluation_whose_engine_fails_says_so_in_a_line(folder, forked):
     assert last.startswith("real-openrlhf eval: error: vLLM failed: ") and last.endswith("the same command continues")
 
 
-@every  # of training: test_long_prompts.py
+@every  # of training: test_like_gpu.py
 def test_an_engine_that_is_killed_ends_the_evaluation(folder):
     running = run_until(folder, "killed", K)
     (engine,) = (one for one in psutil.Process(running.pid).children() if "spawn_main" in " ".join(one.cmdline()))

@@ -44,10 +44,10 @@ def test_vllm_draws_from_the_packed_policy(grpo):
     )
 
 
-def test_asynchronously_with_an_engine_apart_from_policy_and_reference(train_alone):
+def test_asynchronously_with_an_engine_apart_from_policy_and_reference(train):
     """`--train.colocate_all` is the recipe's. The engine gets a GPU of its own, of which Ray must have one more."""
     words = ("--algo", "grpo", "--max-steps", "2", "--train.async_enable")
-    run = train_alone("apart", *SMALL, *words, *NO_EVALUATION)
+    run = train("apart", *SMALL, *words, *NO_EVALUATION)
     assert run.finite and len(run.lines("train")) == 2
     assert {"PolicyModelActor", "ReferenceModelActor"} <= run.actors
 

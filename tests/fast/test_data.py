@@ -20,7 +20,6 @@ from real_openrlhf.data.sources import HubDataset, read_hub
 sys.path.append(str(Path(__file__).parents[2] / "examples"))
 
 import contamination
-from contamination import NGRAM, SHORTEST, BenchmarkIndex, words
 
 DAPO = (
     "Solve the following math problem step by step. The last line of your response should be of the form "
@@ -134,11 +133,6 @@ def test_data_that_are_not_mathematics_get_no_box_unless_asked(tmp_path, capsys,
     assert said in printed and "2 prompts begin with a system message" in printed
 
 
-def test_named_columns_go_before_known_ones():
-    rows = [{"problem": "no", "answer": "no", "q": "What?", "extra": {"gold": "7"}}]
-    assert list(read_problems(rows, "q", "extra.gold")) == [Problem(0, "What?", ("7",))]
-
-
 # --- cleaning
 
 
@@ -169,38 +163,6 @@ def test_duplicates_and_conflicts_add_up():
         (8, cleaning.NO_GOLD),
         (4, cleaning.CONFLICT),
     ]
-
-
-VOCABULARY = st.sampled_from(["a", "b", "\\frac", "\\left(", "7", "c."])
-
-
-@settings(deadline=None)  # the machine may be busy
-@given(st.lists(VOCABULARY, max_size=40), st.lists(VOCABULARY, max_size=40))
-def test_overlap_against_counting_windows_in_joined_text(benchmark, training):
-    """Independent: look for every window of the benchmark's words as a substring of the training text's words."""
-    benchmark, training = " ".join(benchmark), " ".join(training)
-
-    def plain(text):
-        spaced = text.replace("\\frac", " ").replace("\\left(", " ").replace(".", " ")
-        return spaced.split()
-
-    def windows(sequence):
-        starts = range(max(len(sequence) - NGRAM, 0) + 1)
-        return {f" {' '.join(sequence[start : start + NGRAM])} " for start in starts}
-
-    hay, needles = f" {' '.join(plain(training))} ", windows(plain(benchmark))
-    if len(plain(benchmark)) < NGRAM:  # too short for a window: the whole text counts
-        inside = len(plain(benchmark)) >= SHORTEST and min(needles) in hay
-        expected = float(inside or plain(training) == plain(benchmark))
-    else:
-        expected = sum(needle in hay for needle in needles) / len(needles)
-    found = BenchmarkIndex([("set-0", benchmark)]).nearest(training)
-    assert (found.overlap if found else None) == (expected if expected >= 0.5 else None)
-
-
-def test_spelling_does_not_hide_contamination():
-    assert words("Find $\\dfrac{1}{2}$ of\n\\left( X \\right)!") == ("find", "1", "2", "of", "x")
-    assert words("find \\frac{ 1 }{ 2 } of (x).") == ("find", "1", "2", "of", "x")
 
 
 # --- the command
@@ -270,19 +232,6 @@ def test_problems_of_a_benchmark_are_listed_and_left_out_by_the_example(tmp_path
     )
     assert "raw-0 contains 100% of aime24-7" in capsys.readouterr().out
     assert [row["id"] for row in lines(tmp_path / "clean.jsonl")] == ["raw-1"]
-
-
-def test_json_jsonl_and_a_folder_give_the_same(tmp_path):
-    written = []
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    write_rows(folder / "a.json", ROWS[:2])
-    write_rows(folder / "b.jsonl", ROWS[2:])
-    for source in (write_rows(tmp_path / "x.json", ROWS), write_rows(tmp_path / "x.jsonl", ROWS), folder):
-        out = tmp_path / "out.jsonl"
-        assert main(["data", "deepscaler", "--source", str(source), "--out", str(out)]) == 0
-        written.append(out.read_text())
-    assert len(set(written)) == 1
 
 
 @pytest.mark.parametrize("name", ["x.json", "x.jsonl"])

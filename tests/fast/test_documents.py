@@ -164,7 +164,7 @@ def test_every_path_exists(page):
 
 OF_OUR_PROCESSES = {  # set by a process of ours for another one, or by a test
     *("REAL_FAMILY", "REAL_WORKER_PYTHON", "REAL_REMOTE_URL", "REAL_VERIFIER_FAULTS"),
-    *("REAL_ENGINE", "REAL_TIME_LIMIT"),
+    *("REAL_ENGINE", "REAL_TIME_LIMIT", "REAL_FORKS_START_FORKS"),
 }
 
 

@@ -11,14 +11,12 @@ from tiny_models import letters
 
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.cli import main
-from real_openrlhf.data.benchmarks import BENCHMARKS
 from real_openrlhf.data.problems import load_tokenizer
 from real_openrlhf.evaluation.engines import engine_count, sample_seed
-from real_openrlhf.evaluation.grading import pass_at, per_problem, powers_of_two, summarise, table
+from real_openrlhf.evaluation.grading import pass_at, per_problem, powers_of_two, summarise
 from real_openrlhf.evaluation.store import Sample, SampleStore
 from real_openrlhf.evaluation.tasks import Task, answer_length, read_records, tokenized
 from real_openrlhf.report.statistics import bootstrap
-from real_openrlhf.report.table_forms import to_markdown
 
 
 def write_jsonl(path, rows):
@@ -143,22 +141,6 @@ def test_numbers_of_two_benchmarks_by_hand():
     assert summarise(problems[:2], seed=0)[0]["aime24"] == aime
 
 
-def test_markdown_in_the_layout_of_the_paper():
-    problems = [graded_problem(name, n, [n % 2, 1]) for name in BENCHMARKS for n in range(4)]
-    benchmarks, average = summarise(problems, seed=0)
-    settings = {"k": 2, "temperature": 0.6, "top_p": 0.95, "max_new_tokens": 8192, "seed": 42}
-    settings |= {"grader": "robust", "think": "required"}
-    results = {"name": "real_1.5b", "settings": settings, "benchmarks": benchmarks, "average": average}
-    _, _, header, _, row, _, *notes = to_markdown(table(results)).splitlines()
-    note = " ".join(notes)
-    assert header == "| Model | AIME24 | AIME25 | MATH500 | AMC23 | Minerva | O-Bench | Avg. |"
-    cells = row.strip("| ").split(" | ")
-    assert cells[0] == "real_1.5b" and len(cells) == 8
-    assert all(cell.startswith("0.750 ± 0.1") for cell in cells[1:-1]) and cells[-1].startswith("0.750 ± 0.0")
-    protocol = "k = 2, T = 0.6, top_p = 0.95, max tokens = 8192, grader = robust, closed thinking = required"
-    assert all(said in note for said in ("AIME24 4", *protocol.split(", ")))
-
-
 # --- the command, with samples that are there already
 
 
@@ -247,19 +229,6 @@ def test_a_reward_file_grades_as_in_training_or_is_named(sampled, evaluate, tmp_
         assert f"{tmp_path}/reward.py failed on mine-0: {said}" in capsys.readouterr().err
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     assert results["benchmarks"]["mine"]["pass@1"] == 0.25
-
-
-def test_samples_of_another_model_or_seed_are_not_continued(sampled, evaluate, model, capsys):
-    config = model / "config.json"
-    before = config.read_text()
-    config.write_text(before.replace("64", "65"))
-    try:
-        assert evaluate() == 2
-    finally:
-        config.write_text(before)
-    assert "was sampled with model = " in capsys.readouterr().err
-    assert evaluate("--seed", 43) == 2
-    assert "was sampled with seed = 42, now it is 43" in capsys.readouterr().err
 
 
 def test_a_model_with_code_of_its_own_is_refused_in_a_line_and_not_run(model, evaluate, capsys):

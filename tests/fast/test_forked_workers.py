@@ -104,14 +104,6 @@ def test_a_signal_to_the_command_is_the_childs(start, number):
     assert process.wait(10) == -number and gone(child)
 
 
-def test_a_killed_server_leaves_no_child_that_nobody_hears_of(start):
-    process = start("stay")
-    child = told(process)
-    os.kill(child["parent"], signal.SIGKILL)
-    assert process.wait(60) == 1 and gone(child["pid"])
-    assert "the server that forked this process was killed" in process.stderr.read()
-
-
 def test_ray_starts_a_python_whose_path_has_a_space(monkeypatch):
     """Ray's own command for a worker lacks the quotes: each worker ended at once, and Ray waited 60 s for each."""
     monkeypatch.setattr(sys, "executable", "/a b/python")

@@ -13,13 +13,7 @@ from real_openrlhf.base.errors import CONTROLS
 from real_openrlhf.base.files import ROLLOUTS
 from real_openrlhf.cli import main
 from real_openrlhf.hooks.controller import run_log as run_log_module
-from real_openrlhf.hooks.controller.rollout_logger import (
-    LETTERS,
-    RolloutLogger,
-    choose,
-    evaluate_by_score,
-    expected_answer,
-)
+from real_openrlhf.hooks.controller.rollout_logger import RolloutLogger, choose, evaluate_by_score
 from real_openrlhf.report import show
 
 HOSTILE = "<script>alert(1)</script>\x1b[2J\x07\r\u202e\ud800' onload='x\nline 2 \x9b31m</td>"
@@ -61,12 +55,6 @@ def test_a_mixed_group_is_among_those_kept_that_of_the_last_update():
     assert choose([mixed], [], 2) == [0] and choose([right, mixed], [], 1) == [1]
 
 
-def test_what_is_expected_is_the_answer_and_not_the_whole_question():
-    for label, expected in ((json.dumps({"answer": "Lorenzo", "metadata": "x" * 900}), "Lorenzo"), ('["1"]', '["1"]')):
-        assert expected_answer(label) == expected
-    assert expected_answer('{"answer') == '{"answer' and expected_answer("4") == "4"
-
-
 def test_scores_and_weights_are_those_of_the_last_update_of_a_group(tmp_path):
     """Two epochs. A rollout that was left out has weight 0 and no score; the weight's sign is turned."""
     nan = torch.nan
@@ -98,13 +86,6 @@ def test_a_built_in_loss_has_no_weights_and_labels_by_the_score(tmp_path):
         ("positive", None, None),
         ("negative", None, None),
     ]
-
-
-def test_long_texts_are_cut_in_their_middle_with_a_mark(tmp_path):
-    (row,) = keeper(tmp_path, 1).of_step(sampled("begin" + "x" * 10**6 + "end", 1.0, 0.0), [])
-    assert len(row["prompt"]) < LETTERS["prompt"] + 60
-    assert row["prompt"].startswith("begin") and row["prompt"].endswith("end")
-    assert "... [998008 letters left out] ..." in row["prompt"]
 
 
 def test_a_held_out_answer_is_right_by_its_score_as_a_label_is():
@@ -176,23 +157,6 @@ def test_show_prints_a_step(run, capsys):
     assert "  incorrect  reward 0  score -0.1000  weight -0.2500\n" in text
     assert text.endswith("kept steps: 1, 2, 3, 7\n")
     assert "answer 7" in shown(capsys, run)  # the last one
-
-
-def test_show_begins_with_the_group_of_largest_spread(tmp_path, capsys):
-    rows = []
-    for name, low, high in (("small", 0.9, 1.0), ("large", -0.5, 0.5), ("none", None, None)):
-        answers = [{"answer": name, "label": "positive", "reward": 1, "weight": weight} for weight in (low, high)]
-        rows.append({"phase": "train", "step": 1, "prompt": name, "gold": "1", "rollouts": answers})
-    (tmp_path / ROLLOUTS).write_text("".join(json.dumps(row) + "\n" for row in rows))
-    questions = [line.split()[1] for line in shown(capsys, tmp_path).splitlines() if line.startswith("question")]
-    assert questions == ["large", "small", "none"]
-
-
-def test_show_says_what_there_is(run, tmp_path, refused):
-    assert "has no step 4. It has 1, 2, 3, 7." in refused("show", run, "--step", 4)
-    (tmp_path / ROLLOUTS).write_text('{"phase": "tra')
-    assert "has no responses: it is missing, empty or damaged" in refused("show", tmp_path)
-    assert "has no responses: there is no such folder" in refused("show", tmp_path / "none")
 
 
 WITHOUT_STEP = b'{"phase": "train", "prompt": "", "gold": "", "rollouts": '

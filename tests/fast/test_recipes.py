@@ -8,7 +8,7 @@ from small_runs import ON_GPUS, run_flags
 
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
-from real_openrlhf.recipes.run_flags import PAPER, SET, recorded_flags
+from real_openrlhf.recipes.run_flags import PAPER, recorded_flags
 from real_openrlhf.training import command
 from real_openrlhf.training.checks import flag_checks, memory_estimate, model_check
 from real_openrlhf.training.checks.data_check import step_problems
@@ -121,12 +121,6 @@ def test_engines_follow_the_layout_unless_named():
     assert run_flags("qwen7b", user={"--vllm.num_engines": ("3",)}).text("--vllm.num_engines") == "3"
 
 
-def test_gpus_add_up_when_roles_do_not_share_them():
-    user = {"--vllm.num_engines": ("2",), "--vllm.tensor_parallel_size": ("2",)}
-    assert run_flags("qwen7b", "real", user, ["--train.colocate_all"]).gpus == 8 + 4
-    assert run_flags("qwen7b", "grpo", user, ["--train.colocate_all"]).gpus == 8 + 4 + 8
-
-
 @pytest.mark.parametrize("algo", ["real", "grpo"])  # without and with a reference model, which stays with the policy
 def test_engines_that_draw_while_the_policy_trains_have_gpus_of_their_own(algo):
     user = {"--actor.num_gpus_per_node": ("4",), "--train.async_enable": ()}
@@ -178,11 +172,6 @@ def test_rows_that_are_not_read_are_not_counted_and_filtering_gets_passes_to_spa
     assert said.startswith("2 passes over 200 rows end after 12 steps, not after 40")
 
 
-def test_a_value_that_is_no_number_is_left_to_the_parser():
-    composed = run_flags("qwen7b", user={"--rollout.batch_size": ("many",)}, rows=1000)
-    assert "--train.num_episodes" not in composed.settings
-
-
 @pytest.mark.parametrize("flag", run_flags("qwen7b", rows=1000).settings)
 def test_any_flag_can_be_taken_out(flag):
     composed = run_flags("qwen7b", removed=[flag], rows=1000)
@@ -202,22 +191,6 @@ def test_another_objective_comes_with_its_own_constants():
     assert run_flags("qwen7b", "real", {"--algo.real.objective": ("real",)}).text("--algo.real.tau") == "0.5"
     mine = run_flags("qwen7b", "real", {"--algo.real.objective": ("bce",), "--algo.real.tau": ("0.1",)})
     assert mine.text("--algo.real.tau") == "0.1" and "--algo.real.uniform_groups" in mine.settings
-
-
-def test_the_plan_shows_every_setting_of_the_objectives_own(tmp_path):
-    """Also those that nobody has typed, and of a file; what is wrong stays for the checks to refuse."""
-
-    def shown(algo, **user):
-        return run_flags("cpu", algo, {f"--algo.real.{name}": words for name, words in user.items()}).text(SET)
-
-    assert shown("real") == "" and shown("trpa") == "beta=0.1" and shown("trpa", set=("beta=2",)) == "beta=2"
-    assert shown("real", objective=("bce",)) == "reduction=sum"
-    (tmp_path / "mine.py").write_text(
-        "from real_openrlhf.algorithm.formulas import Constant, Objective\n"
-        "two = Objective(print, settings={'a': Constant(1.5, ''), 'b': Constant('x', '', ('x', 'y'))})\n"
-    )
-    assert shown("real", objective=(f"{tmp_path}/mine.py:two",), set=("b=y",)) == "a=1.5 b=y"
-    assert shown("trpa", set=("gain=2",)) == "beta=0.1 gain=2" and shown("trpa", set=("gain",)) == "gain"
 
 
 # The recipe that tries a GPU run's paths on CPU: what it shares with GPU recipes

@@ -333,17 +333,6 @@ def test_settings_are_told_apart_by_their_knobs_and_seeds_are_not(tmp_path):
     }
 
 
-def test_what_an_earlier_report_left_is_named(tmp_path, capsys):
-    invented.write_run(tmp_path / "runs", "real", 1)
-    words = ["report", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]
-    assert main(words) == 0 and main(words) == 0
-    assert "not of this report" not in capsys.readouterr().out
-    (tmp_path / "out" / "tables" / "older.md").touch()
-    assert main(words) == 0
-    said = capsys.readouterr().out
-    assert "not of this report: 1 file in figures/ and tables/, such as" in said and "older.md" in said
-
-
 def test_different_tasks_never_share_a_figure(tmp_path):
     invented.write_run(tmp_path, "real", 1)
     invented.write_run(tmp_path, "real", 2, data={"train.jsonl": "another"}, name="other-data")
@@ -365,17 +354,3 @@ def test_a_run_that_died_unseen_is_shown_as_such_without_the_line_that_the_kill_
 
 
 # The page
-
-
-def test_the_page_begins_with_what_it_shows_and_what_the_runs_say(ten, tmp_path):
-    def page_of(root: Path, out: Path) -> str:
-        assert main(["report", str(root), "--out", str(out)]) == 0
-        return (out / "index.html").read_text()
-
-    every = page_of(ten, tmp_path / "ten")
-    for tag in ("<h1>", "<title>REAL report: "):
-        assert f"{tag}REAL, REAL with BCE, GRPO, DAPO</" in every
-    assert '<h2 id="task-1">Task: sums (cpu)</h2>\n<p><strong>By the mean over training. ' in every
-    assert every.count("class=scroll") == every.count('class=scroll tabindex=0 role=region aria-label="') > 3
-    alone = page_of(ten / "cpu-grpo-s1", tmp_path / "alone")
-    assert "<h1>Run cpu-grpo-s1</h1>" in alone and "Mean over training: GRPO 0.5" in alone

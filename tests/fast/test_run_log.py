@@ -47,14 +47,6 @@ def test_entropy_is_estimated_by_what_the_sampler_says_of_all_tokens_that_it_dre
     assert run_log(tmp_path).group_stats(samples)["rollout/entropy"] == 2.5
 
 
-def test_planning_is_logged_and_no_part_of_the_sum_of_times(tmp_path):
-    log = run_log(tmp_path)
-    log.plan_seconds = 0.25
-    values = {"timing/step_total": 3.0}
-    log.log_train(1, values)
-    assert lines(tmp_path)[0]["timing/plan"] == 0.25 and "timing/plan" not in values
-
-
 def lines(folder, name="metrics.jsonl") -> list[dict]:
     return [json.loads(line) for line in (folder / name).read_text().splitlines()]
 

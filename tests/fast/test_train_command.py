@@ -80,11 +80,6 @@ def test_several_sets_are_each_found(tmp_path, monkeypatch):
     assert training_rows(f"{tmp_path}/a.jsonl,{tmp_path}/a.jsonl") == 6 and training_rows(data) is None
 
 
-def test_all_goes_with_a_dry_run():
-    with pytest.raises(UserError, match="--all goes with --dry-run"):
-        command.request_of(["--all"])
-
-
 # ------------------------------------------------------------------------------------------- where it runs
 
 
@@ -135,15 +130,6 @@ def test_a_dead_cluster_is_noticed_at_once():
             assert f"nothing answers at RAY_ADDRESS {address}" in problem
     (problem,) = place("http://head:8265").problems(run_flags())
     assert "is that of `ray job submit`. Set it to HEAD:6379" in problem
-
-
-@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="no IPv6 here")
-def test_a_cluster_at_an_ipv6_address_is_asked(monkeypatch):
-    """Ray writes such an address in brackets, which are no part of the host's name."""
-    done = subprocess.CompletedProcess([], 0, stdout="", stderr="")
-    monkeypatch.setattr(subprocess, "run", lambda *words, **named: done)
-    with socket.create_server(("::1", 0), family=socket.AF_INET6) as listener:
-        assert [*place(f"[::1]:{listener.getsockname()[1]}").problems(run_flags())] == []
 
 
 def test_the_users_environment_wins_and_a_private_ray_gets_logical_gpus(monkeypatch, tmp_path):
@@ -408,11 +394,6 @@ def test_a_runs_scratch_folder_goes_with_rays_last_processes(monkeypatch, tmp_pa
     other.wait()
 
 
-def test_a_folder_too_deep_for_a_socket_is_not_taken(tmp_path):
-    with process.scratch({"TMPDIR": str(tmp_path / ("x" * 40))}) as own:
-        assert own.folder is None and "RAY_TMPDIR" not in own.environment
-
-
 def test_nohup_keeps_its_meaning(tmp_path):
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
@@ -422,25 +403,6 @@ def test_nohup_keeps_its_meaning(tmp_path):
         assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
-
-
-def test_a_compiler_lock_goes_with_its_owner(tmp_path):
-    held, stale = (tmp_path / name / "lock" for name in ("held", "stale"))
-    for path in (held, stale):
-        path.parent.mkdir()
-    stale.touch()
-    with held.open("w"):
-        assert process.drop_stale_locks(tmp_path) == [stale]
-        assert held.exists() and not stale.exists()
-    assert process.drop_stale_locks(tmp_path) == [held]
-
-
-def test_the_tiny_task_is_a_recipe_with_its_own_model_data_and_reward():
-    request = command.request_of(["--recipe", "cpu"])
-    planned = request.flags
-    assert planned.text("--reward.remote_url").endswith("real_openrlhf/rewards/math_reward.py")
-    assert "/reverse-" in planned.text("--actor.model_name_or_path") and "/reverse-" in planned.text("--eval.dataset")
-    assert planned.number("--train.num_episodes") == 1  # it knows how many prompts there are before they are made
 
 
 # A run that stands still ends, with a code and the phase: real processes, real signals

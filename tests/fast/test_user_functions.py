@@ -12,7 +12,6 @@ from real_openrlhf.algorithm import validate_objective
 from real_openrlhf.algorithm.formulas import IN_FILES, OBJECTIVES, Objective, TokenLoss, find
 from real_openrlhf.algorithm.groups import RolloutBatch, TrainingProgress
 from real_openrlhf.algorithm.objective import ObjectiveSettings, score_weights
-from real_openrlhf.base.user_files import absolute
 from real_openrlhf.hooks.flags.refusals import _objective as objective_refusals
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "objectives" / "hinge.py"
@@ -195,22 +194,6 @@ def test_a_file_that_gives_no_objective_is_told_in_one_line(tmp_path, text, name
         SimpleNamespace(algo=SimpleNamespace(real=SimpleNamespace(objective=f"{path}:{name}")))
     )
     assert told == f"--algo.real.objective {path}:{name}: {refused.value}"
-
-
-def test_a_changed_file_is_loaded_again_and_the_same_one_is_not(tmp_path):
-    path = tmp_path / "mine.py"
-    path.write_text("def f(scores, groups, settings):\n    '''One.'''")
-    first = find(f"{path}:f")
-    assert find(f"{path}:f").loss is first.loss and first.about == "One."
-    path.write_text("def f(scores, groups, settings):\n    '''Two.'''")  # of the same size, in the same second
-    assert find(f"{path}:f").about == "Two."
-
-
-def test_a_name_is_made_absolute_for_processes_in_other_folders(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert absolute("mine.py:f") == f"{tmp_path}/mine.py:f"
-    assert absolute("~/mine.py:f") == f"{Path.home().resolve()}/mine.py:f"
-    assert absolute("real") == "real"
 
 
 def test_any_trainer_takes_an_objective_by_file_or_as_it_is():

@@ -1,7 +1,6 @@
 """Where a stranger starts the commands: another terminal, another home, a full disk, a reader that goes away."""
 
 import os
-import shutil
 import subprocess
 import sys
 
@@ -79,24 +78,6 @@ def test_a_disk_that_fills_up_leaves_no_half_file(shell, elsewhere):
 def test_a_full_disk_is_one_line(shell):
     done = shell("real train --dry-run > /dev/full; echo $? >&2")
     assert done.stderr.decode().splitlines()[1:] == ["1"] and b"Free some space and try again" in done.stderr
-
-
-LOCKLESS = """
-#include <errno.h>
-int flock(int file, int how) { errno = ENOSYS; return -1; }
-"""
-
-
-@pytest.mark.skipif(not shutil.which("cc"), reason="a file system without locks is pretended by a compiled library")
-def test_a_file_system_without_locks(shell, elsewhere):
-    place = elsewhere.parent  # without a space, which would end the path
-    (place / "lockless.c").write_text(LOCKLESS)
-    subprocess.run(["cc", "-shared", "-fPIC", "lockless.c", "-o", "lockless.so"], cwd=place, check=True)
-    command = "real train --max-steps 1 --run-name mine; echo $?; real report run --out page; echo $?"
-    done = shell(command, LD_PRELOAD=str(place / "lockless.so"))
-    lines = said(done).splitlines()
-    assert [line for line in lines if line.isdigit()] == ["2", "0"], lines
-    assert "cannot be locked (Function not implemented): its file system has no locks" in "\n".join(lines)
 
 
 def test_closed_streams_and_a_folder_that_is_gone(shell, elsewhere):

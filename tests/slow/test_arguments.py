@@ -115,14 +115,6 @@ def test_an_objective_of_the_users_own_is_found_from_anywhere_and_gets_what_it_n
     assert "pull: it returns shape (11,), not one loss for each group" in refusal
 
 
-def test_a_kl_in_somebodys_own_command_is_noted_in_the_logs_first_line(capsys):
-    grpo = "--algo.kl.use_loss --algo.kl.init_coef 1e-3"
-    for flags, noted in ((f"{REAL} {grpo}", True), (REAL, False), (grpo, False)):
-        arguments.run_training_script(lambda args: print("training"), lambda flags=flags: resolve(flags))
-        before, _, _ = capsys.readouterr().out.partition("training\n")
-        assert ("note: --algo.kl.init_coef 0.001 adds a KL loss and a reference model to REAL" in before) == noted
-
-
 @pytest.mark.parametrize(
     "flags, has, joined, ends",
     [

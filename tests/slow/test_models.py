@@ -1,7 +1,8 @@
 """Models that are made before a run: the same from the same settings, kept, and what their GGUF file says."""
 
+import json
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,9 @@ from every import every
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from real_openrlhf.base.errors import UserError
 from real_openrlhf.training import tiny_task
-from real_openrlhf.training.tiny_task import TASK, answer
+from real_openrlhf.training.tiny_task import DIGITS, TASK, ReverseTask, answer
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 sys.path += [str(EXAMPLES / "smollm2"), str(EXAMPLES / "sums")]
@@ -87,3 +89,45 @@ def test_a_model_of_a_gguf_file_has_its_tokens_end_and_template_and_knows_a_capi
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     answer = model.generate(tokens, max_new_tokens=10, do_sample=False)[0, tokens.shape[1] :]
     assert "Paris" in tokenizer.decode(answer) and int(answer[-1]) == tokenizer.eos_token_id
+
+
+# The tiny task
+
+
+def test_training_and_held_out_prompts_are_disjoint_and_distinct():
+    task = TASK
+    train, held_out = ([row["prompt"] for row in rows] for rows in task.rows())
+    assert (len(train), len(held_out)) == (task.train_prompts, task.eval_prompts)
+    assert len({*train, *held_out}) == len(train) + len(held_out)
+
+
+def test_the_data_is_a_function_of_the_seed(tmp_path):
+    for folder in ("one", "two", "other"):
+        (tmp_path / folder).mkdir()
+        tiny_task.write_data(replace(TASK, seed=int(folder == "other")), tmp_path / folder)
+    for part in ("train.jsonl", "eval.jsonl"):
+        one, two, other = ((tmp_path / folder / part).read_bytes() for folder in ("one", "two", "other"))
+        assert one == two != other
+    row = json.loads((tmp_path / "one" / "eval.jsonl").read_text().splitlines()[0])
+    assert row.keys() == {"prompt", "label", "datasource"} and row["datasource"] == "reverse"
+    assert row["label"] == row["prompt"][DIGITS - 1 :: -1] and row["label"][0] != "0"
+
+
+def test_a_cache_that_cannot_be_written_is_told(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot write the tiny model .* Set REAL_CACHE to a folder with space"):
+        tiny_task.prepare(ReverseTask(), tmp_path / "file" / "cache", progress=False)
+
+
+def test_the_default_model_comes_with_the_package_and_is_of_todays_configuration(tmp_path, monkeypatch):
+    """After a change: make() it anew, pack the folder's files (tar, xz) under its new name in MADE."""
+    task = TASK
+    assert [path.name for path in tiny_task.MADE.iterdir()] == [f"{task.folder().name}.tar.xz"]
+    monkeypatch.setattr(tiny_task, "make", None)  # else a minute
+    folder = tiny_task.prepare(task, tmp_path / "cache", progress=False)
+    tiny_task.write_data(task, tmp_path)
+    for part in ("train.jsonl", "eval.jsonl"):
+        assert (folder / part).read_bytes() == (tmp_path / part).read_bytes()
+    assert json.loads((folder / "config.json").read_text()) == asdict(task)
+    assert AutoTokenizer.from_pretrained(folder / "model").get_vocab() == tiny_task.make_tokenizer(task).get_vocab()
+    assert AutoModelForCausalLM.from_pretrained(folder / "model").num_parameters() > 300_000

@@ -10,10 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
-import torch
-from invented_runs import map_run, map_runs, write_lines, write_run
+from invented_runs import map_run, write_lines, write_run
 
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 
@@ -26,13 +24,9 @@ BUILT_IN = dict(ALGORITHMS)
 import ages  # noqa: E402 (its files import each other by name)
 import campaigns  # noqa: E402
 import check  # noqa: E402
-import gradient_magnitude  # noqa: E402
-import maps  # noqa: E402
 import publish  # noqa: E402
 import refresh  # noqa: E402
 import sentences  # noqa: E402
-
-from real_openrlhf.algorithm.formulas import find  # noqa: E402
 
 OF_RECORDS = dict(ALGORITHMS)  # as `methods.install` leaves them
 ALGORITHMS.clear()
@@ -168,22 +162,6 @@ def test_the_check_sees_what_is_not_of_the_records(tmp_path, monkeypatch, capsys
     assert not [*check.misnamed("CISPO and REINFORCE keep the ratio and drop GRPO's clip and KL: they lose.")]
 
 
-def test_an_arm_computes_what_the_check_says_of_it():
-    """A part that an arm lacks does not change a token's weight: the ratio of its size, the clip of its gradient."""
-    names = {f"ratio {side}": f"ratios.py:ratio_{side}" for side in check.SIDES}
-    names |= {"CISPO": "cispo.py:cispo", "REINFORCE": "cispo.py:reinforce"}
-    advantage, mask = torch.tensor([[1.0, -1.0]]), torch.ones(1, 2)
-    for label, name in names.items():
-        loss = find(f"{RESULTS.parent}/objectives/{name}")
-        own = {key: constant.default for key, constant in loss.settings.items()}
-        near, far = (
-            loss.loss(torch.tensor([[size, -size]]), advantage, mask, own) for size in (math.log(1.1), math.log(3))
-        )
-        parts = check.COMPUTES[label]
-        assert ("ratio" in parts) == bool((near.abs() != 1).any()), label
-        assert ("clip" in parts) == bool((far == 0).all()), label
-
-
 def test_differences_equal_those_that_were_recorded_when_the_runs_ended():
     """In PREDICTIONS.md, by the package's own report: two ways to one number. Those of a queue of eight counted an
     evaluation that is missing, and differ."""
@@ -208,14 +186,6 @@ def test_the_page_for_the_reader_is_short_and_its_tables_are_of_the_runs(monkeyp
     assert [*refresh.problems()] == []
 
 
-def test_a_table_that_is_not_of_the_runs_is_named(tmp_path, monkeypatch):
-    page = tmp_path / "page.md"
-    page.write_text("<!-- table: tune results columns Setting|Runs -->\n| REAL | 99 runs |\n<!-- end -->\n")
-    assert "| REAL | 5 runs |" in refresh.filled(page)
-    monkeypatch.setattr(refresh, "PAGES", (*refresh.PAGES, page))
-    assert [*refresh.problems()] == [f"{page} is not what {RESULTS} says"]
-
-
 def test_committed_runs_say_what_they_are_and_nothing_of_the_machine():
     folders = sorted(path.parent for path in RESULTS.rglob("campaign.json"))
     assert len(folders) >= 8
@@ -229,19 +199,6 @@ def test_committed_runs_say_what_they_are_and_nothing_of_the_machine():
             broke = record["status"] == "failed" and told and record["reason"]
             assert (record["status"] == "finished" or broke) and record["code_version"] and record["seed"] >= 1
             assert not re.search(r'"/(?!dev)', json.dumps(record)), name  # no absolute path
-
-
-def test_new_campaigns_can_be_made_again():
-    """Those of the first release are what they are; archive/README.md says what is known of them."""
-    early = {"map", "stale", "tune", "tune-hard", "tune-hard-rates", "tune-rates", "tune-sums", "tune-sums-rates"}
-    early |= {"mixed", "knobs", "hard", "more", "deal"}
-    known: dict[str, list[dict]] = {}
-    for folder in (path.parent for path in RESULTS.rglob("campaign.json")):
-        for name, record in campaigns.records(folder)[0].items():
-            known.setdefault(name.rpartition("/")[0] or folder.name, []).append(record)
-    for name, records in known.items():
-        if name not in early or any("tree" in record for record in records):
-            assert not any(map(publish.irreproducible, records)), name
 
 
 def test_a_published_campaign_says_all_that_the_runs_said_and_nothing_of_the_machine(tmp_path, monkeypatch):
@@ -290,43 +247,6 @@ def test_a_run_of_code_that_nobody_has_is_not_published(tmp_path, record, why):
     assert not (tmp_path / "shared").exists()
 
 
-def test_a_stopped_run_keeps_its_last_value_until_the_planned_end(tmp_path):
-    """By `--train.hopeless end`, a flag that is gone; z and Table 1 are over the steps that were made."""
-    for seed, curve in ((1, {0: 0.1, 10: 0.4, 20: 0.6, 30: 0.8}), (2, {0: 0.1, 10: 0.4, 12: 0.0})):
-        flags = {"--train.max_steps": 30, "--train.hopeless": "end", "--eval.steps": 10}
-        folder = write_run(tmp_path / "runs", "grpo", seed, flags=flags, reason="ended early")
-        train = [{"phase": "train", "step": n, "reward": 0.5, "real/loss": 1.0} for n in range(1, max(curve) + 1)]
-        write_lines(folder, [*train, *({"phase": "eval", "step": n, "eval_x_pass1": end} for n, end in curve.items())])
-    publish.main(str(tmp_path / "runs"), str(tmp_path / "shared"))
-    whole, stopped = campaigns.runs([tmp_path / "shared"])
-    assert whole.logged["eval"]["eval_x_pass1"].tolist() == [0.1, 0.4, 0.6, 0.8]
-    assert stopped.logged["eval"]["eval_x_pass1"].to_dict() == {0: 0.1, 10: 0.4, 20: 0.0, 30: 0.0}
-    assert stopped.logged["train"]["reward"].count() == 30 and stopped.logged["train"]["real/loss"].count() == 12
-
-
-def test_a_map_says_the_numbers_and_the_collapses_in_words(tmp_path):
-    flags = ("--actor.adam.lr", "--train.batch_size")
-    found = maps.cells(campaigns.runs([map_runs(tmp_path / "runs")]), flags)
-    figure = maps.heat_maps(found, flags)
-    texts = [{text.get_text() for text in axes.texts} for axes in figure.axes]
-    assert texts == [{"0.85", "0.20\n✕ 1 of 2", "0.00\n✕ 1 of 1"}, {"0.70", "0.30"}]
-    table = maps.table(found, flags)
-    rows = {(block, *row[:2]): [*map(str, row[2:])] for block, rows in table.blocks().items() for row in rows}
-    assert rows["REAL", "0.001", "64"][:2] == ["0.200 ± 0.100", "0.400 ± 0.000"]
-    assert rows["REAL", "0.001", "64"][-2:] == ["1 of 2", "2"]
-    assert rows["GRPO", "0.0001", "256"][-2:] == ["0 of 1", "1, 1 failed or unfinished"]
-
-
-def test_figure_one_is_the_papers_formula():
-    """tau 0.5 and C = 4 for REAL; clipping 0.2 and advantage 1 for GRPO."""
-    for label, sign in ((1, 1), (0, -1)):
-        curves = gradient_magnitude.figure_one(label)
-        assert curves.real == pytest.approx(2 / (1 + 4 * np.exp(sign * curves.scores / 0.5)))
-        ratio = np.exp(curves.scores)
-        clipped = ratio > 1.2 if label == 1 else ratio < 0.8
-        assert curves.grpo == pytest.approx(np.where(clipped, 0, ratio))
-
-
 def best_rates(*words: str) -> subprocess.CompletedProcess:
     return subprocess.run([sys.executable, RESULTS / "best_rates.py", *words], capture_output=True, text=True)
 
@@ -344,30 +264,3 @@ def test_the_best_rate_of_each_method_is_of_the_tuning_seeds(tmp_path):
     assert sorted(done.stdout.splitlines()) == ["grpo --actor.adam.lr 0.0002", "real --actor.adam.lr 0.0001"]
     done = best_rates("--seeds=3", str(tmp_path))
     assert "grpo --actor.adam.lr 0.0002" in done.stdout  # 0.57 with the third seed
-
-
-def test_best_rates_tell_objectives_in_files_apart_and_count_any_updates_if_asked(tmp_path):
-    """`--algo.real.set` is a list of words in a record."""
-    own = {"--algo.real.objective": "oapl.py:oapl", "--algo.real.set": ["beta=1.0", "score=log_prob"]}
-    ends = (own, 1e-4, 0.2), (own, 2e-4, 0.3), ({}, 1e-4, 0.5), ({}, 2e-4, 0.4)
-    for number, (flags, rate, end) in enumerate(ends):
-        flags = {**flags, "--actor.adam.lr": rate, "--train.batch_size": 256}
-        folder = write_run(tmp_path, "real", 1, 2, flags, f"real-{number}-s1")
-        write_lines(folder, [{"phase": "eval", "step": step, "time": 1, "eval_x_pass1": end} for step in (0, 2)])
-    assert best_rates(str(tmp_path)).stdout == ""
-    done = best_rates("--any-updates", str(tmp_path))
-    first = "oapl.py:oapl --algo.real.set beta=1.0 score=log_prob --actor.adam.lr 0.0002"
-    told = [f"real --algo.real.objective {one}" for one in (first, "real --actor.adam.lr 0.0001")]
-    assert sorted(done.stdout.splitlines()) == told
-
-
-def test_best_rates_keep_the_flags_of_a_method_that_has_one_arm(tmp_path):
-    """The runs after the tuning of `old` trained GRPO without its correction: no other run of GRPO told it apart."""
-    fix = {"--algo.advantage.is_correction_level": "token", "--algo.advantage.is_correction_threshold": 2}
-    for rate, end in (1e-4, 0.2), (2e-4, 0.3):
-        for algo, own in (("grpo", fix), ("cispo", {"--actor.policy_loss_type": "cispo"})):
-            folder = write_run(tmp_path, algo, 1, 2, {**own, "--actor.adam.lr": rate}, f"{algo}-{rate}-s1")
-            write_lines(folder, [{"phase": "eval", "step": step, "time": 1, "eval_x_pass1": end} for step in (0, 2)])
-    corrected = "grpo " + " ".join(f"{flag} {value}" for flag, value in fix.items())
-    done = sorted(best_rates(str(tmp_path)).stdout.splitlines())
-    assert done == ["cispo --actor.adam.lr 0.0002", f"{corrected} --actor.adam.lr 0.0002"]

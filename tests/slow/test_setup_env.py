@@ -133,27 +133,6 @@ def test_setup_follows_a_changed_lock_and_replaces_an_edited_or_older_series(wor
         world.assert_right(venv)
 
 
-@every
-@pytest.mark.parametrize(
-    "name, files, said",
-    [
-        ("nvidia-cublas", {"nvidia/cublas/lib.py": b""}, "nvidia-cublas: a CUDA package"),
-        (
-            "broken",
-            {"broken.pth": b"import sys; sys.modules['torch'] = None\n"},
-            "cannot be imported: ModuleNotFoundError",
-        ),
-    ],
-)
-def test_setup_refuses_a_package_that_breaks_the_environment(world, venv, name, files, said):
-    make_wheel(world.wheels, name.replace("-", "_"), "1.0", files)
-    with world.also_wanted(f"{name}==1.0"):
-        assert_one_line(world.setup(venv), said)
-        assert (venv / ".real_env").read_text().startswith("incomplete")
-    subprocess.run([venv / "bin/uv", "pip", "uninstall", "-q", "--python", venv / "bin/python", name], check=True)
-    assert world.setup(venv).returncode == 0
-
-
 @pytest.mark.parametrize(
     "made_of, mode, lock, then",
     [
@@ -268,20 +247,6 @@ def test_setup_finishes_what_a_kill_and_a_stop_of_its_compilers_left(world, unfi
     world.assert_right(unfinished)
 
 
-@every
-def test_two_setups_take_turns(world, venv):
-    folder = os.open(venv, os.O_RDONLY)
-    fcntl.flock(folder, fcntl.LOCK_EX)
-    mark_incomplete(venv)
-    runs = [world.start(venv), world.start(venv)]
-    assert ["waiting" in run.stdout.readline() for run in runs] == [True, True]
-    os.close(folder)
-    rest = [run.communicate(timeout=120)[0] for run in runs]
-    assert [run.returncode for run in runs] == [0, 0]
-    assert sorted("completing" in text for text in rest) == [False, True]
-    world.assert_right(venv)
-
-
 # What a user's machine can lack
 
 
@@ -326,18 +291,6 @@ def test_setup_refuses_in_a_line_with_the_fix_and_leaves_everything(world, tmp_p
     assert {path.name for path in tmp_path.iterdir()} - {venv.name} == {notes.name, "python3.11"}
     assert venv.exists() == (name == "no network") and notes.read_text() == "precious"
     assert not venv.exists() or (venv / ".real_env").read_text().startswith("incomplete")
-
-
-@every
-def test_setup_on_a_disk_that_fills_up_says_so(world, tmp_path):
-    """A small disk in the place of the environment, seen by this run only, whose size only df does not know."""
-    make_wheel(world.wheels, "large", "1.0", {"large.bin": bytes(100_000_000)})
-    mount = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs -o size=60m none "$1" && shift && exec "$@"', "-"]
-    if subprocess.run([*mount, tmp_path, "true"], capture_output=True).returncode:
-        pytest.skip("mounting a small disk needs to be root")
-    with world.also_wanted("large==1.0"):
-        result = world.setup(tmp_path, around=[*mount, str(tmp_path)])
-    assert_one_line(result, "the disk of ", " is full", "setup.log")
 
 
 # PyTorch: small, from another index, or with CUDA
@@ -442,26 +395,6 @@ def gpu_wheels(world, tmp_path) -> Path:
     make_wheel(folder, "torch", "2.13.0", small_world.GPU_TORCH)
     world.lock_gpu(folder)
     return folder
-
-
-@every
-def test_the_containers_steps_make_an_environment_where_no_gpu_is(world, gpu_wheels, tmp_path):
-    """Its own command makes the environment where no GPU is; system packages are only read."""
-    text = (REPOSITORY / "Dockerfile").read_text().replace("\\\n", " ")
-    steps = [line.split(None, 1) for line in text.splitlines() if line and not line.startswith("#")]
-    system, command = (rest for name, rest in steps if name == "RUN")
-    assert subprocess.run(["bash", "-n", "-c", system]).returncode == 0
-    assert {"gcc", "python3.12-dev", "python3.12-venv"} <= set(system.split())
-    assert ["COPY", ". /opt/real-openrlhf"] in steps and ["ENV", "PATH=/opt/venv/bin:$PATH"] in steps
-    venv = tmp_path / "venv"
-    for theirs, ours in (("/opt/real-openrlhf", "$HERE"), ("/opt/venv", str(venv)), ("python3.12", sys.executable)):
-        assert theirs in command
-        command = command.replace(theirs, f'"{ours}"')
-    environment = world.environment(HERE=str(world.repository), PIP_FIND_LINKS=gpu_wheels.as_uri())
-    with world.gpus(0):
-        done = subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    world.assert_right(venv, "gpu")
 
 
 def test_setup_for_gpus_installs_a_lock_with_hashes_and_asks_torch(world, gpu_wheels, tmp_path):

@@ -1,6 +1,6 @@
 """Our own files on a GPU, each beside float64: attention, the head, Adam, the hand-over of weights by CUDA IPC.
 
-    python benchmarks/kernels.py [attention adam ipc head]
+    python benchmarks/our_kernels.py [attention adam ipc head]
 
 Each line says ok or DIFFERS; `info` lines have no limit. Without a GPU it runs small, with stand-ins.
 """
