@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from real_openrlhf.base.errors import UserError, first_line
 from real_openrlhf.evaluation.store import Sample, sample_seed
-from real_openrlhf.evaluation.tasks import Task
+from real_openrlhf.evaluation.tasks import Question
 from real_openrlhf.hooks.engine import plugin
 from real_openrlhf.machine import nvidia
 from real_openrlhf.training.launch.place import THREADS, threads_each
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from vllm import LLM
 
 END_SECONDS = 5.0
-Pair = tuple[Task, int]  # a problem, and the number of one of its samples
+Pair = tuple[Question, int]  # a problem, and the number of one of its samples
 
 
 @dataclass(frozen=True)

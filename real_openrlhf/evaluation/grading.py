@@ -13,7 +13,7 @@ from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.user_files import raised, reward_function, reward_problem
 from real_openrlhf.data.benchmarks import average_title, chosen
 from real_openrlhf.evaluation.store import Sample
-from real_openrlhf.evaluation.tasks import Task, file_records
+from real_openrlhf.evaluation.tasks import Question, file_records
 from real_openrlhf.hooks.rollout.reward_calls import checked
 from real_openrlhf.report.paired import protocol, title_of
 from real_openrlhf.report.statistics import Estimate, bootstrap
@@ -23,7 +23,7 @@ from same_answer.extract import Think
 
 VERIFIERS = get_args(Grader)
 
-Grade = Callable[[list[tuple[Task, Sample]]], Iterator[tuple[float, str]]]
+Grade = Callable[[list[tuple[Question, Sample]]], Iterator[tuple[float, str]]]
 Graded = tuple[Sample, float, str]  # the score is 1, 0, or nan where the verifier could not tell; then the reason
 
 
@@ -51,7 +51,7 @@ def find_grader(name: str, think: Think, allowed: tuple[str, ...] = ()) -> Grade
     return lambda pairs: (_rewarded(task, sample, reward, name) for task, sample in pairs)
 
 
-def grade(tasks: list[Task], k: int, samples: dict[tuple[str, int], Sample], grader: Grade) -> list[dict]:
+def grade(tasks: list[Question], k: int, samples: dict[tuple[str, int], Sample], grader: Grade) -> list[dict]:
     """The lines of per_problem.jsonl: one a problem, with the verdicts on its k samples."""
     pairs = [(task, samples[task.identity, number]) for task in tasks for number in range(k)]
     verdicts = tqdm(grader(pairs), "grading", len(pairs), unit="sample")
@@ -59,7 +59,7 @@ def grade(tasks: list[Task], k: int, samples: dict[tuple[str, int], Sample], gra
     return [per_problem(task, graded[number * k : (number + 1) * k]) for number, task in enumerate(tasks)]
 
 
-def per_problem(task: Task, graded: list[Graded]) -> dict:
+def per_problem(task: Question, graded: list[Graded]) -> dict:
     """One line of per_problem.jsonl; a sample that could not be graded counts as wrong."""
     verdicts = [int(score == 1.0) for _, score, _ in graded]
     return {
@@ -75,7 +75,7 @@ def per_problem(task: Task, graded: list[Graded]) -> dict:
     }
 
 
-def _rewarded(task: Task, sample: Sample, reward: Callable, file: str) -> tuple[float, str]:
+def _rewarded(task: Question, sample: Sample, reward: Callable, file: str) -> tuple[float, str]:
     """Call the reward function with one query. Its score must be 0, 1, or nan for no verdict."""
     try:
         score = checked(reward([task.prompt + sample.response], [task.prompt], [task.label]))["scores"]

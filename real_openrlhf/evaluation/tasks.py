@@ -22,7 +22,7 @@ SUFFIXES = (".safetensors", ".bin", ".json", ".jinja", ".model", ".txt")  # weig
 
 
 @dataclass(frozen=True)
-class Task:
+class Question:
     benchmark: str
     identity: str
     prompt: str  # as the model reads it
@@ -46,10 +46,10 @@ def read_records(names: str, folder: Path | None) -> dict[str, list[dict]]:
     return records
 
 
-def tokenized(records: dict[str, list[dict]], tokenizer: "PreTrainedTokenizerBase") -> dict[str, list[Task]]:
-    def task(benchmark: str, record: dict) -> Task:
+def tokenized(records: dict[str, list[dict]], tokenizer: "PreTrainedTokenizerBase") -> dict[str, list[Question]]:
+    def task(benchmark: str, record: dict) -> Question:
         tokens = token_ids(tokenizer, record["prompt"])
-        return Task(benchmark, record["id"], tokenizer.decode(tokens), tuple(tokens), record["label"])
+        return Question(benchmark, record["id"], tokenizer.decode(tokens), tuple(tokens), record["label"])
 
     return {name: [task(name, record) for record in rows] for name, rows in records.items()}
 
@@ -70,7 +70,7 @@ def file_records(file: Path) -> list[dict]:
     return records
 
 
-def digest(tasks: Iterable[Task]) -> str:
+def digest(tasks: Iterable[Question]) -> str:
     """A hash of all ids, prompt tokens and labels."""
     content = [(task.identity, task.tokens, task.label) for task in tasks]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
@@ -120,7 +120,7 @@ def refuse_length(asked: int | None, model: Path) -> None:
         raise UserError(f"--max-new-tokens {asked}: the model's context is {limit}. {usual}")
 
 
-def answer_length(model: Path, tasks: list[Task], asked: int | None) -> int:
+def answer_length(model: Path, tasks: list[Question], asked: int | None) -> int:
     """Tokens of an answer: as asked for, else LONGEST or what the longest prompt leaves of the model's context."""
     longest, limit = max(len(task.tokens) for task in tasks), context_of(model)
     room = limit - longest if limit else LONGEST

@@ -22,8 +22,6 @@ from real_openrlhf.base.old_names import current_record
 # Keys of every run.json, with their types; its flags are those of the version that wrote it.
 RECORD = {"recipe": (str,), "algo": (str,), "seed": (int, str), "status": (str,)}
 
-LONGEST_NAME = 200  # a file system takes 255 bytes, and files are written beside it
-
 LOCK = ".lock"
 SILENT_SECONDS = 3600.0  # after which a run on another machine is dead
 
@@ -37,11 +35,7 @@ def refuse_name(folder: Path, name: str | None) -> None:
     if name is None:
         return
     if not re.fullmatch(r"[A-Za-z0-9][\w.+=-]*", name):
-        raise UserError(
-            f"--run-name {name[:LONGEST_NAME]!r}: use letters, digits and . _ - + = only; --runs-dir names the place."
-        )
-    if len(name) > LONGEST_NAME:
-        raise UserError(f"--run-name has {len(name)} letters: use {LONGEST_NAME} at most.")
+        raise UserError(f"--run-name {name!r}: use letters, digits and . _ - + = only; --runs-dir names the place.")
     if (folder / name / "run.json").exists():
         raise UserError(f"{folder / name} exists already. Continue it with --resume, or choose another --run-name.")
     if os.path.lexists(folder / name) and not is_unused(folder / name):

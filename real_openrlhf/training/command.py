@@ -28,8 +28,8 @@ from real_openrlhf.recipes.run_flags import (
     REWARD,
     SET,
     USER,
+    FlagValue,
     RunFlags,
-    Setting,
     is_finished,
     recorded_flags,
     typed,
@@ -247,7 +247,7 @@ def show(request: Request, place: Place) -> None:
         print()
 
 
-def _in_words(flag: str, setting: Setting | None) -> str:
+def _in_words(flag: str, setting: FlagValue | None) -> str:
     if setting is None:  # a switch is off, a value is that of OpenRLHF's parser
         default = openrlhf_parser.defaults().get(flag)
         return "not given" if default is None else f"{default} (OpenRLHF's default)" if default else "off"

@@ -27,9 +27,9 @@ from real_openrlhf.recipes.run_flags import (
     AGENT,
     OBJECTIVE,
     RECIPE,
+    FlagValue,
     Recipe,
     RunFlags,
-    Setting,
     compose,
     other_training,
 )
@@ -140,13 +140,13 @@ class Request:
         place, origin = Path(os.path.realpath(folder)), "run folder"
         launcher = {
             **inputs,
-            RUN_DIR: Setting((str(place),), origin, "metrics.jsonl"),
-            "--logger.tensorboard_dir": Setting((str(place / "tensorboard"),), origin),
-            "--ckpt.path": Setting((str(place / "checkpoints"),), origin),
-            "--ckpt.output_dir": Setting((str(place / "model"),), origin, "the final weights"),
+            RUN_DIR: FlagValue((str(place),), origin, "metrics.jsonl"),
+            "--logger.tensorboard_dir": FlagValue((str(place / "tensorboard"),), origin),
+            "--ckpt.path": FlagValue((str(place / "checkpoints"),), origin),
+            "--ckpt.output_dir": FlagValue((str(place / "model"),), origin, "the final weights"),
         }
         if self.resumed:
-            launcher["--ckpt.load_enable"] = Setting((), origin, "continue from the last checkpoint")
+            launcher["--ckpt.load_enable"] = FlagValue((), origin, "continue from the last checkpoint")
         data = " ".join(self.user.get(TRAINING, inputs[TRAINING].words))
         count = training_rows(data)
         return compose(self.recipe, ALGORITHMS[self.args.algo], self.user, self.removed, launcher, count)
@@ -200,15 +200,15 @@ def validation_set(name: str, data_dir: Path) -> Path:
     return TASK.folder() / "eval.jsonl" if name == TASK.name else (data_dir / f"{name}.jsonl").resolve()
 
 
-def settings(recipe: Recipe, data_dir: Path) -> dict[str, Setting]:
+def settings(recipe: Recipe, data_dir: Path) -> dict[str, FlagValue]:
     """The recipe's model, data and reward as flags, by absolute path: Ray's actors run in another directory."""
     reward = Path(__file__).resolve().parents[1] / "rewards" / "math_reward.py"
     model = str(TASK.folder() / "model") if recipe.model == TASK.name else recipe.model
     return {
-        MODEL: Setting((model,), RECIPE),
-        TRAINING: Setting((str(training_set(recipe.train_data, data_dir)),), RECIPE, recipe.train_data),
-        VALIDATION: Setting((str(validation_set(recipe.eval_data, data_dir)),), RECIPE, recipe.eval_data),
-        REWARD: Setting((str(reward),), RECIPE, "1 for a right answer, 0 for a wrong one"),
+        MODEL: FlagValue((model,), RECIPE),
+        TRAINING: FlagValue((str(training_set(recipe.train_data, data_dir)),), RECIPE, recipe.train_data),
+        VALIDATION: FlagValue((str(validation_set(recipe.eval_data, data_dir)),), RECIPE, recipe.eval_data),
+        REWARD: FlagValue((str(reward),), RECIPE, "1 for a right answer, 0 for a wrong one"),
     }
 
 

@@ -15,7 +15,7 @@ from real_openrlhf.data.problems import load_tokenizer
 from real_openrlhf.evaluation.engines import engine_count, sample_seed
 from real_openrlhf.evaluation.grading import pass_at, per_problem, powers_of_two, summarise
 from real_openrlhf.evaluation.store import Sample, SampleStore
-from real_openrlhf.evaluation.tasks import Task, answer_length, read_records, tokenized
+from real_openrlhf.evaluation.tasks import Question, answer_length, read_records, tokenized
 from real_openrlhf.report.statistics import bootstrap
 
 
@@ -33,8 +33,8 @@ def test_a_file_is_asked_as_it_stands(tmp_path):
     a, b = letters().convert_tokens_to_ids(["a", "b"])
     assert tokenized(read_records(str(file), None), letters()) == {
         "mine": [
-            Task("mine", "x", "<bos><user>ab<bot>", (1, 2, a, b, 3), "1"),
-            Task("mine", "mine-1", "<bos>ab", (1, a, b), "2"),
+            Question("mine", "x", "<bos><user>ab<bot>", (1, 2, a, b, 3), "1"),
+            Question("mine", "mine-1", "<bos>ab", (1, a, b), "2"),
         ]
     }
 
@@ -110,7 +110,7 @@ def test_samples_that_do_not_fit_are_refused(tmp_path):
 
 
 def graded_problem(benchmark, number, verdicts, tokens=10):
-    task = Task(benchmark, f"{benchmark}-{number}", "", (), "1")
+    task = Question(benchmark, f"{benchmark}-{number}", "", (), "1")
     graded = [
         (Sample(task.identity, k, 0, "", tokens + k, k % 2 == 0), verdict, "why") for k, verdict in enumerate(verdicts)
     ]
@@ -250,7 +250,7 @@ def test_a_model_with_code_of_its_own_is_refused_in_a_line_and_not_run(model, ev
 
 
 def test_answers_are_as_long_as_the_context_leaves_unless_asked(tmp_path, capsys):
-    tasks = [Task("mine", str(size), "", tuple(range(size)), "1") for size in (3, 10)]
+    tasks = [Question("mine", str(size), "", tuple(range(size)), "1") for size in (3, 10)]
     for limit, expected in ((64, 54), (100_000, 8192)):
         (tmp_path / "config.json").write_text(json.dumps({"max_position_embeddings": limit}))
         assert answer_length(tmp_path, tasks, None) == expected

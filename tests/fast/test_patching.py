@@ -195,6 +195,7 @@ def test_patches_that_do_not_give_the_recorded_files_are_refused(site, tmp_path,
 def test_without_root_the_installed_distribution_is_found_without_an_import(site, patched, monkeypatch):
     write(site, {"openrlhf/__init__.py": "raise ImportError('imported')\n"})
     monkeypatch.syspath_prepend(site)
+    monkeypatch.delitem(sys.modules, "openrlhf", raising=False)
     patching.apply()
     assert package(site) == {**patched, "openrlhf/__init__.py": b"raise ImportError('imported')\n"}
 

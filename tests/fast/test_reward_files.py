@@ -14,7 +14,7 @@ from real_openrlhf.base import reward_variables
 from real_openrlhf.cli import main
 from real_openrlhf.data.problems import without_verdict
 from real_openrlhf.evaluation.grading import find_grader
-from real_openrlhf.evaluation.tasks import Task
+from real_openrlhf.evaluation.tasks import Question
 from real_openrlhf.rewards.graders import Asked, judge, reward_function
 from same_answer.conventions import CONVENTIONS
 
@@ -169,6 +169,6 @@ def test_training_and_eval_know_the_question(monkeypatch):
     monkeypatch.setenv("REAL_ALLOW", "copies")
     with pytest.raises(ValueError, match="REAL_ALLOW=copies must be"):
         reward_function("robust")
-    pairs = [(Task("math", "1", asked, (), "3x"), SimpleNamespace(response=boxed("2x+x")))]
+    pairs = [(Question("math", "1", asked, (), "3x"), SimpleNamespace(response=boxed("2x+x")))]
     assert [*find_grader("robust", "optional")(pairs)] == [(0.0, "copied")]
     assert [*find_grader("robust", "optional", ("copied",))(pairs)] == [(1.0, "exact")]
