@@ -25,11 +25,6 @@ class Limit:
     size: int | None = None
     max_tokens: int | None = None
 
-    def __post_init__(self) -> None:
-        most = self.max_tokens if self.size is None else self.size
-        if most is None or most < 1:
-            raise ValueError(f"a micro-batch of {most} holds nothing: use 1 or more")
-
     def bins(self, items: Sequence[int], lengths: Sequence[int]) -> int:
         """A lower bound for the number of bins that hold the items."""
         if self.max_tokens is None:
