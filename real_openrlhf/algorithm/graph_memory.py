@@ -1,8 +1,10 @@
 """Estimate the memory of a training rank from model sizes. Standard library only, because the dry run imports it."""
 
 LOGIT_BYTES = 12  # per logit: fp32 logit, softmax and gradient; an estimate, measurements gave 9 to 18
-HEAD_BYTES = 8  # per entry of a hidden state, logit-free: the last norm's input in fp32, and its two bf16 results
-# Logits that a logit-free head holds at once, over all tokens: 67 MB in fp32. Each block of words updates the whole
+HEAD_BYTES = (
+    8  # per entry of a hidden state, with fused log-probs: the last norm's input in fp32, and its two bf16 results
+)
+# Logits that a fused head holds at once, over all tokens: 67 MB in fp32. Each block of words updates the whole
 # gradient of the hidden states, so blocks are larger on a GPU.
 LOGITS_AT_ONCE, LOGITS_AT_ONCE_ON_GPU = 2**24, 2**26
 GATHERED_PARAMETERS = 1_000_000_000  # DeepSpeed's stage3_max_live_parameters

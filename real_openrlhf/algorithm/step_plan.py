@@ -165,8 +165,8 @@ def _epoch_in_waves(
         _, waves = shallowest(in_waves, sum(wave.depth for wave in plain), max(fitting, 1), settings.spare)
 
     def scored_first(wave: Wave) -> bool:
-        kept = max(sum(_tokens(held, layout) for held in rank) for rank in wave.ranks)
-        return settings.score_first or (wave.depth > 1 and kept > settings.live_tokens)
+        live = max(sum(_tokens(held, layout) for held in rank) for rank in wave.ranks)
+        return settings.score_first or (wave.depth > 1 and live > settings.live_tokens)
 
     return head + [[replace(wave, score_first=scored_first(wave)) for wave in step] for step in waves]
 

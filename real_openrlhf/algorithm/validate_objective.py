@@ -56,9 +56,9 @@ def objective_problem(settings: ObjectiveSettings, steps: int = 10, sampled: boo
 def _problem_of_groups(settings: ObjectiveSettings, training_progress: TrainingProgress) -> str | None:
     values = torch.tensor(REWARDS) if settings.objective.graded else None
     # With uniform groups kept, the formula meets empty sides, as it does in every run for the metrics of each side.
-    kept = replace(settings, uniform_groups="keep")
+    every_group = replace(settings, uniform_groups="keep")
     columns = torch.tensor(LABELS), torch.tensor(GROUPS), values, torch.tensor(LENGTHS)
-    groups = make_groups(kept, RolloutBatch(*columns), training_progress)
+    groups = make_groups(every_group, RolloutBatch(*columns), training_progress)
     drift = torch.tensor(DRIFT, dtype=torch.float64)
     moves = False
     for moved in (0.0, 1.0):  # in the first update after a rollout all scores are equal

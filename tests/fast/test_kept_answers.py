@@ -132,7 +132,7 @@ def test_the_file_has_a_largest_size_and_says_so_once(tmp_path, monkeypatch):
         step(log, number, "a" * 100)
     assert 1000 < (tmp_path / ROLLOUTS).stat().st_size <= 2000
     notes = [json.loads(line)["say"] for line in (tmp_path / "notes.jsonl").read_text().splitlines()]
-    assert notes == [f"{ROLLOUTS} is full: no groups of later steps are kept"]
+    assert notes == [f"{ROLLOUTS} is full: later steps are not in it"]
 
 
 @pytest.fixture

@@ -112,7 +112,7 @@ def test_the_first_batch_is_checked_and_no_other():
         with torch.no_grad():
             head.scoring(model, labels, False)(**inputs)
     assert len(calls) == 3 and len(lines) == 1
-    assert lines[0].startswith("logit-free head: 8 tokens differ from the model's own logits by at most 0.0")
+    assert lines[0].startswith("fused head: 8 tokens differ from the model's own logits by at most 0.0")
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_a_model_that_changes_its_logits_unannounced_is_stopped(change):
         return output
 
     model.forward = changed
-    with pytest.raises(UserError, match="the logit-free head gives a token the log-probability"):
+    with pytest.raises(UserError, match="the fused head gives a token the log-probability"):
         solve(fused_logprobs, model)
 
 

@@ -33,14 +33,14 @@ class RolloutLogger:
         groups = [samples[start : start + self.size] for start in range(0, len(samples), self.size)]
         plain = ([(self.label(sample), None, None) for sample in own] for own in groups)
         rows = [weighed.get(group) or row for group, row in enumerate(plain)]
-        kept = []
+        logged = []
         for group in choose([{label for label, *_ in own} for own in rows], weighed, self.count):
             own = groups[group]
             gold = expected_answer(str(own[0].labels[0]))
             question = {"prompt": cut("prompt", own[0].prompts[0]), "gold": cut("gold", gold)}
             rollouts = [self.rollout(sample, *row) for sample, row in zip(own, rows[group], strict=True)]
-            kept.append(question | {"rollouts": rollouts})
-        return kept
+            logged.append(question | {"rollouts": rollouts})
+        return logged
 
     def label(self, sample: Any) -> str:
         """The label by the verifier's score, for rollouts that are in no table."""

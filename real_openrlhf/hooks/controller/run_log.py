@@ -60,13 +60,13 @@ class RunLog:
     def resume(self, states: dict, evaluates: bool) -> None:
         """Move lines of steps that will be repeated to metrics.discarded.jsonl, and note it in resumes.jsonl."""
         step = states["global_step"]
-        kept = self.path.with_name(ROLLOUTS)
+        rollouts = self.path.with_name(ROLLOUTS)
         whole, again = _parts(self.path, step, evaluates)
         if again:
             self._append("metrics.discarded.jsonl", again if again.endswith(b"\n") else again + b"\n")
             os.truncate(self.path, len(whole))
-        if kept.exists():
-            os.truncate(kept, len(_parts(kept, step, evaluates)[0]))
+        if rollouts.exists():
+            os.truncate(rollouts, len(_parts(rollouts, step, evaluates)[0]))
         if whole or again or "checkpoint" in states:
             about = {"step": step, "checkpoint": states.get("checkpoint"), "damaged": states.get("damaged", [])}
             says = [f"a checkpoint is not whole and not used: {damage}" for damage in about["damaged"]]
@@ -89,7 +89,7 @@ class RunLog:
             self._append(ROLLOUTS, lines)
         elif lines and not self.is_full:
             self.is_full = True
-            self._line("notes.jsonl", {"step": step, "say": f"{ROLLOUTS} is full: no groups of later steps are kept"})
+            self._line("notes.jsonl", {"step": step, "say": f"{ROLLOUTS} is full: later steps are not in it"})
 
     def _write(self, phase: str, step: int, values: dict) -> None:
         numbers = {key: float(value) for key, value in values.items() if isinstance(value, int | float)}
@@ -110,8 +110,8 @@ class RunLog:
 def _parts(path: Path, step: int, evaluates: bool) -> tuple[bytes, bytes]:
     """(lines to keep, the rest): the rest starts at the first line that is torn or to be written again."""
     lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
-    kept = list(takewhile(lambda line: step and _stays(line, step, evaluates), lines))
-    return b"".join(kept), b"".join(lines[len(kept) :])
+    stay = list(takewhile(lambda line: step and _stays(line, step, evaluates), lines))
+    return b"".join(stay), b"".join(lines[len(stay) :])
 
 
 def _stays(line: bytes, step: int, evaluates: bool) -> bool:

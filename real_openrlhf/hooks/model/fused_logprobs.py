@@ -22,7 +22,7 @@ SLACK = 1e-4  # nats: fp32 sums in another order
 
 
 def attach(actor: Any, strategy) -> None:
-    """Refuse a model that the run would train wrongly; give OpenRLHF's Actor a logit-free head, if asked for."""
+    """Refuse a model that the run would train wrongly; give OpenRLHF's Actor a fused head, if asked for."""
     model, settings = actor.model, strategy.args.ds
     features = model_support.Features(settings.attn_implementation, settings.packing_samples, settings.fused_logprobs)
     if problems := [*model_support.model_problems(features, text_config(model), type(model))]:
@@ -115,13 +115,13 @@ def compare(own: Tensor, plain: Tensor, explained: Tensor, number_format: str, s
     if not bool((differences <= explained).all()):
         worst = int((differences - explained).nan_to_num(torch.inf).argmax())
         raise UserError(
-            f"the logit-free head gives a token the log-probability {own[worst]:.4f}, the model's own logits "
+            f"the fused head gives a token the log-probability {own[worst]:.4f}, the model's own logits "
             f"{plain[worst]:.4f}; {number_format} explains {explained[worst]:.4f} of it. {model_support.HEAD_REMEDY}, "
             "and please report it"
         )
     if len(own):
         say(
-            f"logit-free head: {len(own)} tokens differ from the model's own logits by at most "
+            f"fused head: {len(own)} tokens differ from the model's own logits by at most "
             f"{differences.max():.2g} nats ({number_format} explains {explained.max():.2g})"
         )
 

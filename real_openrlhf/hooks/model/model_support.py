@@ -1,4 +1,4 @@
-"""Models that packing, attention or the logit-free head would train wrongly, by configuration.
+"""Models that packing, attention or the fused head would train wrongly, by configuration.
 
 A dry run asks before anything is downloaded; the policy's processes ask again when they have loaded the model.
 """

@@ -51,7 +51,7 @@ def problems(flags: RunFlags, config: dict) -> Iterator[str]:
 
 
 def unfit_problems(flags: RunFlags, config: dict) -> Iterator[str]:
-    """Reasons why packing, the attention or the logit-free head do not go with this model."""
+    """Reasons why packing, the attention or the fused head do not go with this model."""
     from real_openrlhf.hooks.model import model_support
 
     ds, train = flags.args.ds, flags.args.train
