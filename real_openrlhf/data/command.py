@@ -33,31 +33,21 @@ TRAINING_SETS = {
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "what",
-        metavar="WHAT",
-        help=f"{', '.join(TRAINING_SETS)}; benchmarks (all) or one of {', '.join(BENCHMARKS)}; "
-        "a parquet, JSON or JSONL file of your own; OWNER/NAME or OWNER/NAME@FOLDER on the hub",
-    )
+    sets = f"{', '.join(TRAINING_SETS)}; benchmarks (all) or one of {', '.join(BENCHMARKS)}; a parquet, JSON or JSONL "
+    sets += "file of your own; OWNER/NAME or OWNER/NAME@FOLDER on the hub"
+    parser.add_argument("what", metavar="WHAT", help=sets)
     parser.add_argument("--out", type=path_of, required=True, help="the JSONL to write; a folder for benchmarks")
     parser.add_argument("--source", type=path_of, help="read this file or folder instead of the hub")
     training = parser.add_argument_group("training sets only")
     training.add_argument("--problem-column", help="column of the problem (default: found by its usual names)")
     training.add_argument("--gold-column", help="column of the gold answer (default: found by its usual names)")
-    training.add_argument(
-        "--template",
-        metavar="boxed, none or TEXT",
-        type=_template_of,
-        help=r"boxed: ask for the answer in \boxed{}; none: prompts as they are; TEXT with {} for the problem "
-        "(default: boxed, for a file of your own only if its answers are numbers or formulas)",
-    )
-    training.add_argument("--tokenizer", help="model whose tokenizer counts --max-prompt-tokens (default: no count)")
-    training.add_argument(
-        "--max-prompt-tokens",
-        type=positive,
-        default=MAX_PROMPT_TOKENS,
-        help="drop longer prompts, chat template included (default %(default)s)",
-    )
+    template = r"boxed: ask for the answer in \boxed{}; none: prompts as they are; TEXT with {} for the problem "
+    template += "(default: boxed, for a file of your own only if its answers are numbers or formulas)"
+    training.add_argument("--template", metavar="boxed, none or TEXT", type=_template_of, help=template)
+    tokenizer = "model whose tokenizer counts --max-prompt-tokens (default: no count)"
+    training.add_argument("--tokenizer", help=tokenizer)
+    longest = "drop longer prompts, chat template included (default %(default)s)"
+    training.add_argument("--max-prompt-tokens", type=positive, default=MAX_PROMPT_TOKENS, help=longest)
 
 
 def _template_of(text: str) -> str:
@@ -149,8 +139,6 @@ def prepare_training(
         print("  prompt lengths were not checked: give --tokenizer")
     print(f"{out}: {kept} rows")
     print(f"  {about_template}")
-    if systems := sum(bool(problem.system) for problem in selection.kept):
-        print(f"  {systems} prompts begin with a system message")
     if answered := sum(problem.answered for problem in selection.kept):
         print(f"  {answered} chats go on behind their question: what follows was left out")
 
@@ -235,9 +223,9 @@ def _source(what: str, local: Path | None) -> tuple[str, Rows]:
 def _template(asked: str | None, what: str, problems: list[Problem]) -> tuple[str | None, str]:
     """(the template of the prompts, a line about it): BOXED for mathematics unless another one is asked for."""
     if asked not in (None, "boxed"):
-        said = "as they are in the source" if asked == LEFT else f"in the template {asked!r}"
-        return asked, f"prompts are {said}"
-    formal = sum(any(one.isdigit() or one == "\\" for gold in problem.golds for one in gold) for problem in problems)
+        form = "as they are in the source" if asked == LEFT else f"in the template {asked!r}"
+        return asked, f"prompts are {form}"
+    formal = sum(any(letter.isdigit() or letter == "\\" for letter in "".join(p.golds)) for p in problems)
     if asked is None and what not in TRAINING_SETS and formal < len(problems) / 2:
         return (
             LEFT,
@@ -246,12 +234,12 @@ def _template(asked: str | None, what: str, problems: list[Problem]) -> tuple[st
     return None, r"prompts ask for the answer in \boxed{}: --template none leaves them as they are"
 
 
-def _agree(one: Problem, other: Problem) -> bool:
-    return any(verify(f"\\boxed{{{gold}}}", other.label).score == 1.0 for gold in one.golds)
+def _agree(problem: Problem, other: Problem) -> bool:
+    return any(verify(f"\\boxed{{{gold}}}", other.label).score == 1.0 for gold in problem.golds)
 
 
 def _gold_objection(problem: Problem) -> str | None:
-    """Why the verifier rejects a gold as its own answer, or None. Such a gold would make every rollout wrong."""
+    """Why the verifier rejects a gold as its own answer, or None. Such a gold would make every rollout incorrect."""
     if any(map(is_raw, problem.golds)):
         return "the answer stands behind ####, or in a list as Python prints it: write it alone"
     verdicts = (verify(f"\\boxed{{{gold}}}", gold) for gold in problem.golds)

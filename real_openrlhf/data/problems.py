@@ -113,13 +113,13 @@ def _messages(value: object) -> tuple[str, str, bool]:
     roles = [message.get("role") for message in value]
     if roles.count("user") != 1:
         raise TypeError(f"the prompt has {roles.count('user')} user messages, expected one with text")
-    place = roles.index("user")
-    if roles[:place] not in ([], ["system"]):
-        raise TypeError(f"the prompt begins with messages of {', '.join(map(str, roles[:place]))}, expected system")
-    system, text = (value[0].get("content") if place else ""), value[place].get("content")
+    at = roles.index("user")
+    if roles[:at] not in ([], ["system"]):
+        raise TypeError(f"the prompt begins with messages of {', '.join(map(str, roles[:at]))}, expected system")
+    system, text = (value[0].get("content") if at else ""), value[at].get("content")
     if not isinstance(system, str) or not isinstance(text, str):
         raise TypeError("the prompt has a message whose content is no text. Write texts")
-    return system, text, len(value) > place + 1
+    return system, text, len(value) > at + 1
 
 
 def _golds(value: object) -> tuple[str, ...]:
@@ -195,27 +195,19 @@ def token_ids(tokenizer: "PreTrainedTokenizerBase", prompt: str | list[dict]) ->
     return tokenizer.apply_chat_template(prompt, add_generation_prompt=True, tokenize=True, return_dict=False)
 
 
-def raw_label(label: object) -> str | None:
-    """What to do about a label in the form of its data set; None for other labels."""
-    raw = raw_gold(label)
-    return raw and (
-        f"the label {raw[-60:]!r} looks raw: write the answer alone, as `real-openrlhf data FILE --out OUT.jsonl` "
-        "does with GSM8K's"
-    )
-
-
-def without_verdict(reward: Path, labels: Sequence[object]) -> list[str]:
+def ungradable(reward: Path, labels: Sequence[object]) -> list[str]:
     """A line for each label that this reward file of ours cannot grade; nothing for files of others."""
     from real_openrlhf import rewards
     from same_answer import verify
 
     if reward.parent.resolve() != Path(str(rewards.__file__)).parent.resolve():
         return []
-    wrong = []
+    problems = []
     for label in labels:
-        if raw := raw_label(label):
-            wrong.append(raw)
+        if raw := raw_gold(label):
+            advice = "write the answer alone, as `real-openrlhf data FILE --out OUT.jsonl` does with GSM8K's"
+            problems.append(f"the label {raw[-60:]!r} looks raw: {advice}")
         else:
             verdict = verify(f"\\boxed{{{next(iter(golds_of(label)), '')}}}", label, think="optional")
-            wrong += [f"the label {str(label)[:60]!r}: {verdict.reason}"] if verdict.ignored else []
-    return wrong
+            problems += [f"the label {str(label)[:60]!r}: {verdict.reason}"] if verdict.ignored else []
+    return problems

@@ -54,7 +54,7 @@ class FlagValue:
     note: str = ""
 
     @classmethod
-    def of(cls, origin: str, value: str, note: str = "") -> "FlagValue":
+    def of_text(cls, origin: str, value: str, note: str = "") -> "FlagValue":
         return cls(tuple(value.split()), origin, note)
 
     @property
@@ -62,7 +62,7 @@ class FlagValue:
         return " ".join(self.words)
 
 
-paper, code, own, derived = (partial(FlagValue.of, origin) for origin in (PAPER, CODE, RECIPE, DERIVED))
+paper, code, own, derived = (partial(FlagValue.of_text, origin) for origin in (PAPER, CODE, RECIPE, DERIVED))
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,9 @@ class Recipe:
     on_cpu: bool = False  # runs on a machine without a GPU, where Ray gets logical GPUs
 
 
+KINDS = ("the paper's method and its ablations", "baselines", "controls")  # headings of `train --help`
+
+
 @dataclass(frozen=True)
 class Algorithm:
     """The flags of one method, and its description."""
@@ -90,6 +93,12 @@ class Algorithm:
     source: str  # the paper or code that it comes from
     settings: Mapping[str, FlagValue]
     family: str = ""  # the family of its objective; empty for OpenRLHF's own losses
+
+    @property
+    def kind(self) -> str:
+        """One of KINDS."""
+        paper, baselines, controls = KINDS
+        return controls if self.about.startswith("control:") else paper if self.family == "REAL" else baselines
 
 
 Change = tuple[str, FlagValue | None, FlagValue | None]  # a flag, before and after; None stands for OpenRLHF's default

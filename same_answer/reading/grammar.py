@@ -6,16 +6,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
 
-from same_answer.reading.tex import (
-    FUNCTIONS,
-    GREEK,
-    INVERTIBLE,
-    Token,
-    Tokens,
-    closing,
-    texts_of,
-    untokenize,
-)
+from same_answer.reading.tex import FUNCTIONS, GREEK, INVERTIBLE, Token, Tokens, closing, texts_of, untokenize
 from same_answer.reading.tree import CONSTANTS, Call, Expr, NoExpression, Number, Symbol
 
 _UNFINISHED = (r"\sum", r"\int", r"\iint", r"\oint", r"\prod", r"\lim", r"\limsup", r"\liminf", r"\bigcup", r"\bigcap")
@@ -285,13 +276,13 @@ class _Reader:
     def arguments(self, opening: str = "(", last: str = ")") -> tuple[Expr, ...]:
         self.take(opening)
         bars, self.bars = self.bars, 0
-        found = [self.sum()]
+        items = [self.sum()]
         while self.peek() == ",":
             self.take()
-            found.append(self.sum())
+            items.append(self.sum())
         self.take(last)
         self.bars = bars
-        return tuple(found)
+        return tuple(items)
 
     def function(self, name: str) -> Expr:
         exponent: Expr | None = None

@@ -13,7 +13,7 @@ import pytest
 from every import every
 from small_runs import LEARNING
 
-from real_openrlhf.training.tiny_task import TASK, prepare
+from real_openrlhf.training import tiny_task
 
 SECONDS = 900
 TIMES = ("time", "timing/")
@@ -49,7 +49,7 @@ def finish(child: subprocess.Popen, out: Path, code: int | None = 0) -> str:
 
 def benchmark(folder: Path) -> list[str]:
     """The words for a benchmark of six problems."""
-    rows = (prepare(TASK) / "eval.jsonl").read_text().splitlines(keepends=True)
+    rows = (tiny_task.unpack() / "eval.jsonl").read_text().splitlines(keepends=True)
     (folder / "easy.jsonl").write_text("".join(rows[:6]))
     return ["--benchmarks", str(folder / "easy.jsonl"), f"--eval-flags={EVALUATION}"]
 
@@ -93,7 +93,7 @@ def metrics(folder):
 def test_a_comparison_prints_and_reports_all_its_methods(compared):
     page, said = (compared / "report" / "index.html").read_text(), (compared / "said.log").read_text()
     assert all(label in page for label in ("REAL", "GRPO"))
-    assert (compared / "report" / "tables" / "results.md").read_text() in said
+    assert (compared / "report" / "tables" / "summary.md").read_text() in said
 
 
 def test_each_trained_model_is_evaluated_and_its_score_is_in_the_report(compared):

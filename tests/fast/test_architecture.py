@@ -189,10 +189,10 @@ REFUSING = ("comparison", "data", "evaluation", "hooks", "report", "runs", "trai
 ROOTS = (
     "training.command.parse",
     "training.run_inputs.WithConfig.parse_known_args",
-    "training.run_inputs.Request.of",
-    "training.launch.place.Place.of",
+    "training.run_inputs.Request.from_args",
+    "training.launch_target.LaunchTarget.for_recipe",
     "training.checks.run_checks.findings",
-    "comparison.command.Runs.of",
+    "comparison.command.Runs.from_args",
     "comparison.command.check",
     "comparison.command.refuse_other_inputs",
     "training.checks.findings.Findings.refuse",

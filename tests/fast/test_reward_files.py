@@ -12,9 +12,9 @@ import pytest
 from real_openrlhf import rewards
 from real_openrlhf.base import reward_variables
 from real_openrlhf.cli import main
-from real_openrlhf.data.problems import without_verdict
+from real_openrlhf.data.problems import ungradable
 from real_openrlhf.evaluation.grading import find_grader
-from real_openrlhf.evaluation.tasks import Question
+from real_openrlhf.evaluation.questions import Question
 from real_openrlhf.rewards.graders import Asked, judge, reward_function
 from same_answer.conventions import CONVENTIONS
 
@@ -46,7 +46,7 @@ def module_of(path):
 def test_labels_that_the_verifier_would_take_whole_are_called_raw():
     raw = dict.fromkeys(("3 * 4 = 12\n#### 12", "so it is #### 12", "['12']"), True)
     raw |= dict.fromkeys(("['0', '1']", "[0, 2]", '["7", "7.0"]', "C#", 12), False)
-    told = {label: any("looks raw" in line for line in without_verdict(PATH, [label])) for label in raw}
+    told = {label: any("looks raw" in line for line in ungradable(PATH, [label])) for label in raw}
     assert told == raw
 
 

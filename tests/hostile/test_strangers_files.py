@@ -12,7 +12,7 @@ from real_openrlhf.cli import main
 from real_openrlhf.evaluation import store
 from real_openrlhf.report import page
 from real_openrlhf.report.read_runs import read_runs
-from real_openrlhf.training.launch.process import drop_stale_locks
+from real_openrlhf.training.trainer_process import drop_stale_locks
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "real_openrlhf"
@@ -30,7 +30,7 @@ def section() -> str:
 
 def rows() -> dict[str, list[str]]:
     """{place: modules} of the table."""
-    cells = [line.strip("|").split(" | ") for line in section().splitlines() if line.startswith("| ")]
+    cells = [line.strip("|").split("|") for line in section().splitlines() if re.match(r"\|(?!---)", line)]
     return {place.strip(): re.findall(r"`([\w/]+\.py)`", modules) for place, _, modules in cells[1:]}
 
 
