@@ -45,6 +45,11 @@ def batching_of(args: SimpleNamespace) -> str:
     return "whole_groups" if args.actor.policy_loss_type == "real" else args.train.batching
 
 
+def trains_whole_groups(args: SimpleNamespace) -> bool:
+    """Whether the experience maker gives each rank its rollouts: OpenRLHF must not sort them by length again."""
+    return args.train.batching == "whole_groups"
+
+
 def estimator_of(args: SimpleNamespace) -> str:
     return args.algo.advantage.estimator or ("group_norm" if args.actor.policy_loss_type == "real" else "gae")
 

@@ -5,10 +5,9 @@ What makes OpenRLHF portable (engine, fixes, model, rollout, run_strategy) knows
 
 from typing import Any
 
+from real_openrlhf.hooks.settings import trains_whole_groups
 
-def trains_whole_groups(args) -> bool:
-    """Whether the experience maker gives each rank its rollouts: OpenRLHF must not sort them by length again."""
-    return args.train.batching == "whole_groups"
+__all__ = ["actor_trainer_class", "evaluate_by_score", "experience_maker_class", "trains_whole_groups"]
 
 
 def experience_maker_class(args) -> type:

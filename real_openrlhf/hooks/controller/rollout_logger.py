@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE
-from real_openrlhf.hooks.settings import threshold_of
-from real_openrlhf.hooks.trainer_classes import trains_whole_groups
+from real_openrlhf.hooks.settings import threshold_of, trains_whole_groups
 
 LABELS = {POSITIVE: "positive", NEGATIVE: "negative", UNPARSABLE: "negative", IGNORED: "ignored"}
 LETTERS = {"prompt": 2000, "gold": 400, "answer": 4000}  # at most, half from a text's start and half from its end
