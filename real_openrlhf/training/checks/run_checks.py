@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from real_openrlhf.base import ownership, reward_variables, whole_folders
+from real_openrlhf.base import atomic_dirs, ownership, reward_variables
 from real_openrlhf.base.errors import BY_VARIABLE, KEY_VARIABLE, LOGIN, WANDB_KEY, UserError
 from real_openrlhf.base.parsing import short_path
 from real_openrlhf.base.user_files import reward_problem
@@ -32,7 +32,7 @@ def findings(request: Request, target: LaunchTarget) -> Findings:
     flags, args, local = right.flags, right.args, target.address is None
     for check in (flag_checks.size_problems, flag_checks.chosen_loss, _reward):
         every.add(check(flags))
-    every.add(reward_variables.problems())
+    every.add(reward_variables.variable_problems())
     every.add(_key(right, target))
     machine = [*target.launch_problems(flags), *(preflight.kernel_problems(flags) if local else ())]
     if args.dry_run and local and machine:
@@ -164,7 +164,7 @@ def _resumed(request: Request, target: LaunchTarget) -> Iterator[str]:
     saved = str(flags_of(record).get(CHECKPOINTS, named))
     if run_inputs.checkpoints(saved) and not run_inputs.checkpoints(named):
         yield f"{folder} has its checkpoints in {saved}, and {named} has none. Give {CHECKPOINTS} {saved}."
-    manifests = (whole_folders.manifest(path.parent) for path in run_inputs.checkpoints(named))
+    manifests = (atomic_dirs.manifest(path.parent) for path in run_inputs.checkpoints(named))
     for others in {(manifest or {}).get("ranks", flags.ranks) for manifest in manifests} - {flags.ranks}:
         if not flags.args.ds.use_universal_ckpt:
             yield (
