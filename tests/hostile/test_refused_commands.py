@@ -16,7 +16,6 @@ from real_openrlhf.cli import main
 NONSENSE = "\u202e\x1b[31m; rm -rf \x00/".replace("\x00", "")
 TRAIN = "train --data rows.jsonl --model model --max-steps 1"
 COMPARE = "compare --algos real --seeds 1 --data rows.jsonl --model model"
-ONE_DIGIT = "min_terms=2 max_terms=2 min_digits=1 max_digits=1"
 TWICE = {"prompt": [{"role": "user", "content": "a"}] * 2, "answer": "1"}
 BENCH = f"{COMPARE} --benchmarks problems.jsonl"
 ALONE = "eval --model /no/model --out e"  # these are refused before the model is looked for, which takes half a minute
