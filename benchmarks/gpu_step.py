@@ -22,6 +22,8 @@ import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "examples"))
+
 from expected import Expected
 
 MEDIAN_SHARE, SPREAD = 2700 / 8192, 0.6
@@ -86,10 +88,11 @@ def run(args: argparse.Namespace, algo: str) -> dict:
 
 def shape_config(args: argparse.Namespace) -> Mapping[str, object]:
     """What config.json would say of the recipe's model."""
+    import tiny_task
+    from tiny_task import ReverseTask
+
     from real_openrlhf.recipes.recipes import RECIPES
-    from real_openrlhf.training import tiny_task
     from real_openrlhf.training.checks import memory_estimate
-    from real_openrlhf.training.tiny_task import ReverseTask
 
     model = RECIPES[args.recipe].model
     if model != "reverse":
@@ -98,11 +101,10 @@ def shape_config(args: argparse.Namespace) -> Mapping[str, object]:
 
 
 def save_model(args: argparse.Namespace) -> None:
+    import tiny_task
     import torch
+    from tiny_task import ReverseTask
     from transformers import Qwen2Config, Qwen2ForCausalLM
-
-    from real_openrlhf.training import tiny_task
-    from real_openrlhf.training.tiny_task import ReverseTask
 
     config = {**shape_config(args), "max_position_embeddings": 16_384}
     with torch.device("cuda" if torch.cuda.is_available() else "cpu"):

@@ -29,7 +29,8 @@ import psutil
 
 from real_openrlhf.rewards import math_reward
 from real_openrlhf.runs import run_folder
-from real_openrlhf.training.tiny_task import BOX
+
+BOX = r"\boxed{"
 
 STEPS, EVERY, PATIENCE = 6, 2, 300.0
 FLAGS = (

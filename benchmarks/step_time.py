@@ -73,9 +73,9 @@ def arguments(variant: str, model: str, updates: int, ranks: int):
 
 
 def make_model(folder: str) -> None:
+    sys.path.append(str(Path(__file__).resolve().parents[1] / "examples"))
+    from tiny_task import ReverseTask, make_tokenizer
     from transformers import Qwen2Config, Qwen2ForCausalLM
-
-    from real_openrlhf.training.tiny_task import ReverseTask, make_tokenizer
 
     config = Qwen2Config(
         hidden_size=256, num_hidden_layers=4, vocab_size=8000, intermediate_size=1024, num_attention_heads=4,
@@ -150,7 +150,7 @@ def quartiles(values: list[float]) -> str:
 def main() -> None:
     import torch.multiprocessing as mp
 
-    from real_openrlhf.training.launch.process import drop_stale_locks
+    from real_openrlhf.training.trainer_process import drop_stale_locks
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2], choices=[1, 2])

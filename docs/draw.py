@@ -1,9 +1,12 @@
-"""Draws docs/images/architecture.png and waves.png; or first_run.png, of a run that train_real_cpu.sh made:
+"""Draws the pictures of the pages into docs/images, but those of the records (examples/results/refresh.py):
 
-python docs/draw.py [RUN_DIR]
+python docs/draw.py              # all below that need neither a run nor a report
+python docs/draw.py RUN_DIR      # first_run.png, of a run that train_real_cpu.sh made
+python docs/draw.py PAGE.png     # report.png, of a browser's screenshot of a report
 """
 
 import json
+import math
 import random
 import sys
 from pathlib import Path
@@ -13,6 +16,7 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.patches import FancyBboxPatch, Patch, Rectangle
+from PIL import Image
 
 from real_openrlhf.algorithm.schedule import Layout, Limit
 
@@ -162,9 +166,185 @@ def first_run(folder: Path) -> None:
     figure.savefig(IMAGES / "first_run.png", dpi=110)
 
 
+BLUE, ORANGE, GREY, INK = "#0072b2", "#d55e00", "#8a8f98", "#1b1f24"
+
+# One group: the scores of its correct and its incorrect responses (docs/change/method.md has the same)
+TAU = 0.5
+CORRECT, INCORRECT = (0.10, 0.05, -0.20), (-0.10, 0.0, 0.05, 0.10, 0.20)
+
+
+def weights(scores: tuple[float, ...], sign: int) -> list[float]:
+    """|W| by Proposition 5.1: sign is 1 for correct responses and -1 for incorrect ones."""
+    total = 1 + sum(math.exp(-sign * score / TAU) for score in scores)
+    return [math.exp(-sign * score / TAU) / total / TAU for score in scores]
+
+
+def group() -> None:
+    figure, axes = plt.subplots(figsize=(8.5, 3.6), layout="constrained")
+    rows = [*zip(["correct"] * 3, CORRECT, weights(CORRECT, 1), strict=True)]
+    rows += [*zip(["incorrect"] * 5, INCORRECT, weights(INCORRECT, -1), strict=True)]
+    for row, (label, score, weight) in enumerate(rows):
+        right = label == "correct"
+        colour, length = (BLUE, 0.28 * weight) if right else (ORANGE, -0.28 * weight)
+        head = {"arrowstyle": "-|>", "color": colour, "linewidth": 2.2, "shrinkA": 0, "shrinkB": 0}
+        axes.annotate("", (score + length, row), (score, row), arrowprops=head)
+        axes.plot(score, row, "o", color=colour, markersize=8)
+        end = score + length + (0.01 if right else -0.01)
+        axes.text(end, row, f"{weight:.3f}", va="center", ha="left" if right else "right", color=colour, weight="bold")
+        axes.text(-0.49, row, label, va="center", color=colour)
+        axes.text(-0.315, row, f"{score:+.2f}".replace("-", "−"), va="center", ha="right")
+    axes.axvline(0, color=GREY, linewidth=0.8, linestyle=":")
+    axes.set(
+        xlim=(-0.5, 0.36),
+        ylim=(7.6, -0.6),
+        xlabel=r"score $\bar s$: mean of $\log\pi_\theta-\log\pi_{\rm old}$ over the tokens",
+    )
+    axes.set_title(
+        "Dot: the response's score.  Arrow: its weight |W|, and where the gradient pushes it", loc="left", fontsize=10
+    )
+    axes.set_yticks([])
+    axes.set_xticks([-0.2, -0.1, 0, 0.1, 0.2], ["−0.2", "−0.1", "0", "0.1", "0.2"])
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    save(figure, "group.png")
+
+
+def split_group() -> None:
+    """The group of eight on two ranks, and what each computes."""
+    figure, axes = plt.subplots(figsize=(9.5, 3.5), layout="constrained")
+    scores = [*((s, BLUE) for s in CORRECT), *((s, ORANGE) for s in INCORRECT)]
+    order = [0, 1, 3, 4, 2, 5, 6, 7]  # two correct responses on rank 0, one on rank 1
+    for rank in (0, 1):
+        top = 2.1 * (1 - rank)
+        box(axes, (0, top), 3.3, 1.7, "#f1f1f1", f"rank {rank}: forward")
+        for number, index in enumerate(order[4 * rank : 4 * rank + 4]):
+            score, colour = scores[index]
+            height = top + 1.05 - 0.28 * number
+            axes.add_patch(Rectangle((0.15, height), 1.5 + 0.3 * ((index * 5) % 4), 0.18, color=colour, alpha=0.55))
+            axes.text(3.2, height + 0.09, f"{score:+.2f}".replace("-", "−"), ha="right", va="center", color=colour)
+        box(axes, (7.3, top), 3.4, 1.7, "#f1f1f1", f"rank {rank}: backward")
+        axes.text(7.45, top + 0.98, r"of $\sum_k w_k\,\bar s^k$" + "\nover its own four", va="center", fontsize=9)
+        text = f"correct: 1 / (1 + 3) at score 0,\nnot 1 / (1 + {2 - rank})"
+        axes.text(7.45, top + 0.35, text, va="center", fontsize=9, color=BLUE)
+        arrow(axes, (3.35, top + 0.8), (4.2, 1.95 + 0.25 * (1 - 2 * rank)))
+        arrow(axes, (6.35, 1.95 + 0.25 * (1 - 2 * rank)), (7.25, top + 0.8))
+    box(axes, (4.25, 0.65), 2.05, 2.6, "white", "all-reduce")
+    for row, index in enumerate(order):
+        score, colour = scores[index]
+        axes.text(5.95, 2.72 - 0.245 * row, f"{score:+.2f}".replace("-", "−"), ha="right", va="center", color=colour)
+        axes.text(4.5, 2.72 - 0.245 * row, f"response {row + 1}", va="center", fontsize=8, color=INK)
+    axes.text(5.27, 0.42, "one number a response", ha="center", fontsize=9, style="italic")
+    axes.set(xlim=(-0.1, 10.8), ylim=(-0.1, 4.0))
+    axes.axis("off")
+    save(figure, "split_group.png")
+
+
+# One step: its lanes, and from where to where each time of the log goes
+ACTORS = ("vLLM", "verifier", "controller", "training ranks")
+TIMES = {
+    "timing/generation": (0, 4.3),
+    "timing/make_experience": (4.4, 6.9),
+    "timing/ppo_train": (7.0, 10.8),
+    "timing/broadcast": (10.9, 12.3),
+}
+
+
+def step() -> None:
+    """What runs when, and which number of the log has its time."""
+    figure, axes = plt.subplots(figsize=(10, 2.9), layout="constrained")
+    bars = [
+        ("vLLM", 0, 3.4, "sample 8 responses a prompt", BLUE),
+        ("verifier", 0.7, 3.6, "grade each as it ends", BLUE),
+        ("controller", 4.4, 1.05, "label,\nplan", GREY),
+        ("training ranks", 5.5, 1.4, "log-probs:\nold, reference*", GREY),
+        *(("training ranks", 7.0 + 0.95 * n, 0.9, f"update {n + 1}", ORANGE) for n in range(4)),
+        ("training ranks", 10.9, 1.4, "send weights", GREY),
+        ("vLLM", 10.9, 1.4, "load weights", GREY),
+        ("vLLM", 12.4, 1.6, "evaluate**", BLUE),
+        ("verifier", 12.6, 1.6, "grade", BLUE),
+    ]
+    for lane, start, width, text, colour in bars:
+        bottom = len(ACTORS) - 1 - ACTORS.index(lane)
+        axes.add_patch(Rectangle((start, bottom + 0.14), width, 0.72, facecolor=colour, alpha=0.28, edgecolor=colour))
+        axes.text(start + width / 2, bottom + 0.5, text, ha="center", va="center", fontsize=8.5)
+    for name, (start, end) in TIMES.items():
+        line = {"arrowstyle": "|-|", "linewidth": 0.8, "mutation_scale": 3}
+        axes.annotate("", (end, -0.16), (start, -0.16), arrowprops=line)
+        axes.text((start + end) / 2, -0.3, name, ha="center", va="top", fontsize=8, family="monospace")
+    axes.set_yticks([3.5, 2.5, 1.5, 0.5], ACTORS)
+    axes.set_xticks([])
+    axes.set(xlim=(-0.1, 14.4), ylim=(-1.0, 4))
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    axes.text(14.2, -0.95, "not to scale   * if the method needs it   ** every --eval.steps", ha="right", fontsize=8)
+    save(figure, "step.png")
+
+
+# The decision tree: question, its answers; a text without answers is a method
+TREE = (
+    ("Can the verifier say correct or incorrect?", "no: graded rewards", "listwise, or your own loss"),
+    ("More than one update per rollout batch?", "no", "any: all scores are 0"),
+    (
+        "Are rollouts stale (asynchronous)?",
+        "yes",
+        "REAL with score=log_ratio_rollout and τ = 0.1,\nVESPO, or corrected GRPO",
+    ),
+    ("Few prompts solved at the start?", "yes", "GRPO or DAPO"),
+    (
+        "Collapses at your learning rate?",
+        "yes",
+        "a lower rate, then fewer updates;\nelse ratio_none, balanced or GSPO",
+    ),
+)
+LAST = "the method that you know, its rate tuned"
+
+
+def tree() -> None:
+    figure, axes = plt.subplots(figsize=(9.5, 4.9), layout="constrained")
+    for number, (question, answer, method) in enumerate(TREE):
+        bottom = 1.15 * (len(TREE) - 1 - number)
+        box(axes, (0, bottom), 4.3, 0.75, "white")
+        axes.text(2.15, bottom + 0.375, question, ha="center", va="center", fontsize=9.5)
+        box(axes, (6.3, bottom), 4.6, 0.75, "#dcebf5")
+        axes.text(8.6, bottom + 0.375, method, ha="center", va="center", fontsize=9.5)
+        arrow(axes, (4.35, bottom + 0.375), (6.25, bottom + 0.375))
+        axes.text(5.28, bottom + 0.43, answer, ha="center", va="bottom", fontsize=8.5, color="#565c66")
+        arrow(axes, (2.15, bottom - 0.05), (2.15, bottom - 0.38))
+        other = "yes" if answer.startswith("no") else "no"
+        axes.text(2.25, bottom - 0.2, other, va="center", fontsize=8.5, color="#565c66")
+    box(axes, (0, -1.15), 4.3, 0.75, "#dcebf5")
+    axes.text(2.15, -0.775, LAST, ha="center", va="center", fontsize=9.5)
+    axes.set(xlim=(-0.1, 11), ylim=(-1.25, 5.45))
+    axes.axis("off")
+    save(figure, "choosing.png")
+
+
+def box(axes, corner: tuple[float, float], width: float, height: float, colour: str, title: str = "") -> None:
+    shape = "round,pad=0,rounding_size=0.08"
+    axes.add_patch(
+        FancyBboxPatch(corner, width, height, boxstyle=shape, facecolor=colour, edgecolor="#565c66", linewidth=0.9)
+    )
+    axes.text(corner[0] + 0.15, corner[1] + height - 0.14, title, va="top", fontsize=9, weight="bold")
+
+
+def save(figure, name: str) -> None:
+    """A palette: a third of the bytes, and the eye sees no difference."""
+    figure.savefig(IMAGES / name, dpi=110)
+    plt.close(figure)
+    Image.open(IMAGES / name).convert("RGB").quantize(64, dither=Image.Dither.NONE).save(IMAGES / name, optimize=True)
+
+
+def report(screenshot: Path) -> None:
+    """The top of a report, at two thirds of its size."""
+    picture = Image.open(screenshot).convert("RGB")
+    picture = picture.resize((2 * picture.width // 3, 2 * picture.height // 3), Image.Resampling.LANCZOS)
+    picture.quantize(128, dither=Image.Dither.NONE).save(IMAGES / "report.png", optimize=True)
+
+
 if __name__ == "__main__":
-    if sys.argv[1:]:
+    if not sys.argv[1:]:
+        for draw_picture in (architecture, waves, group, split_group, step, tree):
+            draw_picture()
+    elif Path(sys.argv[1]).is_dir():
         first_run(Path(sys.argv[1]))
     else:
-        architecture()
-        waves()
+        report(Path(sys.argv[1]))

@@ -484,7 +484,7 @@ def page(rows: dict[str, dict]) -> str:
 
 def table(header: list[str], rows: list[list[str]]) -> str:
     lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    return "\n".join(f"|{'|'.join(cells)}|" for cells in lines)
 
 
 if __name__ == "__main__":

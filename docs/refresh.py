@@ -83,7 +83,7 @@ MADE: dict[str, Callable[[str], str]] = {
 
 def table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     lines = [columns, ["---"] * len(tuple(columns)), *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return "".join(f"|{'|'.join(line)}|\n" for line in lines)
 
 
 def filled(page: Path) -> str:

@@ -89,10 +89,10 @@ def _root(index: Fraction, value: Fraction) -> Fraction:
         if index % 2 == 0:
             raise NotRational
         return -_root(index, -value)
-    found = Fraction(_whole_root(value.numerator, int(index)), _whole_root(value.denominator, int(index)))
-    if found ** int(index) != value:
+    root = Fraction(_whole_root(value.numerator, int(index)), _whole_root(value.denominator, int(index)))
+    if root ** int(index) != value:
         raise NotRational
-    return found
+    return root
 
 
 def _whole_root(value: int, index: int) -> int:
@@ -306,10 +306,10 @@ class _Numeric:
             raise TooLarge
         if mp.im(base) == 0 and mp.re(base) < 0 and mp.im(exponent) == 0:
             text = mp.nstr(exponent, 30, strip_zeros=False, min_fixed=-50, max_fixed=50)
-            found = Fraction(text).limit_denominator(1000)
-            close = abs(mp.mpf(found.numerator) / found.denominator - exponent) < mp.mpf(10) ** (-mp.dps // 2)
-            if close and found.denominator % 2 == 1 and found.denominator > 1:
-                return (-1) ** found.numerator * mp.power(-base, exponent)
+            fraction = Fraction(text).limit_denominator(1000)
+            close = abs(mp.mpf(fraction.numerator) / fraction.denominator - exponent) < mp.mpf(10) ** (-mp.dps // 2)
+            if close and fraction.denominator % 2 == 1 and fraction.denominator > 1:
+                return (-1) ** fraction.numerator * mp.power(-base, exponent)
         return mp.power(base, exponent)
 
 

@@ -8,6 +8,7 @@ from fractions import Fraction
 from same_answer import arithmetic
 from same_answer.arithmetic import ROUNDED_DIGITS, NeedsDigits, NoValue
 from same_answer.process import NoVerdict
+from same_answer.reading.answer_parser import parse_answer
 from same_answer.reading.grammar import expression
 from same_answer.reading.tex import Tokens, clean, tokens, untokenize
 from same_answer.reading.tree import (
@@ -31,7 +32,6 @@ from same_answer.reading.tree import (
     quantity,
 )
 from same_answer.reading.units import Dimensions, Unit
-from same_answer.reading.whole import read
 
 _APPROXIMATE_DIGITS = 2  # significant digits that a decimal after `\approx` needs, as in `\sqrt{2} \approx 1.4`
 _OPERATIONS: dict[Dimensions, str] = {(("%", 1),): "percent", (("deg", 1),): "degrees"}
@@ -46,9 +46,9 @@ def same(gold: str, answer: str, digits: bool = False, written: bool = False) ->
     """
     if untokenize(tokens(clean(gold))) == untokenize(tokens(clean(answer))):
         return True  # the same text in other fonts
-    wanted = read(gold)
+    wanted = parse_answer(gold)
     try:
-        return _Comparison(digits, written=written).equal(wanted, read(answer))
+        return _Comparison(digits, written=written).equal(wanted, parse_answer(answer))
     except RecursionError:  # hundreds of terms or brackets: no gold has them
         return False
     except arithmetic.TooLarge as error:
@@ -57,13 +57,13 @@ def same(gold: str, answer: str, digits: bool = False, written: bool = False) ->
 
 def unread(gold: str, answer: str) -> bool:
     """Whether an answer was taken for words although it has all digits and letters of a gold that is none."""
-    said, wanted = (Counter(_digits_and_letters(text)) for text in (answer, gold))
-    return not wanted - said and _has_words(read(answer)) and not _has_words(read(gold))
+    given, wanted = (Counter(_digits_and_letters(text)) for text in (answer, gold))
+    return not wanted - given and _has_words(parse_answer(answer)) and not _has_words(parse_answer(gold))
 
 
 def _digits_and_letters(text: str) -> list[str]:
-    found = [[token.text] if token.kind in ("number", "command") else [*token.text] for token in tokens(text)]
-    return [one for piece in found for one in piece if one[-1].isalnum()]
+    pieces = [[token.text] if token.kind in ("number", "command") else [*token.text] for token in tokens(text)]
+    return [one for piece in pieces for one in piece if one[-1].isalnum()]
 
 
 def _has_words(answer: Answer) -> bool:
@@ -142,7 +142,7 @@ class _Comparison:
         if isinstance(one, Expr) and isinstance(other, Group) and other.alternatives:
             return all(self.equal(gold, item) for item in other.items)  # \frac{\sqrt{2}}{2} or 1/\sqrt{2}
         if (letters := _chosen(gold) or _chosen(answer)) and not (_chosen(gold) and _chosen(answer)):
-            return self.equal(*(read(letters) if _chosen(side) else side for side in (gold, answer)))
+            return self.equal(*(parse_answer(letters) if _chosen(side) else side for side in (gold, answer)))
         for text, beside in ((one, other), (other, one)):
             if isinstance(text, Text) and isinstance(beside, Symbol):
                 _, angle, points = beside.name.lower().rpartition(r"\angle ")
@@ -186,10 +186,10 @@ class _Comparison:
         for wanted in gold:
             # An identical item first: it saves comparisons, and another pair might raise NeedsDigits.
             rest.sort(key=lambda item: item != wanted)
-            found = next((item for item in rest if self.equal(wanted, item)), None)
-            if found is None:
+            match = next((item for item in rest if self.equal(wanted, item)), None)
+            if match is None:
                 return False
-            rest.remove(found)
+            rest.remove(match)
         return True
 
     def _relations(self, gold: Relation, answer: Relation) -> bool:

@@ -9,6 +9,7 @@ from functools import lru_cache
 
 from same_answer import compare
 from same_answer.arithmetic import NoFraction, exact, is_number
+from same_answer.reading.answer_parser import answer_of, parse_answer
 from same_answer.reading.cutting import RELATIONS, split, trimmed
 from same_answer.reading.tex import FUNCTIONS, Tokens, clean, is_recurring, tokens, untokenize
 from same_answer.reading.tree import (
@@ -27,7 +28,6 @@ from same_answer.reading.tree import (
     parts,
     quantity,
 )
-from same_answer.reading.whole import answer_of, read
 
 COPIED, UNEVALUATED = "copied", "unevaluated"
 CONVENTIONS = (COPIED, UNEVALUATED)
@@ -50,13 +50,13 @@ def broken(gold: str, answer: str, prompt: str, allowed: tuple[str, ...], equal:
     """
     if not prompt:
         return ""
-    value, text = core(read(answer)), tokens(clean(answer))
+    value, text = core(parse_answer(answer)), tokens(clean(answer))
     formulas = {} if COPIED in allowed else _formulas(prompt[-_LONGEST_PROMPT:])
     if _is_related(text) and not _is_related(tokens(clean(gold))) and untokenize(text) in formulas:
         return COPIED  # f(-1)=0 for 0
     if compare.same(gold, answer, written=True) and not (is_recurring(answer) and not is_recurring(gold)):
         return ""
-    if UNEVALUATED not in allowed and _is_plain(core(read(gold))) and _is_operation(value):
+    if UNEVALUATED not in allowed and _is_plain(core(parse_answer(gold))) and _is_operation(value):
         return UNEVALUATED
     sides = value.value.sides if isinstance(value.value, Relation) and value.value.sign == "=" else (value,)
     return COPIED if formulas and all(_is_copied(side, gold, formulas, equal) for side in sides) else ""
@@ -67,7 +67,7 @@ def _is_copied(answer: Answer, gold: str, formulas: Formulas, equal: Equal) -> b
     value that leaves as much work, and more than the gold."""
     if _is_whole(answer):
         return False
-    value, wanted = quantity(answer), quantity(core(read(gold)))
+    value, wanted = quantity(answer), quantity(core(parse_answer(gold)))
     if form_of(answer) in formulas:
         return True
     if value is None:
@@ -96,8 +96,8 @@ def _is_related(text: Tokens) -> bool:
 @lru_cache(maxsize=256)
 def _formulas(prompt: str) -> Formulas:
     """The formulas of a question, and the sides and items of each: as text with its tree, and in one spelling."""
-    marked = [next(filter(None, found.groups())) for found in _FORMULA.finditer(prompt)]
-    found: Formulas = {}
+    marked = [next(filter(None, match.groups())) for match in _FORMULA.finditer(prompt)]
+    formulas: Formulas = {}
     for text in (*marked, *_PROSE.split(_FORMULA.sub(" . ", prompt))):
         whole = tokens(clean(text))
         pieces = (whole, *split(whole, ",", ";", "&", r"\\"), *split(whole, *RELATIONS, ",", ";", "&", r"\\"))
@@ -105,8 +105,8 @@ def _formulas(prompt: str) -> Formulas:
             if 0 < len(piece) < _LONGEST_FORMULA:
                 with contextlib.suppress(Exception):  # a prompt may hold anything, such as the code of a figure
                     answer = core(answer_of(piece))
-                    found |= {form_of(answer): None, untokenize(piece): quantity(answer)}
-    return found
+                    formulas |= {form_of(answer): None, untokenize(piece): quantity(answer)}
+    return formulas
 
 
 def _is_whole(answer: Answer) -> bool:

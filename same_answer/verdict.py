@@ -15,8 +15,8 @@ from same_answer.arithmetic import NeedsDigits, is_number
 from same_answer.extract import Think, golds_of
 from same_answer.pool import ALGEBRA, Limits, WorkerPool
 from same_answer.process import NoVerdict
+from same_answer.reading.answer_parser import parse_answer
 from same_answer.reading.tex import FUNCTIONS, clean, tokens, untokenize
-from same_answer.reading.whole import read
 
 logger = logging.getLogger("same_answer")
 
@@ -130,7 +130,9 @@ def _worked_out(golds: tuple[str, ...], answer: str) -> Verdict:
     try:
         return Verdict(1.0, "algebra") if ask("robust", golds, answer, ALGEBRA) else Verdict(0.0, "different")
     except NoVerdict as failure:
-        exhausted = failure.reason in ("timeout", "out_of_memory") and all(is_number(read(gold)) for gold in golds)
+        exhausted = failure.reason in ("timeout", "out_of_memory") and all(
+            is_number(parse_answer(gold)) for gold in golds
+        )
         if exhausted or failure.reason == "too_large":
             return Verdict(0.0, "too_large")
         raise

@@ -134,10 +134,9 @@ def python(forked) -> str:
 @pytest.fixture(scope="session")
 def random_model(tmp_path_factory) -> str:
     """The tiny model with random weights and biases: as good as a trained one where only numbers are compared."""
+    import tiny_task
     import torch
-
-    from real_openrlhf.training import tiny_task
-    from real_openrlhf.training.tiny_task import ReverseTask
+    from tiny_task import ReverseTask
 
     folder = tmp_path_factory.mktemp("model")
     tokenizer = tiny_task.make_tokenizer(ReverseTask)

@@ -38,9 +38,9 @@ class Calculator(ChatAgent):
     tools = (calculate,)
     turns = 4
 
-    def score(self, said: str) -> float:
+    def score(self, turn: str) -> float:
         """Whether the last number of the last turn is the label."""
-        numbers = re.findall(r"-?\d+(?:\.\d+)?", said)
+        numbers = re.findall(r"-?\d+(?:\.\d+)?", turn)
         return float(bool(numbers) and float(numbers[-1]) == float(self.label))
 
 

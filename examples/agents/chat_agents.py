@@ -35,12 +35,12 @@ class ChatAgent:
         self.label = label
         return [{"role": "user", "content": prompt}]
 
-    def reply(self, said: str) -> list[Message] | None:
+    def reply(self, turn: str) -> list[Message] | None:
         """The messages after a turn without a tool call; None ends the trajectory."""
         return None
 
-    def score(self, said: str) -> float:
-        """The trajectory's label, after its last turn: 0, 1, nan for no verdict; graded objectives take any number."""
+    def score(self, turn: str) -> float:
+        """The trajectory's label, after its last turn: 0, 1, nan for ungraded; graded objectives take any number."""
         raise NotImplementedError
 
 
@@ -56,13 +56,13 @@ class Template:
     def between(self, messages: Sequence[Message], drawn: Sequence[int] = ()) -> list[int]:
         """The tokens after the model's turn up to its next: the turn's end if it was not drawn, messages, markers."""
         texts = []
-        for said in (SAID, f"{SAID} {SAID}"):  # a template may not read from a turn what it says after it
-            turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": said}]
-            _, found, after = self._text([*turns, *messages]).rpartition(SAID)
-            if not found or SAID in after:
+        for turn in (SAID, f"{SAID} {SAID}"):  # a template must not read from a turn what it writes after it
+            turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": turn}]
+            _, mark, after = self._text([*turns, *messages]).rpartition(SAID)
+            if not mark or SAID in after:
                 raise ValueError("the model's chat template changes what an assistant said, so turns cannot follow it")
             texts.append(after)
-        lost = [one for one in messages if str(one["content"]).strip() not in texts[0]]
+        lost = [message for message in messages if str(message["content"]).strip() not in texts[0]]
         if lost or texts[0] != texts[1]:
             role = lost[0]["role"] if lost else "assistant"
             raise ValueError(
@@ -74,7 +74,7 @@ class Template:
 
     def _text(self, messages: Sequence[Message]) -> str:
         # a template would read a text letter by letter, and find neither role nor content
-        if not (messages and all(isinstance(one, dict) and "role" in one for one in messages)):
+        if not (messages and all(isinstance(message, dict) and "role" in message for message in messages)):
             raise ValueError("messages are a list of {'role': ..., 'content': ...}. Return such a list")
         return self.tokenizer.apply_chat_template(
             messages, tools=self.tools, tokenize=False, add_generation_prompt=True
@@ -86,16 +86,16 @@ class Template:
 
 def tool_calls(text: str) -> list[tuple[str, dict] | str]:
     """(name, arguments) of each call in the text; for a call that cannot be read, what is wrong with it."""
-    found: list[tuple[str, dict] | str] = []
+    calls: list[tuple[str, dict] | str] = []
     for body in CALL.findall(text):
         try:
             call = json.loads(body)
             named = call["name"], call.get("arguments", {})
             right = isinstance(named[0], str) and isinstance(named[1], dict)
-            found.append(named if right else "a call needs a name and an object of arguments")
+            calls.append(named if right else "a call needs a name and an object of arguments")
         except (ValueError, TypeError, KeyError, AttributeError):
-            found.append('a call is not {"name": ..., "arguments": {...}}')
-    return found
+            calls.append('a call is not {"name": ..., "arguments": {...}}')
+    return calls
 
 
 async def _result(call: tuple[str, dict] | str, tools: Sequence[Callable]) -> str:
@@ -157,37 +157,39 @@ class Trajectory:
             raise ValueError(
                 f"its prompt has {len(self.tokens)} tokens and --data.max_len is {self.max_length}. Raise that"
             )
-        said = ""
+        turn = ""
         while len(self.tokens) < self.max_length and not self.is_finished:
             params.max_tokens = self.max_length - len(self.tokens)
-            said = self._draw(await engine.generate(self.tokens, params, multi_modal_data=None))
-            messages = None if self.is_cut else await self._answer(said)
+            turn = self._draw(await engine.generate(self.tokens, params, multi_modal_data=None))
+            messages = None if self.is_cut else await self._answer(turn)
             if messages is None or len(self.ranges) >= self.agent.turns:
                 self.is_finished = not self.is_cut
                 break
             self._read(template.between(messages, self.tokens))
-        self.score = number("scores", await _now(self.agent.score(said)))
+        self.score = number("scores", await _now(self.agent.score(turn)))
 
     def _read(self, tokens: list[int]) -> None:
         self.tokens = [*self.tokens, *tokens]
         self.log_probs += [0.0] * len(tokens)
 
     def _draw(self, output: Any) -> str:
-        one, begin = output.outputs[0], len(self.tokens)
-        drawn = list(one.token_ids)
+        sample, begin = output.outputs[0], len(self.tokens)
+        drawn = list(sample.token_ids)
         self.ranges.append((begin, begin + len(drawn)))
         self.tokens = [*self.tokens, *drawn]
-        self.log_probs += [by_token[token].logprob for token, by_token in zip(drawn, one.logprobs or (), strict=False)]
-        self.is_cut = one.finish_reason == "length"
-        if isinstance(one.stop_reason, int):  # an end of turn that is not the tokenizer's, as Gemma's
+        self.log_probs += [
+            by_token[token].logprob for token, by_token in zip(drawn, sample.logprobs or (), strict=False)
+        ]
+        self.is_cut = sample.finish_reason == "length"
+        if isinstance(sample.stop_reason, int):  # an end of turn that is not the tokenizer's, as Gemma's
             drawn.pop()
         text = self.tokenizer.decode(drawn, skip_special_tokens=False)
         return text.removesuffix(self.tokenizer.eos_token or "")
 
-    async def _answer(self, said: str) -> list[Message] | None:
-        calls = tool_calls(said) if self.agent.tools else []
+    async def _answer(self, turn: str) -> list[Message] | None:
+        calls = tool_calls(turn) if self.agent.tools else []
         if not calls:
-            return await _now(self.agent.reply(said))
+            return await _now(self.agent.reply(turn))
         results = [await _result(call, self.agent.tools) for call in calls]
         self.calls += len(calls)
         self.failed += sum(result.startswith("error: ") for result in results)

@@ -19,8 +19,8 @@ class Game(AgentInstanceBase):
     async def step(self, states):
         """After each turn of the model: what it is told, and after the last one whether the trajectory is right."""
         self.guesses += 1
-        secret, found = int(states["label"]), re.search(r"\d+", states["action_text"])
-        guess = int(found[0]) if found else None
+        secret, digits = int(states["label"]), re.search(r"\d+", states["action_text"])
+        guess = int(digits[0]) if digits else None
         right = guess == secret
         done = right or self.guesses == GUESSES
         hint = "?" if guess is None else "<" if secret < guess else ">"

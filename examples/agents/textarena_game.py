@@ -20,8 +20,8 @@ class Game(ChatAgent):
         self.game.reset(num_players=1, seed=int(label))
         return [{"role": "user", "content": f"{prompt}{self.news()}"}]
 
-    def reply(self, said):
-        over, _ = self.game.step(action=said)
+    def reply(self, turn):
+        over, _ = self.game.step(action=turn)
         if over:
             self.won = float(self.game.close()[0][0] >= 1)
             return None
@@ -34,7 +34,7 @@ class Game(ChatAgent):
         self.seen = seen
         return new
 
-    def score(self, said):
+    def score(self, turn):
         return self.won
 
 

@@ -8,10 +8,13 @@ Making it takes a minute of a core.
 
 import argparse
 import random
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from real_openrlhf.training.tiny_task import EOS, TinyTask, make_tokenizer, pretrain, write_data
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from tiny_task import EOS, TinyTask, make_tokenizer, pretrain, write_data
 
 CALL, END = '<tool_call>{"name": "calculate", "arguments": {"expression": "', '"}}</tool_call>'
 ROLES = ("<user>", "<assistant>", "<tool>")
@@ -59,8 +62,8 @@ class CalculatorTask(TinyTask):
     def copied(self, text: str, rng: random.Random, sure: float) -> str:
         if rng.random() < sure:
             return text
-        place = rng.choice([place for place, letter in enumerate(text) if letter.isdigit()])
-        return text[:place] + rng.choice("123456789".replace(text[place], "")) + text[place + 1 :]
+        at = rng.choice([at for at, letter in enumerate(text) if letter.isdigit()])
+        return text[:at] + rng.choice("123456789".replace(text[at], "")) + text[at + 1 :]
 
 
 if __name__ == "__main__":

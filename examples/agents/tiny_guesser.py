@@ -8,10 +8,13 @@ can be learned. Making it takes 20 s of a core.
 
 import argparse
 import random
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from real_openrlhf.training.tiny_task import EOS, TinyTask, pretrain, write_data
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from tiny_task import EOS, TinyTask, pretrain, write_data
 
 GUESSES = 3  # as in guess_number.py
 LOWEST, HIGHEST = 5, 9  # last digits of a game; three guesses that halve what is left find one of seven
@@ -46,15 +49,15 @@ class GuessTask(TinyTask):
     def line(self, rng: random.Random, skill: float) -> tuple[str, str]:
         """A whole trajectory, hints and all."""
         last, secret = self.game(rng)
-        low, high, said = 0, last, ""
+        low, high, text = 0, last, ""
         for turn in range(GUESSES):
             guess = rng.randint(low, high) if rng.random() < skill else rng.randint(0, last)
-            said += str(guess)
+            text += str(guess)
             if guess == secret or turn == GUESSES - 1:
                 break
-            said += EOS + ("<" if secret < guess else ">")
+            text += EOS + ("<" if secret < guess else ">")
             low, high = (low, min(high, guess - 1)) if secret < guess else (max(low, guess + 1), high)
-        return f"{last}:", said
+        return f"{last}:", text
 
 
 if __name__ == "__main__":

@@ -111,10 +111,10 @@ def value(tree: ast.AST) -> Fraction:
 def boxed(response: str) -> str | None:
     r"""The text of the last \boxed{...}; braces in it are in pairs."""
     text, depth = response.rpartition(r"\boxed{")[2], 1
-    for place, letter in enumerate(text if r"\boxed{" in response else ""):
+    for at, letter in enumerate(text if r"\boxed{" in response else ""):
         depth += {"{": 1, "}": -1}.get(letter, 0)
         if depth == 0:
-            return re.sub(r"^\\text\{(.*)\}$", r"\1", text[:place].strip()) or None
+            return re.sub(r"^\\text\{(.*)\}$", r"\1", text[:at].strip()) or None
     return None
 
 

@@ -28,11 +28,11 @@ def reward_func(queries: list[str], prompts: list[str], labels: list[str]) -> di
     if not label.startswith("{"):
         return math_reward.reward_func(queries, prompts, labels)
     row = json.loads(label)
-    found = math_reward.reward_func(queries, prompts, [row["gold"]])
-    verdict = found["scores"]
+    result = math_reward.reward_func(queries, prompts, [row["gold"]])
+    verdict = result["scores"]
     if verdict in (0.0, 1.0) and coin(query) < row[SHARES[0] if verdict else SHARES[1]]:
-        found = {**found, "scores": 1 - verdict, "rewards": 1 - verdict}
-    return found
+        result = {**result, "scores": 1 - verdict, "rewards": 1 - verdict}
+    return result
 
 
 def main() -> None:
@@ -43,9 +43,9 @@ def main() -> None:
         parser.add_argument("--" + share.replace("_", "-"), type=float, default=0.0, metavar="SHARE")
     given = parser.parse_args()
 
-    from real_openrlhf.training.tiny_task import TASK, prepare
+    from real_openrlhf.training import tiny_task
 
-    data = prepare(TASK) / "train.jsonl" if given.data == TASK.name else Path(given.data)
+    data = tiny_task.unpack() / "train.jsonl" if given.data == tiny_task.NAME else Path(given.data)
     shares = {share: getattr(given, share) for share in SHARES}
     rows = map(json.loads, data.read_text().splitlines())
     noisy = ({**row, "label": json.dumps({"gold": row["label"], **shares})} for row in rows)

@@ -27,7 +27,7 @@ from records import HERE, runs_of, spread_over_tau
 
 from real_openrlhf.report import table_forms, tables
 from real_openrlhf.report.page import write
-from real_openrlhf.report.settings import Task, tasks
+from real_openrlhf.report.settings import TaskRuns, tasks
 from real_openrlhf.report.statistics import estimate
 
 ROOT = HERE.parent.parent
@@ -141,7 +141,7 @@ def table(name: str, stem: str) -> str:
     return table_forms.to_markdown(with_z(made, task) if stem == "results" else made) if made else ""
 
 
-def with_z(results: table_forms.Table, task: Task) -> table_forms.Table:
+def with_z(results: table_forms.Table, task: TaskRuns) -> table_forms.Table:
     """The table of results with one more column: how far REAL's weights differ."""
     of_real = (setting.counted if setting.algo in REAL_FAMILY else [] for setting in task.settings)
     z = [estimate(map(spread_over_tau, runs)) for runs in of_real]

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What examples/scripts/train_real_smollm2.sh does in its environment: make model, questions and a warm-up once, then train.
 set -euo pipefail
+export OMP_NUM_THREADS="${OMP_NUM_THREADS:-$(nproc)}" # `train` gives a process one on CPU
 
 task=${REAL_CACHE:-$HOME/.cache/real_openrlhf}/smollm2
 if [ ! -e "$task/model" ]; then

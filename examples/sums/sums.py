@@ -14,10 +14,13 @@ them a minute is too short to learn to add. The verifier for mathematics reads t
 
 import argparse
 import random
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from real_openrlhf.training.tiny_task import BOX, TinyTask, make
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from tiny_task import BOX, TinyTask, make
 
 NAMES = "abcdefgh"  # of the numbers, so that it is clear which is next
 AGAIN = 0.15  # how often a step is written once more
@@ -65,7 +68,7 @@ def prompt(numbers: list[int]) -> str:
 
 
 def response(numbers: list[int], rng: random.Random, sure: float) -> str:
-    total, said = numbers[0], [f"{NAMES[0]}{numbers[0]}"]
+    total, steps = numbers[0], [f"{NAMES[0]}{numbers[0]}"]
     for name, number in zip(NAMES[1:], numbers[1:], strict=False):
         units = total % 10 + number % 10
         tens = total // 10 + number // 10 + units // 10
@@ -74,8 +77,8 @@ def response(numbers: list[int], rng: random.Random, sure: float) -> str:
         units = max(units, 0)
         total = 10 * tens + units % 10
         step = f"{name}{number}:({units})({tens}){total}"
-        said += [step] * (2 if rng.random() < AGAIN else 1)
-    return "".join(said) + f"{BOX}{total}}}"
+        steps += [step] * (2 if rng.random() < AGAIN else 1)
+    return "".join(steps) + f"{BOX}{total}}}"
 
 
 if __name__ == "__main__":

@@ -35,14 +35,15 @@ class Rollout:
     datum: types.Datum
     drawn: torch.Tensor  # the sampler's log-probabilities, 0 in the prompt
     mask: torch.Tensor  # 1 where the model drew the token
-    reward: float  # nan: no verdict
+    reward: float  # nan: ungraded
 
 
 def group_loss(rollouts: Sequence[Rollout], old: Sequence[torch.Tensor], size: int, **chosen: Any) -> Callable:
     """A loss for forward_backward_custom. The client calls it once, with the log-probabilities of all rollouts."""
-    groups, drawn = [one.group for one in rollouts], padded([one.drawn for one in rollouts])
+    groups, drawn = [rollout.group for rollout in rollouts], padded([rollout.drawn for rollout in rollouts])
     check_whole_groups(groups, size)
-    columns = padded(old), padded([one.mask for one in rollouts]), [one.reward for one in rollouts], groups
+    masks, rewards = padded([rollout.mask for rollout in rollouts]), [rollout.reward for rollout in rollouts]
+    columns = padded(old), masks, rewards, groups
     return lambda data, new: real_policy_loss(padded(new), *columns, rollout_log_probs=drawn, **chosen)
 
 
@@ -55,46 +56,47 @@ def answered(sampler: Any, tokenizer: Any, args: argparse.Namespace, rows: list[
     waiting, every = [], []
     own = Path(real_openrlhf.__file__).parent / f"rewards/{args.reward}_reward.py"
     judge: Any = load(f"{own if own.exists() else args.reward}:reward_func")
-    for place, row in enumerate(rows):
+    for number, row in enumerate(rows):
         text, chat = row["prompt"], args.chat or isinstance(row["prompt"], list)  # examples/gym writes messages
         turns = [{"role": "user", "content": text}] if isinstance(text, str) else text
         asked = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True) if chat else text
         prompt = tokenizer.encode(asked, add_special_tokens=False)
-        params = types.SamplingParams(max_tokens=args.max_tokens, temperature=1.0, seed=seed + place)
+        params = types.SamplingParams(max_tokens=args.max_tokens, temperature=1.0, seed=seed + number)
         request = sampler.sample(types.ModelInput.from_ints(prompt), size, params)
         waiting.append((asked, prompt, row["label"], request))
     for group, (asked, prompt, label, request) in enumerate(waiting):
-        for one in request.result().sequences:
-            said = tokenizer.decode(one.tokens, skip_special_tokens=True)
-            reward = checked(judge([asked + said], [asked], [label]))["scores"]
-            both, before = torch.tensor([*prompt, *one.tokens]), len(prompt) - 1
+        for sequence in request.result().sequences:
+            response = tokenizer.decode(sequence.tokens, skip_special_tokens=True)
+            reward = checked(judge([asked + response], [asked], [label]))["scores"]
+            both, before = torch.tensor([*prompt, *sequence.tokens]), len(prompt) - 1
             targets = {"target_tokens": types.TensorData.from_torch(both[1:])}
             datum = types.Datum(model_input=types.ModelInput.from_ints(both[:-1].tolist()), loss_fn_inputs=targets)
-            columns = [torch.tensor([0.0] * before + [*own]) for own in (one.logprobs, [1.0] * len(one.tokens))]
+            ones = [1.0] * len(sequence.tokens)
+            columns = [torch.tensor([0.0] * before + [*own]) for own in (sequence.logprobs, ones)]
             every.append(Rollout(group, datum, *columns, reward))
     return every
 
 
 def updates(trainer: Any, rollouts: list[Rollout], args: argparse.Namespace, chosen: dict) -> dict[str, float]:
     """Train on one batch: each update has its share of the prompts, and all have the same anchor."""
-    old = [one.drawn for one in rollouts]
+    old = [rollout.drawn for rollout in rollouts]
     if args.anchor == "policy":
-        before = trainer.forward([one.datum for one in rollouts], "cross_entropy").result()
+        before = trainer.forward([rollout.datum for rollout in rollouts], "cross_entropy").result()
         old = [out["logprobs"].to_torch() for out in before.loss_fn_outputs]
     logged, share = [], len(rollouts) // args.updates
     for part in (slice(first, first + share) for first in range(0, len(rollouts), share)):
         loss = group_loss(rollouts[part], old[part], args.group, **chosen)
-        done = trainer.forward_backward_custom([one.datum for one in rollouts[part]], loss)
+        done = trainer.forward_backward_custom([rollout.datum for rollout in rollouts[part]], loss)
         stepped = trainer.optim_step(types.AdamParams(learning_rate=args.lr, grad_clip_norm=1.0))
         logged.append(done.result().metrics)
         stepped.result()
     own = {name: mean([each[name] for each in logged]) for name in logged[0] if name.startswith("real/")}
-    lengths, rewards = [float(one.mask.sum()) for one in rollouts], [one.reward for one in rollouts]
+    lengths, rewards = [float(rollout.mask.sum()) for rollout in rollouts], [rollout.reward for rollout in rollouts]
     return {"rollout/reward_mean": mean(rewards), "response_length": mean(lengths), **own}
 
 
 def mean(numbers: Sequence[float]) -> float:
-    return float(torch.tensor(numbers).nanmean().nan_to_num())  # nan is no verdict
+    return float(torch.tensor(numbers).nanmean().nan_to_num())  # nan is ungraded
 
 
 def train(args: argparse.Namespace, service: tinker.ServiceClient) -> Path:
@@ -118,7 +120,7 @@ def train(args: argparse.Namespace, service: tinker.ServiceClient) -> Path:
             sampler = trainer.save_weights_and_get_sampling_client().result()
             if step in (0, args.steps):
                 tries = answered(sampler, tokenizer, args, held_out, args.eval_samples, seed=0)
-                write("eval", step, {f"eval_{args.eval.stem}_pass1": mean([one.reward for one in tries])})
+                write("eval", step, {f"eval_{args.eval.stem}_pass1": mean([rollout.reward for rollout in tries])})
             if step < args.steps:
                 rows = random.Random(f"{args.seed} {step}").sample(data, args.prompts)
                 rollouts = answered(sampler, tokenizer, args, rows, args.group, seed=(args.seed + step + 1) << 20)

@@ -222,7 +222,7 @@ def fixed_weights(scores: Tensor, groups: Groups, settings: Constants) -> Tensor
 
 
 def trpa(scores: Tensor, groups: Groups, settings: Constants) -> Tensor:
-    """-mean log sigmoid(a beta (s_w - s_l)), pairs of levels correct > wrong > unparsable; a = 2.5 if w is correct"""
+    """-mean log sigmoid(a beta (s_w - s_l)) of pairs, correct > incorrect > unparsable; a = 2.5 if w is correct"""
     preferred, other = groups.pairs()
     gain = 1 + 1.5 * groups.positive[preferred].to(scores)
     losses = softplus(-gain * settings["beta"] * (scores[preferred] - scores[other]))

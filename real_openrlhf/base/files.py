@@ -76,7 +76,7 @@ def write_json(path: Path, value: dict) -> None:
 
 
 def enter(run_dir: str | None, phase: str) -> None:
-    """Note that a run begins this phase: the command ends one that begins none for too long (launch/process.py)."""
+    """Note that a run begins this phase; training/trainer_process.py ends one that begins none for too long."""
     if run_dir:
         with contextlib.suppress(OSError):  # a full disk is told by what needs it
             (Path(run_dir) / PHASE).write_text(phase)

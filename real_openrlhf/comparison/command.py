@@ -12,7 +12,7 @@ import re
 import shlex
 import sys
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,12 +30,11 @@ from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.recipes.run_flags import OBJECTIVE, PLACES, changed_flags
 from real_openrlhf.runs import run_folder
 from real_openrlhf.training import command as train_command
-from real_openrlhf.training import run_inputs
+from real_openrlhf.training import run_inputs, tiny_task
 from real_openrlhf.training.checks import run_checks
-from real_openrlhf.training.launch.place import Place
-from real_openrlhf.training.launch.progress import end_unwatched
+from real_openrlhf.training.launch_target import LaunchTarget
+from real_openrlhf.training.progress import end_unwatched
 from real_openrlhf.training.run_inputs import Request
-from real_openrlhf.training.tiny_task import TASK
 
 PARSER = PassThrough
 DEFAULT_ALGOS = ("real", "real_fixed_weights", "grpo", "dapo", "gspo")
@@ -115,13 +114,13 @@ class Runs:
     evaluation: tuple[str, ...]
 
     @classmethod
-    def of(cls, args: argparse.Namespace) -> "Runs":
+    def from_args(cls, args: argparse.Namespace) -> "Runs":
         every = entries(args.algos, args.seeds, args.first_seed, args.grid)
         typed = [*args.openrlhf, *(word for entry in every for word in entry.flags)]
         for flag in (re.sub("^--no-", "--", word.partition("=")[0]) for word in typed):
             if flag in SET_HERE:
                 raise UserError(f"{flag} is set for each run. Use --algos, --seeds, --first-seed, --out or --dry-run.")
-        common = [*UNCLIPPED] if RECIPES[args.recipe].model == TASK.name else []
+        common = [*UNCLIPPED] if RECIPES[args.recipe].model == tiny_task.NAME else []
         common += ["--recipe", args.recipe, *(["--max-steps", str(args.steps)] if args.steps else [])]
         evaluation: list[str] = []
         if args.benchmarks != "none":
@@ -173,21 +172,20 @@ def eval_args(words: Sequence[str]) -> argparse.Namespace:
 def run(args: argparse.Namespace) -> int:
     from real_openrlhf.report import page  # matplotlib takes a second
 
-    runs = Runs.of(args)
+    runs = Runs.from_args(args)
     ownership.refuse_foreign("--out", [runs.out], runs.out.is_dir())
     page.refuse_foreign(runs.out / "report")
     for entry in runs.entries:
         if (runs.path(entry) / "run.json").exists():
             refuse_other_inputs(runs.path(entry), runs.request(entry))
     todo = [entry for entry in runs.entries if not runs.is_done(entry)]
+    if problems := check(runs, todo, args.dry_run):
+        raise UserError(*problems)
     print(f"{len(runs.entries)} runs, {len(runs.entries) - len(todo)} finished: {runs.folder}")
     if tuple(UNCLIPPED) == runs.common[:2] and UNCLIPPED[0] not in args.openrlhf:
         print(f"gradients are not clipped ({' '.join(UNCLIPPED)}); {UNCLIPPED[0]} 1 clips as `train` does")
     if args.dry_run:
         print("\n".join(f"  {entry.name}  {shlex.join(['--algo', entry.algo, *entry.flags])}" for entry in todo))
-    if problems := check(runs, todo, args.dry_run):
-        raise UserError(*problems)
-    if args.dry_run:
         print(f"Flags of all runs OK. Evaluation: {shlex.join(runs.evaluation) or 'none'}")
         return 0
     code = work(runs, todo)
@@ -199,7 +197,7 @@ def run(args: argparse.Namespace) -> int:
 
 def refuse_other_inputs(path: Path, request: Request) -> None:
     """A run of another comparison would stand in this one's tables."""
-    record, flags = run_folder.read(path), request.flags_in(path)
+    record, flags = run_folder.read(path), request.flags
     if other := changed_flags(record, flags):
         differences = "; ".join(f"{flag} {old}, not {new}" for flag, (old, new) in other.items())
         raise UserError(f"{path} was made with {differences}. Choose another --out.")
@@ -213,7 +211,7 @@ def check(runs: Runs, todo: Sequence[Entry], dry_run: bool) -> list[str]:
     for entry in reversed({(entry.algo, entry.flags): entry for entry in reversed(todo)}.values()):
         try:
             request = runs.request(entry, *["--dry-run"] * dry_run)
-            wrong = run_checks.findings(request, Place.of(request.recipe)).problems
+            wrong = run_checks.findings(request, LaunchTarget.for_recipe(request.recipe)).problems
             if not wrong and runs.evaluation and request.flags.args.ds.lora.rank:
                 wrong = ["`eval` cannot load the adapter that a LoRA run saves. Give --benchmarks none."]
         except UserError as error:
@@ -226,40 +224,24 @@ def check(runs: Runs, todo: Sequence[Entry], dry_run: bool) -> list[str]:
 def work(runs: Runs, todo: Sequence[Entry]) -> int:
     """Train and evaluate what no other process has, each run once; the exit code of the last failure."""
     before = {entry: failure(runs.path(entry)) for entry in todo}
-    waiting = deque(sorted(todo, key=lambda entry: before[entry] is not None))  # what failed before comes last
-    last, in_a_row, sound, failed = 0, 0, False, set[str]()
+    waiting, last = [*todo], 0
     while waiting:
-        entry, path = waiting[0], runs.path(waiting[0])
-        with runs.taken(entry) as ours:
-            if not ours:
-                waiting.rotate(-1)
-                in_a_row += 1
-                if in_a_row >= len(waiting):
-                    if "SLURM_JOB_ID" in os.environ:  # a waiting node costs as much as a working one
-                        break
-                    if in_a_row == len(waiting):
-                        print(f"\nother processes train the rest: {', '.join(e.name for e in waiting)}", flush=True)
-                    time.sleep(LOOK_SECONDS)
-                continue
-            in_a_row = 0
-            waiting.popleft()
-            if runs.is_done(entry) or failure(path) != before[entry]:
-                continue  # another process has ended it since this one began
-            print(f"\n--- {entry.name}, {len(waiting) + 1} of {len(runs.entries)} runs to go", flush=True)
-            logged = steps(path)
-            code = train_and_evaluate(runs, entry)
-        if code in train_command.SIGNALS:
-            return code
-        last = code or last
-        sound = sound or runs.is_trained(entry) or bool(steps(path) - logged)
-        failed |= {entry.algo} if code else set()
-        if not sound and len(failed) > 1 and waiting:
-            print(
-                f"{' and '.join(sorted(failed))} failed before a first step, and no run has made one here: this "
-                "machine may be at fault, and takes no more runs",
-                file=sys.stderr,
-            )
-            break
+        for entry in [*waiting]:
+            with runs.taken(entry) as ours:
+                if not ours:
+                    continue
+                waiting.remove(entry)
+                if runs.is_done(entry) or failure(runs.path(entry)) != before[entry]:
+                    continue  # another process has ended it since this one began
+                print(f"\n--- {entry.name}, {len(waiting) + 1} of {len(runs.entries)} runs to go", flush=True)
+                code = train_and_evaluate(runs, entry)
+            if code in train_command.SIGNALS:
+                return code
+            last = code or last
+        if waiting:
+            if "SLURM_JOB_ID" in os.environ:  # a waiting node costs as much as a working one
+                break
+            time.sleep(LOOK_SECONDS)
     return last
 
 
@@ -288,12 +270,6 @@ def failure(path: Path) -> tuple | None:
     return record.get("started"), record.get("finished"), reason
 
 
-def steps(path: Path) -> set[bytes]:
-    """The training steps in its log; a step that is made again has another time."""
-    log = path / "metrics.jsonl"
-    return {line for line in log.read_bytes().splitlines() if b'"train"' in line} if log.exists() else set()
-
-
 def report(out: Path) -> None:
     from real_openrlhf.report.page import write
     from real_openrlhf.report.read_runs import read_runs
@@ -305,6 +281,6 @@ def report(out: Path) -> None:
             print(f"skipped {path}: {reason}")
         if found:
             page = write(found, skipped, out / "report")
-            for table in sorted((out / "report" / "tables").glob("*results.md")):
+            for table in sorted((out / "report" / "tables").glob("*summary.md")):
                 print(f"\n{table.read_text(encoding='utf-8')}")
             print(f"report: {page}")

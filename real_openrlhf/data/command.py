@@ -235,9 +235,9 @@ def _source(what: str, local: Path | None) -> tuple[str, Rows]:
 def _template(asked: str | None, what: str, problems: list[Problem]) -> tuple[str | None, str]:
     """(the template of the prompts, a line about it): BOXED for mathematics unless another one is asked for."""
     if asked not in (None, "boxed"):
-        said = "as they are in the source" if asked == LEFT else f"in the template {asked!r}"
-        return asked, f"prompts are {said}"
-    formal = sum(any(one.isdigit() or one == "\\" for gold in problem.golds for one in gold) for problem in problems)
+        form = "as they are in the source" if asked == LEFT else f"in the template {asked!r}"
+        return asked, f"prompts are {form}"
+    formal = sum(any(letter.isdigit() or letter == "\\" for letter in "".join(p.golds)) for p in problems)
     if asked is None and what not in TRAINING_SETS and formal < len(problems) / 2:
         return (
             LEFT,
@@ -246,12 +246,12 @@ def _template(asked: str | None, what: str, problems: list[Problem]) -> tuple[st
     return None, r"prompts ask for the answer in \boxed{}: --template none leaves them as they are"
 
 
-def _agree(one: Problem, other: Problem) -> bool:
-    return any(verify(f"\\boxed{{{gold}}}", other.label).score == 1.0 for gold in one.golds)
+def _agree(problem: Problem, other: Problem) -> bool:
+    return any(verify(f"\\boxed{{{gold}}}", other.label).score == 1.0 for gold in problem.golds)
 
 
 def _gold_objection(problem: Problem) -> str | None:
-    """Why the verifier rejects a gold as its own answer, or None. Such a gold would make every rollout wrong."""
+    """Why the verifier rejects a gold as its own answer, or None. Such a gold would make every rollout incorrect."""
     if any(map(is_raw, problem.golds)):
         return "the answer stands behind ####, or in a list as Python prints it: write it alone"
     verdicts = (verify(f"\\boxed{{{gold}}}", gold) for gold in problem.golds)

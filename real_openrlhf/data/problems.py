@@ -113,13 +113,13 @@ def _messages(value: object) -> tuple[str, str, bool]:
     roles = [message.get("role") for message in value]
     if roles.count("user") != 1:
         raise TypeError(f"the prompt has {roles.count('user')} user messages, expected one with text")
-    place = roles.index("user")
-    if roles[:place] not in ([], ["system"]):
-        raise TypeError(f"the prompt begins with messages of {', '.join(map(str, roles[:place]))}, expected system")
-    system, text = (value[0].get("content") if place else ""), value[place].get("content")
+    at = roles.index("user")
+    if roles[:at] not in ([], ["system"]):
+        raise TypeError(f"the prompt begins with messages of {', '.join(map(str, roles[:at]))}, expected system")
+    system, text = (value[0].get("content") if at else ""), value[at].get("content")
     if not isinstance(system, str) or not isinstance(text, str):
         raise TypeError("the prompt has a message whose content is no text. Write texts")
-    return system, text, len(value) > place + 1
+    return system, text, len(value) > at + 1
 
 
 def _golds(value: object) -> tuple[str, ...]:
@@ -204,7 +204,7 @@ def raw_label(label: object) -> str | None:
     )
 
 
-def without_verdict(reward: Path, labels: Sequence[object]) -> list[str]:
+def ungradable(reward: Path, labels: Sequence[object]) -> list[str]:
     """A line for each label that this reward file of ours cannot grade; nothing for files of others."""
     from real_openrlhf import rewards
     from same_answer import verify

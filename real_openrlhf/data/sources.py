@@ -110,8 +110,8 @@ def _read_json(file: Path) -> Iterator[dict]:
         with file.open(encoding="utf-8-sig") as lines:  # some editors mark the beginning, which OpenRLHF skips too
             is_list = lines.read(1) == "["
             lines.seek(0)
-            found = parsed(lines.read()) if is_list else _of_lines(lines)
-            for number, row in enumerate(found, start=1):
+            rows = parsed(lines.read()) if is_list else _of_lines(lines)
+            for number, row in enumerate(rows, start=1):
                 if not isinstance(row, dict):
                     raise UserError(f"{file}: row {number} is a {type(row).__name__}, expected an object with columns")
                 yield row

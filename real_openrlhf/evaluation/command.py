@@ -13,18 +13,17 @@ from real_openrlhf.data.benchmarks import BENCHMARKS
 from real_openrlhf.data.problems import load_tokenizer
 from real_openrlhf.evaluation.engines import EngineSettings, generate
 from real_openrlhf.evaluation.grading import VERIFIERS, find_grader, grade, refuse, summarise, table
-from real_openrlhf.evaluation.store import NUMBERS, PROBLEMS, TABLE, SampleStore, refuse_foreign
-from real_openrlhf.evaluation.tasks import (
+from real_openrlhf.evaluation.questions import (
     LONGEST,
     answer_length,
     digest,
     find_model,
     fingerprint,
     read_records,
-    refuse_length,
     refuse_unfit,
     tokenized,
 )
+from real_openrlhf.evaluation.store import NUMBERS, PROBLEMS, TABLE, SampleStore, refuse_foreign
 from real_openrlhf.report.paired import compare_two
 from real_openrlhf.report.table_forms import to_markdown
 from real_openrlhf.runs.provenance import code, versions
@@ -55,10 +54,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     grading = parser.add_argument_group("grading (may change between two runs on the same samples)")
     graders = "robust: our verifier; disco: the rules of the paper's baselines; math_verify: that library's; "
     grading.add_argument("--grader", default="robust", help=graders + "FILE.py: a reward file (%(default)s)")
-    required = "required: a response without </think> is wrong (default %(default)s, as in the paper)"
+    required = "required: a response without </think> is incorrect (default %(default)s, as in the paper)"
     grading.add_argument("--think", choices=["required", "optional"], default="required", help=required)
     kinds = f"{' and '.join(CONVENTIONS)}: count answers that copy a formula of the problem, or leave its operation "
-    kinds += "undone (default: wrong)"
+    kinds += "undone (default: incorrect)"
     grading.add_argument("--allow", nargs="+", default=[], choices=CONVENTIONS, metavar="KIND", help=kinds)
     machine = parser.add_argument_group("machine")
     width = "GPUs of each engine (default %(default)s)"
@@ -83,35 +82,36 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f"no file or folder {args.data_dir}: `real-openrlhf data benchmarks --out DIR` makes it")
     refuse_foreign(args.out)
     model = find_model(args.model)
-    refuse_length(args.max_new_tokens, model)
     refuse_unfit(model)
     records = read_records(args.benchmarks, args.data_dir)  # before transformers is imported
     grader = find_grader(args.grader, args.think, tuple(args.allow))
     groups = tokenized(records, load_tokenizer(str(model)))
     prompts = {name: digest(group) for name, group in groups.items()}
-    tasks = [task for group in groups.values() for task in group[: args.limit]]
-    every = [task for group in groups.values() for task in group]
+    questions = [question for group in groups.values() for question in group[: args.limit]]
+    every = [question for group in groups.values() for question in group]
     args.max_new_tokens = answer_length(model, every, args.max_new_tokens)
     sampling = {name: getattr(args, name) for name in ("temperature", "top_p", "max_new_tokens", "seed", "dtype")}
     engine = EngineSettings(
         model=str(model),
-        max_model_len=max(len(task.tokens) for task in tasks) + args.max_new_tokens,
+        max_model_len=max(len(question.tokens) for question in questions) + args.max_new_tokens,
         tensor_parallel=args.tensor_parallel,
         gpu_memory_utilization=args.gpu_memory_utilization,
         **sampling,
     )
-    ids = {name: {task.identity for task in group} for name, group in groups.items()}
+    ids = {name: {question.identity for question in group} for name, group in groups.items()}
     drawn_by = {"model": fingerprint(model), **sampling}
     with SampleStore(args.out).opened(drawn_by, prompts, ids) as store:
         done = {(sample.id, sample.sample) for sample in store}
-        every_pair = [(task, number) for task in tasks for number in range(args.k)]
-        if missing := [(task, number) for task, number in every_pair if (task.identity, number) not in done]:
+        every_pair = [(question, number) for question in questions for number in range(args.k)]
+        if missing := [
+            (question, number) for question, number in every_pair if (question.identity, number) not in done
+        ]:
             total = len(every_pair)
             bar = {"initial": total - len(missing), "desc": "sampling", "unit": "sample", "smoothing": 0}
             for sample in tqdm(generate(missing, engine, args.data_parallel), total=total, **bar):
                 store.append(sample)
         samples = {(sample.id, sample.sample): sample for sample in store}
-    problems = grade(tasks, args.k, samples, grader)
+    problems = grade(questions, args.k, samples, grader)
     think = args.think if args.grader in VERIFIERS else None
     closed = (after_thinking(sample.response, "required") is not None for sample in samples.values())
     thinks = think != "required" or any(closed)
@@ -122,7 +122,7 @@ def run(args: argparse.Namespace) -> int:
     results |= {"settings": settings, "benchmarks": benchmarks, "average": average}
     write_jsonl(args.out / PROBLEMS, problems)
     write_json(args.out / NUMBERS, results)
-    said = to_markdown(table(results, thinks))
-    write_text(args.out / TABLE, [said])
-    print(said)
+    markdown = to_markdown(table(results, thinks))
+    write_text(args.out / TABLE, [markdown])
+    print(markdown)
     return 0

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from real_openrlhf.base.errors import UserError, first_line
+from real_openrlhf.evaluation.questions import Question
 from real_openrlhf.evaluation.store import Sample, sample_seed
-from real_openrlhf.evaluation.tasks import Task
 from real_openrlhf.hooks.engine import plugin
 from real_openrlhf.machine import nvidia
-from real_openrlhf.training.launch.place import THREADS, threads_each
+from real_openrlhf.training.launch_target import THREADS, threads_each
 
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnProcess
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from vllm import LLM
 
 END_SECONDS = 5.0
-Pair = tuple[Task, int]  # a problem, and the number of one of its samples
+Pair = tuple[Question, int]  # a problem, and the number of one of its samples
 
 
 @dataclass(frozen=True)
@@ -185,17 +185,17 @@ def _samples(llm: "LLM", pairs: list[Pair], settings: EngineSettings, wanted: Ca
     """Yield finished samples until all are drawn, or until `wanted` is false because the parent was killed."""
     from vllm import SamplingParams, TokensPrompt
 
-    prompts = [TokensPrompt(prompt_token_ids=list(task.tokens)) for task, _ in pairs]
+    prompts = [TokensPrompt(prompt_token_ids=list(question.tokens)) for question, _ in pairs]
     # some models close their thinking with a special token
     how: dict[str, Any] = {"temperature": settings.temperature, "top_p": settings.top_p, "skip_special_tokens": False}
-    seeds = [sample_seed(settings.seed, task.identity, number) for task, number in pairs]
+    seeds = [sample_seed(settings.seed, question.identity, number) for question, number in pairs]
     sampling = [SamplingParams(max_tokens=settings.max_new_tokens, seed=seed, **how) for seed in seeds]
     names = llm.enqueue(prompts, sampling, use_tqdm=False)  # "17-0f3a..": vLLM's number and a random ending
     waiting = {name.partition("-")[0]: pair for name, pair in zip(names, pairs, strict=True)}
     while waiting and wanted():
         for output in llm.llm_engine.step():
             if output.finished:
-                (task, number), completion = waiting.pop(output.request_id), output.outputs[0]
-                seed = sample_seed(settings.seed, task.identity, number)
+                (question, number), completion = waiting.pop(output.request_id), output.outputs[0]
+                seed = sample_seed(settings.seed, question.identity, number)
                 tokens, truncated = len(completion.token_ids), completion.finish_reason == "length"
-                yield Sample(task.identity, number, seed, completion.text, tokens, truncated)
+                yield Sample(question.identity, number, seed, completion.text, tokens, truncated)

@@ -12,8 +12,8 @@ from tqdm import tqdm
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.user_files import raised, reward_function, reward_problem
 from real_openrlhf.data.benchmarks import average_title, chosen
+from real_openrlhf.evaluation.questions import Question, file_records
 from real_openrlhf.evaluation.store import Sample
-from real_openrlhf.evaluation.tasks import Task, file_records
 from real_openrlhf.hooks.rollout.reward_calls import checked
 from real_openrlhf.report.paired import protocol, title_of
 from real_openrlhf.report.statistics import Estimate, bootstrap
@@ -23,7 +23,7 @@ from same_answer.extract import Think
 
 VERIFIERS = get_args(Grader)
 
-Grade = Callable[[list[tuple[Task, Sample]]], Iterator[tuple[float, str]]]
+Grade = Callable[[list[tuple[Question, Sample]]], Iterator[tuple[float, str]]]
 Graded = tuple[Sample, float, str]  # the score is 1, 0, or nan where the verifier could not tell; then the reason
 
 
@@ -43,29 +43,31 @@ def refuse(args: argparse.Namespace) -> None:
 def find_grader(name: str, think: Think, allowed: tuple[str, ...] = ()) -> Grade:
     if name in VERIFIERS:
         how = think, cast(Grader, name), allowed
-        return lambda pairs: judge_many((Asked(one.response, task.label, task.prompt) for task, one in pairs), *how)
+        return lambda pairs: judge_many(
+            (Asked(one.response, question.label, question.prompt) for question, one in pairs), *how
+        )
     try:
         reward = reward_function(name)
     except ValueError as error:
         raise UserError(f"--grader {error}") from error
-    return lambda pairs: (_rewarded(task, sample, reward, name) for task, sample in pairs)
+    return lambda pairs: (_rewarded(question, sample, reward, name) for question, sample in pairs)
 
 
-def grade(tasks: list[Task], k: int, samples: dict[tuple[str, int], Sample], grader: Grade) -> list[dict]:
+def grade(questions: list[Question], k: int, samples: dict[tuple[str, int], Sample], grader: Grade) -> list[dict]:
     """The lines of per_problem.jsonl: one a problem, with the verdicts on its k samples."""
-    pairs = [(task, samples[task.identity, number]) for task in tasks for number in range(k)]
+    pairs = [(question, samples[question.identity, number]) for question in questions for number in range(k)]
     verdicts = tqdm(grader(pairs), "grading", len(pairs), unit="sample")
     graded: list[Graded] = [(sample, *verdict) for (_, sample), verdict in zip(pairs, verdicts, strict=True)]
-    return [per_problem(task, graded[number * k : (number + 1) * k]) for number, task in enumerate(tasks)]
+    return [per_problem(question, graded[number * k : (number + 1) * k]) for number, question in enumerate(questions)]
 
 
-def per_problem(task: Task, graded: list[Graded]) -> dict:
-    """One line of per_problem.jsonl; a sample that could not be graded counts as wrong."""
+def per_problem(question: Question, graded: list[Graded]) -> dict:
+    """One line of per_problem.jsonl; a sample that could not be graded counts as incorrect."""
     verdicts = [int(score == 1.0) for _, score, _ in graded]
     return {
-        "benchmark": task.benchmark,
-        "id": task.identity,
-        "label": task.label,
+        "benchmark": question.benchmark,
+        "id": question.identity,
+        "label": question.label,
         "pass@1": sum(verdicts) / len(verdicts),
         "verdicts": verdicts,
         "reasons": [reason for _, _, reason in graded],
@@ -75,14 +77,16 @@ def per_problem(task: Task, graded: list[Graded]) -> dict:
     }
 
 
-def _rewarded(task: Task, sample: Sample, reward: Callable, file: str) -> tuple[float, str]:
+def _rewarded(question: Question, sample: Sample, reward: Callable, file: str) -> tuple[float, str]:
     """Call the reward function with one query. Its score must be 0, 1, or nan for no verdict."""
     try:
-        score = checked(reward([task.prompt + sample.response], [task.prompt], [task.label]))["scores"]
+        score = checked(reward([question.prompt + sample.response], [question.prompt], [question.label]))["scores"]
     except (Exception, SystemExit) as error:
-        raise UserError(f"--grader {file} failed on {task.identity}: {raised(error, Path(file).resolve())}") from error
+        raise UserError(
+            f"--grader {file} failed on {question.identity}: {raised(error, Path(file).resolve())}"
+        ) from error
     if not (math.isnan(score) or score in (0.0, 1.0)):
-        raise UserError(f"the reward file gave {score}, and pass@1 needs 0 or 1. Return these, or nan for no verdict")
+        raise UserError(f"the reward file gave {score}, and pass@1 needs 0 or 1. Return these, or nan for ungraded")
     return score, "reward"
 
 
@@ -124,14 +128,14 @@ def table(results: dict, thinks: bool = True) -> Table:
     """A row as in the paper's table, with the settings that comparable numbers must share."""
     settings, sets = results["settings"], [*results["benchmarks"].values()]
     columns = [*sets, {"title": average_title(results["benchmarks"]), **results["average"]}] if len(sets) > 1 else sets
-    counts = ", ".join(f"{one['title']} {one['problems']}" for one in sets)
-    ungraded = sum(one["ungraded"] for one in sets)
+    counts = ", ".join(f"{benchmark['title']} {benchmark['problems']}" for benchmark in sets)
+    ungraded = sum(benchmark["ungraded"] for benchmark in sets)
     notes = [f"pass@1 ± standard error (bootstrap over problems). Problems: {counts}."]
     notes.append(f"{protocol(settings)}, seed = {settings['seed']}.")
-    notes += [f"{ungraded} samples could not be graded and count as wrong."] if ungraded else []
+    notes += [f"{ungraded} samples could not be graded and count as incorrect."] if ungraded else []
     unclosed = "No response closed its thinking (`</think>`): for a model that does not think, give --think optional."
     notes += [] if thinks else [unclosed]  # `compare` shows this table and no other output of an evaluation
-    numbers = {one["title"]: Estimate(one["pass@1"], one["standard_error"], 1) for one in columns}
+    numbers = {column["title"]: Estimate(column["pass@1"], column["standard_error"], 1) for column in columns}
     return Table("benchmarks", "Benchmarks", [{"Model": results["name"], **numbers}], notes)
 
 

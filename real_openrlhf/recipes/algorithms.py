@@ -4,7 +4,7 @@ Standard library only. A new objective in `algorithm/formulas.py` becomes an alg
 """
 
 from real_openrlhf.algorithm.formulas import OBJECTIVES, Objective
-from real_openrlhf.recipes.run_flags import SET, Algorithm, Setting, code, own, paper
+from real_openrlhf.recipes.run_flags import SET, Algorithm, FlagValue, code, own, paper
 
 _NO_KL = {
     "--algo.kl.init_coef": paper(
@@ -16,8 +16,8 @@ _NO_KL = {
 _FAMILIES = {
     "REAL": _NO_KL,
     "TRPA": {
-        "--algo.real.kl_old_coef": Setting.of("TRPA's code", "0.001", "KL to the old policy in the loss"),
-        "--algo.kl.init_coef": Setting.of(
+        "--algo.real.kl_old_coef": FlagValue.of_text("TRPA's code", "0.001", "KL to the old policy in the loss"),
+        "--algo.kl.init_coef": FlagValue.of_text(
             "TRPA's code", "0", "its score needs the reference model, its loss has no KL to it"
         ),
     },
@@ -27,7 +27,7 @@ _TAU = paper("0.5", "“the temperature parameter is fixed at τ=0.5”")
 # Values of --algo.real.set that come from the paper or from other authors' code.
 _OWN = {
     "bce": paper("reduction=sum", "Eq. BCE sums, “L_BCE = L_+ + L_-”; the code takes the mean"),
-    "trpa": Setting.of("TRPA's code", "beta=0.1", "scale of the preference logit"),
+    "trpa": FlagValue.of_text("TRPA's code", "beta=0.1", "scale of the preference logit"),
 }
 
 
@@ -41,7 +41,7 @@ def _of_objective(name: str, objective: Objective) -> Algorithm:
         **({SET: _OWN.get(name, own(defaults))} if defaults else {}),
         "--algo.real.uniform_groups": code(
             "zero_loss",
-            "an all-right or all-wrong group has loss 0 and stays in the denominator; `keep` is the paper's",
+            "a group of equal labels has loss 0 and stays in the denominator; `keep` is the paper's",
         ),
         **_FAMILIES[objective.family],
     }
@@ -99,8 +99,8 @@ _GROUP = [_of_objective(name, objective) for name, objective in OBJECTIVES.items
 ALGORITHMS = {
     algorithm.name: algorithm
     for algorithm in (
-        *(one for one in _GROUP if one.family == "REAL"),
+        *(algorithm for algorithm in _GROUP if algorithm.family == "REAL"),
         *_BASELINES,
-        *(one for one in _GROUP if one.family != "REAL"),
+        *(algorithm for algorithm in _GROUP if algorithm.family != "REAL"),
     )
 }

@@ -24,10 +24,10 @@ PARSER_FUNCTIONS = ("build_parser", "parse_args")
 @cache
 def functions() -> SimpleNamespace:
     """`build_parser()` and `parse_args(words)` from the text of OpenRLHF's script, so they are those of a run."""
-    found = importlib.util.find_spec("openrlhf")
-    if found is None or not found.submodule_search_locations:
+    spec = importlib.util.find_spec("openrlhf")
+    if spec is None or not spec.submodule_search_locations:
         raise UserError("OpenRLHF is not installed here. Run examples/scripts/setup_env.sh.")
-    package = Path(found.submodule_search_locations[0])
+    package = Path(spec.submodule_search_locations[0])
     script = package / "cli" / "train_ppo_ray.py"
 
     def import_alone(name: str, *context: Any) -> Any:
@@ -73,10 +73,10 @@ def arguments(words: tuple[str, ...]) -> SimpleNamespace:
     nested = SimpleNamespace()
     for name, value in vars(args).items():
         *groups, last = name.split(".")
-        place = nested
+        parent = nested
         for group in groups:
-            place = vars(place).setdefault(group, SimpleNamespace())
-        setattr(place, last, value)
+            parent = vars(parent).setdefault(group, SimpleNamespace())
+        setattr(parent, last, value)
     return nested
 
 

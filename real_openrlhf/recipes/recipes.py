@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from real_openrlhf.recipes.run_flags import Recipe, Setting, code, own, paper
+from real_openrlhf.recipes.run_flags import FlagValue, Recipe, code, own, paper
 
 # Rows of the published training sets, for a dry run without their files; a file on disk is counted.
 TRAINING_ROWS = {"deepscaler": 40_315, "dapo17k": 17_398}
@@ -73,7 +73,7 @@ _PAPER_RUN = {**_BATCH, **_SAMPLING, **_OPTIMIZER, **_VALIDATION, **_GPU_MACHINE
 
 
 def _variant(
-    recipe: Recipe, name: str, about: str, settings: Mapping[str, Setting] | None = None, **changes: Any
+    recipe: Recipe, name: str, about: str, settings: Mapping[str, FlagValue] | None = None, **changes: Any
 ) -> Recipe:
     return replace(recipe, name=name, about=about, settings={**recipe.settings, **(settings or {})}, **changes)
 

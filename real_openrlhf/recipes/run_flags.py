@@ -46,7 +46,7 @@ STEPS = "--train.max_steps"  # may rise only: fewer would end the run, and with 
 
 
 @dataclass(frozen=True)
-class Setting:
+class FlagValue:
     """One flag's value as the words after it (none for a switch), and where it comes from."""
 
     words: tuple[str, ...]
@@ -54,7 +54,7 @@ class Setting:
     note: str = ""
 
     @classmethod
-    def of(cls, origin: str, value: str, note: str = "") -> "Setting":
+    def of_text(cls, origin: str, value: str, note: str = "") -> "FlagValue":
         return cls(tuple(value.split()), origin, note)
 
     @property
@@ -62,7 +62,7 @@ class Setting:
         return " ".join(self.words)
 
 
-paper, code, own, derived = (partial(Setting.of, origin) for origin in (PAPER, CODE, RECIPE, DERIVED))
+paper, code, own, derived = (partial(FlagValue.of_text, origin) for origin in (PAPER, CODE, RECIPE, DERIVED))
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Recipe:
     model: str
     train_data: str
     eval_data: str
-    settings: Mapping[str, Setting]
+    settings: Mapping[str, FlagValue]
     gpus: int = 8
     gpu_gb: float = 80.0  # memory of each GPU, for a dry run on a machine without it
     on_cpu: bool = False  # runs on a machine without a GPU, where Ray gets logical GPUs
@@ -88,18 +88,24 @@ class Algorithm:
     label: str  # in figures and tables
     about: str
     source: str  # the paper or code that it comes from
-    settings: Mapping[str, Setting]
+    settings: Mapping[str, FlagValue]
     family: str = ""  # the family of its objective; empty for OpenRLHF's own losses
 
+    @property
+    def kind(self) -> str:
+        """Its heading in `train --help`."""
+        paper = "the paper's method and its ablations" if self.family == "REAL" else "baselines"
+        return "controls" if self.about.startswith("control:") else paper
 
-Change = tuple[str, Setting | None, Setting | None]  # a flag, before and after; None stands for OpenRLHF's default
+
+Change = tuple[str, FlagValue | None, FlagValue | None]  # a flag, before and after; None stands for OpenRLHF's default
 
 
 @dataclass(frozen=True)
 class RunFlags:
     """The flags of one run with their origins, and where the user overruled the recipe or the algorithm."""
 
-    settings: dict[str, Setting]
+    settings: dict[str, FlagValue]
     changes: list[Change]
 
     def text(self, flag: str) -> str:
@@ -175,7 +181,7 @@ def compose(
     algorithm: Algorithm,
     user: Mapping[str, tuple[str, ...]],
     removed: Iterable[str] = (),
-    launcher: Mapping[str, Setting] | None = None,
+    launcher: Mapping[str, FlagValue] | None = None,
     rows: int | None = None,
 ) -> RunFlags:
     """The run's flags; `launcher` has the flags of run folder and data, `rows` is the size of the training set."""
@@ -193,7 +199,7 @@ def compose(
     }
     changes: list[Change] = []
     for flag, words in user.items():
-        before, after = settings.get(flag), Setting(tuple(words), USER)
+        before, after = settings.get(flag), FlagValue(tuple(words), USER)
         if before is None or before.words != after.words:
             changes.append((flag, before, after))
             settings[flag] = after
@@ -210,18 +216,18 @@ def compose(
     return flags
 
 
-def _own_settings(flags: RunFlags) -> dict[str, Setting]:
+def _own_settings(flags: RunFlags) -> dict[str, FlagValue]:
     """The flag --algo.real.set with all settings of the objective: the user's values, else the defaults."""
     with contextlib.suppress(ValueError):
         if flags.objective and flags.objective.settings:
             given = assignments(flags.settings[SET].words) if SET in flags.settings else {}
             words = tuple(f"{name}={value}" for name, value in (flags.objective.spelled_out | given).items())
-            default = Setting(words, DERIVED, "its defaults")
+            default = FlagValue(words, DERIVED, "its defaults")
             return {SET: replace(flags.settings[SET], words=words) if given else default} if words else {}
     return {}
 
 
-def _derived(flags: RunFlags, rows: int | None) -> dict[str, Setting]:
+def _derived(flags: RunFlags, rows: int | None) -> dict[str, FlagValue]:
     """Flags that follow from the layout, the number of steps and the size of the data."""
     settings = _own_settings(flags)
     try:

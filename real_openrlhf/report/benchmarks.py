@@ -9,7 +9,7 @@ from pathlib import Path
 from real_openrlhf.data.benchmarks import BENCHMARKS
 from real_openrlhf.report.paired import protocol, title_of
 from real_openrlhf.report.read_runs import Run
-from real_openrlhf.report.settings import Setting, Task
+from real_openrlhf.report.settings import MethodRuns, TaskRuns
 from real_openrlhf.report.statistics import Estimate, estimate
 from real_openrlhf.report.table_forms import BLOCK, Row, Table
 
@@ -29,7 +29,7 @@ def benchmark_scores(run: Run) -> dict[str, Estimate]:
     return {name: Estimate(score["pass@1"], score.get("standard_error", math.nan), 1) for name, score in scores}
 
 
-def benchmark_estimates(setting: Setting) -> dict[str, Estimate | None]:
+def benchmark_estimates(setting: MethodRuns) -> dict[str, Estimate | None]:
     """Mean over runs with the standard error over runs; a single run keeps its error over problems.
 
     `average` is over the paper's benchmarks, and needs a run with all of them.
@@ -46,9 +46,11 @@ def benchmark_estimates(setting: Setting) -> dict[str, Estimate | None]:
     return {name: several.get(name, known[0]) for name, known in estimates.items()}
 
 
-def benchmarks(tasks: Sequence[Task]) -> Table:
-    """Our scores, a block for each task, then blocks of published scores."""
+def benchmarks(tasks: Sequence[TaskRuns]) -> Table | None:
+    """Our scores, a block for each task, then blocks of published scores; None if no run was evaluated."""
     scores = {setting: benchmark_estimates(setting) for task in tasks for setting in task.settings}
+    if not any(scores.values()):
+        return None
     extra = sorted({name for known in scores.values() for name in known} - {*BENCHMARKS, "average"})
     names = [*BENCHMARKS, "average", *extra]
     rows: list[Row] = []
@@ -57,18 +59,15 @@ def benchmarks(tasks: Sequence[Task]) -> Table:
         rows.append({BLOCK: block, "Method": label, **{title_of(name): cells.get(name) for name in names}})
 
     notes = [
-        "pass@1, mean over samples and problems. Ours: ± is one standard error over runs, for a single run over "
-        "problems. Published numbers: one run each, no standard error.",
+        "Benchmarks: pass@1, mean over samples and problems; ± of a single run is one standard error over problems. "
+        "Published numbers are of one run each."
     ]
     for task in tasks:
-        scored = {s: [run for run in s.counted if benchmark_scores(run)] for s in task.settings if scores[s]}
-        used = {s: {protocol((run.evaluation or {}).get("settings")) for run in runs} for s, runs in scored.items()}
-        ways = {setting: " / ".join(sorted(protocols)) for setting, protocols in used.items()}
-        alike = len({*ways.values()}) == 1  # else each row says how it was evaluated
-        notes += [f"{task.name}: {way}." for way in {*ways.values()} if alike]
-        for setting, runs in scored.items():
-            several = f"{setting.label} ({len(runs)} run{'s' * (len(runs) != 1)})"
-            add(f"Ours: {task.name}", several + f" [{ways[setting]}]" * (not alike), scores[setting])
+        for setting in filter(scores.get, task.settings):
+            evaluated = [run for run in setting.counted if benchmark_scores(run)]
+            protocols = sorted({protocol((run.evaluation or {}).get("settings")) for run in evaluated})
+            label = f"{setting.label} ({len(evaluated)} run{'s' * (len(evaluated) != 1)}) [{' / '.join(protocols)}]"
+            add(f"Ours: {task.name}", label, scores[setting])
     for block in PUBLISHED["benchmarks"]:
         for label, numbers in block["rows"].items():
             add(block["title"], label, {name: published(number) for name, number in numbers.items()})

@@ -5,8 +5,6 @@ import argparse
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.parsing import path_of
 
-PARTS = ("figures", "tables")
-
 
 def configure(parser: argparse.ArgumentParser) -> None:
     folders = "run folders, or a folder of such"
@@ -31,11 +29,7 @@ def run(args: argparse.Namespace) -> int:
         print(unseen)
     for path, reason in skipped:
         print(f"skipped {path}: {reason}")
-    before = {path: path.stat().st_mtime_ns for path in args.out.glob("*/*") if path.parent.name in PARTS}
     page = write(runs, skipped, args.out)
-    if left := [path for path, when in before.items() if path.stat().st_mtime_ns == when]:
-        they = f"{len(left)} file{'s' * (len(left) != 1)} in figures/ and tables/"
-        print(f"not of this report: {they}, such as {left[0]}. Remove them, or give another --out.")
     print(f"{len(runs)} run{'s' * (len(runs) != 1)} reported, {len(skipped)} skipped")
     print(page)
     return 0

@@ -15,17 +15,19 @@ from real_openrlhf.base.errors import UserError, plain
 from real_openrlhf.base.files import write_text
 from real_openrlhf.report import benchmarks, figures, tables
 from real_openrlhf.report.read_runs import Run, word
-from real_openrlhf.report.settings import tasks
-from real_openrlhf.report.table_forms import Table, shown, to_csv, to_markdown
+from real_openrlhf.report.settings import MOST, TaskRuns, tasks
+from real_openrlhf.report.table_forms import WARNING, Table, shown, to_csv, to_markdown
 
 PAGE, TITLE, HEAD = "index.html", "<title>REAL report", 2000  # a page of ours has the title in its first characters
+FEW = 4  # methods that the heading names
 FIGURES = {
     "dynamics": ("Training dynamics", figures.dynamics),
     "weights": ("Scores and weights over training", figures.weights),
 }
-CAPTION = (
-    "Line: mean over the runs of a setting, at the steps that all of them logged. Band: ±1 standard error. A thin "
-    "line that ends in a cross failed, broke off or still runs, and is in no mean."
+CURVES = (
+    "Curves: mean over the finished runs, at the steps that all of them logged; bands are ±1 standard error. Blue: "
+    "the reference; orange: the best of the others. A thin line that ends in a cross failed or still runs, and is in "
+    "no mean. A panel in which nothing varies is left out."
 )
 
 
@@ -38,7 +40,7 @@ def write(runs: Sequence[Run], skipped: Sequence[tuple[Path, str]], out: Path) -
         for number, task in enumerate(every, 1):
             name = re.sub(r"[^a-z0-9.]+", "-", task.name.lower()).strip("-.")[:60]
             prefix = f"{number}-{name}-" if len(every) > 1 else ""
-            parts = [*filter(None, (tables.results(task), tables.differences(task), tables.ratios(task)))]
+            parts = [*filter(None, (tables.summary(task), tables.results(task), tables.ratios(task)))]
             for table in parts:
                 _save(table, out, prefix)
             pictures = []
@@ -47,28 +49,48 @@ def write(runs: Sequence[Run], skipped: Sequence[tuple[Path, str]], out: Path) -
                 if (points := draw(task, path)) is not None:
                     write_text(path.with_suffix(".csv"), [points.to_csv(index=False, lineterminator="\n")])
                     pictures.append((title, base64.b64encode(path.read_bytes()).decode()))
-            sections.append({"task": task, "sentence": tables.sentence(task), "tables": parts, "figures": pictures})
-        scores = benchmarks.benchmarks(every)
-        _save(scores, out, "")
+            sections.append({"task": task, "tables": parts, "figures": pictures})
+        if scores := benchmarks.benchmarks(every):
+            _save(scores, out, "")
     except OSError as problem:
         raise UserError(f"cannot write to {out}: {problem.strerror}. Choose another --out.") from problem
     write_text(out / PAGE, [render(sections, scores, skipped)])
     return out / PAGE
 
 
-def render(sections: Sequence[dict[str, Any]], scores: Table, skipped: Sequence[tuple[Path, str]]) -> str:
+def render(sections: Sequence[dict[str, Any]], scores: Table | None, skipped: Sequence[tuple[Path, str]]) -> str:
     """The whole page as text. The template escapes every text."""
     loader = jinja2.FileSystemLoader(Path(__file__).parent)
     pages = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, undefined=jinja2.StrictUndefined)
     pages.filters["shown"] = shown
+    every = [section["task"] for section in sections]
+    last = [*filter(None, [scores]), tables.runs(every)]
+    notes = [
+        note
+        for table in [*(table for section in sections for table in section["tables"]), *last]
+        for note in table.notes
+    ]
     text = pages.get_template("page.html.j2").render(
         sections=sections,
-        caption=CAPTION,
+        last=last,
+        heading=heading(every),
         version=__version__,
         skipped=[(word(str(path)), word(reason, 400)) for path, reason in skipped],
-        benchmarks=scores,
+        most=MOST,
+        warning=WARNING,
+        notes=dict.fromkeys((CURVES, *notes)),
     )
     return plain(text.lstrip())
+
+
+def heading(every: Sequence[TaskRuns]) -> str:
+    """Methods and task, like `REAL vs GRPO on reverse (cpu)`."""
+    settings = [setting for task in every for setting in task.settings]
+    first, *others = dict.fromkeys(setting.method for setting in settings)
+    names = ", ".join(others) if len(others) < FEW else f"{len(others)} other methods"
+    versus = f"{first} vs {names}" if others else f"{len(settings)} settings of {first}"
+    where = every[0].name if len(every) == 1 else f"{len(every)} tasks"
+    return f"{first if len(settings) == 1 else versus} on {where}"
 
 
 def refuse_foreign(out: Path, option: str = "--out") -> None:

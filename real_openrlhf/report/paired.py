@@ -29,45 +29,42 @@ def title_of(name: str) -> str:
 
 def compare_two(a: Path, b: Path) -> str:
     """The difference on each benchmark, and on their unweighted average if there are several, as Markdown."""
-    (first, one), (second, other) = map(_read, (a, b))
+    (first, ours), (second, theirs) = map(_read, (a, b))
     settings = first["settings"]
-    _refuse_unlike(settings, second["settings"], one, other)
+    _refuse_unlike(settings, second["settings"], ours, theirs)
+    benchmarks = [*dict.fromkeys(benchmark for benchmark, _ in ours)]
     rows: list[Row] = []
-    means, resampled, counts = [], [], []
-
-    def add(title: str, problems: int, a: float, b: float, draws: np.ndarray, better: int, worse: int) -> None:
+    columns: list[tuple] = []
+    for benchmark in benchmarks:
+        keys = [key for key in ours if key[0] == benchmark]
+        before, after = (np.array([side[key]["pass@1"] for key in keys]) for side in (ours, theirs))
+        gains = after - before
+        draws = bootstrap(gains, np.random.default_rng([settings["seed"], *benchmark.encode()]))
+        columns.append((len(keys), before.mean(), after.mean(), draws))
+    titles = [*map(title_of, benchmarks)]
+    if len(columns) > 1:
+        problems, *means = zip(*columns, strict=True)
+        columns.append((sum(problems), *(np.mean(values, axis=0) for values in means)))
+        titles.append(average_title(benchmarks))
+    for title, (problems, before, after, draws) in zip(titles, columns, strict=True):
         low, high = np.percentile(draws, [(100 - LEVEL) / 2, (100 + LEVEL) / 2])
         clear = round(low, 3) > 0 or round(high, 3) < 0  # as it is printed: a bound of 1e-17 is a rounding error
         rows.append(
             {
                 "Benchmark": title,
                 "Problems": str(problems),
-                f"A: {first['name']}": f"{a:.3f}",
-                f"B: {second['name']}": f"{b:.3f}",
-                "B less A": f"**{b - a:+.3f}**" if clear else f"{b - a:+.3f}",
+                f"A: {first['name']}": f"{before:.3f}",
+                f"B: {second['name']}": f"{after:.3f}",
+                "B - A": f"**{after - before:+.3f}**" if clear else f"{after - before:+.3f}",
                 f"{LEVEL} % interval": f"{low:+.3f} to {high:+.3f}",
-                "B better, worse": f"{better}, {worse}",
             }
         )
-
-    for benchmark in dict.fromkeys(benchmark for benchmark, _ in one):
-        keys = [key for key in one if key[0] == benchmark]
-        scores, others = (np.array([side[key]["pass@1"] for key in keys]) for side in (one, other))
-        gains = others - scores
-        means.append((scores.mean(), others.mean()))
-        resampled.append(bootstrap(gains, np.random.default_rng([settings["seed"], *benchmark.encode()])))
-        counts.append((int((gains > 0).sum()), int((gains < 0).sum())))
-        add(title_of(benchmark), len(keys), *means[-1], resampled[-1], *counts[-1])
-    if len(rows) > 1:
-        (a_mean, b_mean), (better, worse) = np.mean(means, axis=0), np.sum(counts, axis=0)
-        title = average_title(benchmark for benchmark, _ in one)
-        add(title, len(one), a_mean, b_mean, np.mean(resampled, axis=0), better, worse)
     notes = [
         "pass@1, problem by problem. Interval: bootstrap over problems, which keeps pairs together. Bold: it leaves "
         "out 0. Of twenty such intervals over equal models one does so by chance.",
         f"{protocol(settings)}, seed = {settings['seed']}.",
     ]
-    return to_markdown(Table("comparison", "B less A", rows, notes))
+    return to_markdown(Table("comparison", "B minus A", rows, notes))
 
 
 def _read(folder: Path) -> tuple[dict, Problems]:
@@ -75,25 +72,21 @@ def _read(folder: Path) -> tuple[dict, Problems]:
     try:
         results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
         lines = (folder / "per_problem.jsonl").read_text(encoding="utf-8").splitlines()
-        return results, {(line["benchmark"], line["id"]): line for line in map(json.loads, lines)}
     except FileNotFoundError as error:
         raise UserError(
             f"{folder} has no {Path(error.filename).name}. Name a folder that real-openrlhf eval --out has filled"
         ) from error
+    return results, {(line["benchmark"], line["id"]): line for line in map(json.loads, lines)}
 
 
-def _refuse_unlike(settings: dict, others: dict, one: Problems, other: Problems) -> None:
-    """Raise if the two evaluations differ in settings, problems or answers."""
-    pairs = {name: (settings.get(name), others.get(name)) for name in sorted({*settings, *others})}
-    if unlike := [f"{name} {here} and {there}" for name, (here, there) in pairs.items() if here != there]:
+def _refuse_unlike(settings: dict, other: dict, ours: Problems, theirs: Problems) -> None:
+    """Raise if the two evaluations differ in settings, problems or gold answers."""
+    pairs = {name: (settings.get(name), other.get(name)) for name in sorted({*settings, *other})}
+    if unlike := [f"{name} {a} and {b}" for name, (a, b) in pairs.items() if a != b]:
         raise UserError(f"the two evaluations differ: {'; '.join(unlike)}. Evaluate one again, like the other")
-    if alone := sorted(one.keys() ^ other.keys()):
+    golds, others = ({key: line["label"] for key, line in side.items()} for side in (ours, theirs))
+    if alone := sorted(golds.items() ^ others.items()):
         raise UserError(
-            f"{len(alone)} problems are in one evaluation only, such as {' '.join(alone[0])}. Evaluate both on the "
-            "same benchmarks"
-        )
-    if changed := [key for key, line in one.items() if line["label"] != other[key]["label"]]:
-        raise UserError(
-            f"{' '.join(changed[0])} has another answer in each: the benchmark's file has changed. Evaluate one model "
-            "again"
+            f"{' '.join(alone[0][0])} is in one evaluation only, or has another answer in each. Evaluate both on the "
+            "same benchmark files"
         )

@@ -54,8 +54,8 @@ class Run:
     @property
     def block(self) -> str:
         """Its machines, one a resume, and its starting model: only runs of one block are subtracted."""
-        places = [self.meta, *self.meta.get("earlier_places", ())]
-        return f"{sorted({str(place.get('machine')) for place in places})} {self.meta.get('starting_weights')}"
+        machines = {str(part.get("machine")) for part in (self.meta, *self.meta.get("earlier_places", ()))}
+        return f"{sorted(machines)} {self.meta.get('starting_weights')}"
 
     @property
     def last_step(self) -> int:
@@ -109,16 +109,9 @@ def read_run(folder: str | Path) -> Run:
             raise UnreadableRun(f"{meta.get('status')}{reason}, and no step is logged")
         logged = _read_metrics(metrics, whole=ended)
         evaluation = folder / "eval" / "results.json"
-        run = run_of(folder, meta, logged, _read_json(evaluation) if evaluation.exists() else None)
+        return run_of(folder, meta, logged, _read_json(evaluation) if evaluation.exists() else None)
     except (OSError, UnicodeDecodeError) as problem:
         raise UnreadableRun(f"cannot be read: {problem}") from problem
-    steps, every = (run.flags.get(flag) for flag in ("--train.max_steps", "--logger.logging_steps"))
-    if ended and not meta.get("reason") and type(steps) is type(every) is int and run.last_step <= steps - every:
-        raise UnreadableRun(
-            f"the run finished, and metrics.jsonl ends at step {run.last_step} of {steps}: its data ended, or the "
-            "copy is not whole. Copy the folder again"
-        )
-    return run
 
 
 def run_of(path: Path, meta: dict[str, Any], logged: "Mapping[str, pandas.DataFrame]", evaluation: Any = None) -> Run:
@@ -146,21 +139,19 @@ def _read_metrics(path: Path, whole: bool) -> "dict[str, pandas.DataFrame]":
     for number, line in enumerate(lines, 1):
         try:
             row = parsed(line)
-        except ValueError as problem:
+            logged, step = steps[row["phase"]], row["step"]
+            if type(step) is not int or not 0 <= step <= LAST_STEP:
+                raise ValueError
+        except (LookupError, TypeError, ValueError) as problem:
             if number == len(lines) and not whole:
                 break
-            cut = "half-written: line {} is cut off. Copy the folder again"
-            fault = (cut if number == len(lines) else "broken: line {} is not JSON").format(number)
-            raise UnreadableRun(f"metrics.jsonl is {fault}") from problem
-        phase, step = (row.get("phase"), row.get("step")) if isinstance(row, dict) else (None, None)
-        if phase not in PHASES or type(step) is not int or not 0 <= step <= LAST_STEP:
-            raise UnreadableRun(f"metrics.jsonl is not from here: line {number} has no phase (train or eval) and step")
+            raise UnreadableRun(f"metrics.jsonl: line {number} is cut off, or no step of a run") from problem
         numbers = {
-            METRICS.get(key, word(key)): float(value) if abs(value) < LARGEST else float("nan")
+            METRICS.get(key, word(key)): float(value)
             for key, value in row.items()
-            if key not in NOT_LOGGED and type(value) in (int, float)
+            if key not in NOT_LOGGED and type(value) in (int, float) and abs(value) < LARGEST
         }
-        steps[phase].setdefault(step, {}).update(numbers)
+        logged.setdefault(step, {}).update(numbers)
     return {phase: pandas.DataFrame.from_dict(rows, orient="index") for phase, rows in steps.items()}
 
 

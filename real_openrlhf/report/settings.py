@@ -1,4 +1,4 @@
-"""Group runs: those that differ in the seed only are a `Setting`, and settings trained alike are a `Task`.
+"""Group runs: those that differ in the seed only are `MethodRuns`, and settings trained alike are `TaskRuns`.
 
 Below: the curves of a run, each a pandas series of values by step.
 """
@@ -14,6 +14,7 @@ import pandas as pd
 
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.report.read_runs import Run, word
+from real_openrlhf.report.statistics import FEWEST
 from real_openrlhf.runs.run_folder import json_value
 
 OWN = "objective "
@@ -29,17 +30,14 @@ WORDS = {  # labels of flags that a run may change or add; any other flag has it
 }
 # Flags that can change what is learned; the others (engines, logging, checkpoints) cannot.
 LEARNING = ("--actor.", "--algo.", "--train.", "--rollout.", "--data.", "--reward.", "--eval.")
-NOT_LEARNING = (
-    "--train.seed",
-    "--train.run_dir",
-    "--algo.real.max_live_micro_batches",
-)  # the last changes the layout only
+NOT_LEARNING = ("--train.seed", "--train.run_dir", "--algo.real.max_live_micro_batches")  # the last: the layout only
 TAIL = 0.1  # a training metric's final value is its mean over this share of the steps
+MOST = 12  # settings that a figure and the summary show; of more, the best of each method
 
 
 @dataclass(frozen=True, eq=False)
-class Setting:
-    """One method with one choice of its flags, and its runs, which differ in the seed only."""
+class MethodRuns:
+    """One setting: a method with one choice of its flags, and its runs, which differ in the seed only."""
 
     algo: str
     changed: tuple[str, ...]  # flags that differ from the method's, in words
@@ -48,10 +46,13 @@ class Setting:
     repeats: tuple[Run, ...] = ()  # of a seed that one of `runs` has on the same machine: they add nothing
 
     @property
+    def method(self) -> str:
+        usual = ALGORITHMS[self.algo].label if self.algo in ALGORITHMS else self.algo
+        return next((words for words in self.changed if words.startswith(OWN)), usual)
+
+    @property
     def label(self) -> str:
-        method = ALGORITHMS[self.algo].label if self.algo in ALGORITHMS else self.algo
-        own_objective = any(words.startswith(OWN) for words in self.changed)
-        return ", ".join((*([] if own_objective else [method]), *self.changed, *self.varied))
+        return ", ".join(dict.fromkeys((self.method, *self.changed, *self.varied)))
 
     @property
     def counted(self) -> list[Run]:
@@ -61,16 +62,17 @@ class Setting:
     def seeds(self) -> str:
         """The number of runs that are averaged, and of those that are not."""
         count = Counter(run.status for run in self.runs if not run.counted)
-        words = [f"{len(self.counted)} run{'s' * (len(self.counted) != 1)}"] if self.counted else []
-        return "; ".join([*words, *(f"{count[status]} {status}, not averaged" for status in sorted(count))])
+        count["of a repeated seed"] = len(self.repeats)
+        words = [str(len(self.counted))] if self.counted else []
+        return "; ".join([*words, *(f"{count[why]} {why}, not averaged" for why in sorted(count) if count[why])])
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
+class TaskRuns:
     """Settings of one recipe, model and data: only these share a table or figure."""
 
     name: str
-    settings: tuple[Setting, ...]
+    settings: tuple[MethodRuns, ...]
 
     @property
     def runs(self) -> list[Run]:
@@ -83,23 +85,25 @@ class Task:
         return tuple(sorted(set.intersection(*sets))) if sets else ()
 
 
-def tasks(runs: Iterable[Run]) -> list[Task]:
+def tasks(runs: Iterable[Run]) -> list[TaskRuns]:
     alike: dict[tuple, list[Run]] = defaultdict(list)
     for run in runs:
         data, recipe = run.meta.get("data"), run.meta.get("recipe")
-        named = recipe if isinstance(recipe, str) else None
+        recipe = recipe if isinstance(recipe, str) else None
         # the last two parts: a local model's folder is often just called model
         model = PurePath(str(run.flags.get("--actor.model_name_or_path", ""))).parts[-2:]
-        alike[named, model, str(sorted(map(str, data.values())) if isinstance(data, dict) else None)].append(run)
+        alike[recipe, model, str(sorted(map(str, data.values())) if isinstance(data, dict) else None)].append(run)
     names = []
     for (recipe, *_), members in alike.items():
         on = ", ".join(sorted(next((run.sets for run in members if run.sets), ())))
         names.append(word(f"{on} ({recipe})" if on else recipe))
-    numbers = [f" {names[: place + 1].count(name)}" * (names.count(name) > 1) for place, name in enumerate(names)]
-    return [Task(names[at] + numbers[at], _settings(members)) for at, members in enumerate(alike.values())]
+    numbered = [
+        f"{name} {names[: at + 1].count(name)}" if names.count(name) > 1 else name for at, name in enumerate(names)
+    ]
+    return [TaskRuns(name, _settings(members)) for name, members in zip(numbered, alike.values(), strict=True)]
 
 
-def _settings(runs: Iterable[Run]) -> tuple[Setting, ...]:
+def _settings(runs: Iterable[Run]) -> tuple[MethodRuns, ...]:
     alike: dict[tuple, list[Run]] = defaultdict(list)
     for run in runs:
         alike[run.algo, _changed(run), _own_code(run)].append(run)
@@ -108,12 +112,12 @@ def _settings(runs: Iterable[Run]) -> tuple[Setting, ...]:
         flags = {run: _learning(run) for run in members}
         names = sorted({name for known in flags.values() for name in known})
         varied = [name for name in names if len({str(known.get(name)) for known in flags.values()}) > 1]
-        of_one_name = sum(key[:2] == (algo, changed) for key in alike) > 1
+        several_files = code and sum(key[:2] == (algo, changed) for key in alike) > 1
         seeds: dict[tuple, list[Run]] = defaultdict(list)
         for run in sorted(members, key=lambda run: (run.seed is None, run.seed, run.name)):
             words = [f"{name.removeprefix('--')} {flags[run].get(name, 'not set')}" for name in varied]
-            seeds[*map(word, words), *([f"file {code}"] if of_one_name and code else [])].append(run)
-        settings += [Setting(algo, changed, words, *_once(same)) for words, same in seeds.items()]
+            seeds[*map(word, words), *([f"file {code}"] if several_files else [])].append(run)
+        settings += [MethodRuns(algo, changed, words, *_without_repeats(same)) for words, same in seeds.items()]
     order = [*ALGORITHMS]
     return tuple(sorted(settings, key=lambda s: ([*order, s.algo].index(s.algo), s.algo, s.changed, s.varied)))
 
@@ -124,7 +128,7 @@ def _own_code(run: Run) -> str:
     return ", ".join(sorted(str(sha)[:6] for known in files for sha in known.values()))
 
 
-def _once(same: Sequence[Run]) -> tuple[tuple[Run, ...], tuple[Run, ...]]:
+def _without_repeats(same: Sequence[Run]) -> tuple[tuple[Run, ...], tuple[Run, ...]]:
     """(runs, repeats): of finished runs with one seed on one known machine the first one counts."""
     first: dict[tuple, Run] = {}
     for run in same:
@@ -186,3 +190,18 @@ def near_end(curve: pd.Series) -> float:
     """Of a training metric: its mean over the last tenth of the steps."""
     last = int(curve.index[-1])
     return float(curve.loc[last - max(1, math.ceil(TAIL * last)) + 1 :].mean())
+
+
+def standing(task: TaskRuns, setting: MethodRuns) -> tuple[int, float]:
+    """Sorts settings by their mean over training, but one lucky run is behind three."""
+    scores = [over_training(curve) for run in setting.counted if (curve := validation(run, task.sets)) is not None]
+    return min(len(scores), FEWEST), sum(scores) / max(len(scores), 1)
+
+
+def best_of_each_method(task: TaskRuns) -> list[MethodRuns]:
+    """All settings; or, of more than MOST, the one of each method that scored highest over training."""
+    if len(task.settings) <= MOST:
+        return [*task.settings]
+    methods = dict.fromkeys(setting.method for setting in task.settings)
+    alike = ([setting for setting in task.settings if setting.method == method] for method in methods)
+    return [max(settings, key=lambda setting: standing(task, setting)) for settings in alike]

@@ -1,4 +1,4 @@
-"""`real-openrlhf show`: the responses of a step that a run kept (rollouts.jsonl), with their weights."""
+"""`real-openrlhf show`: the responses of a step that a run logged (rollouts.jsonl), with their weights."""
 
 import argparse
 import textwrap
@@ -10,12 +10,13 @@ from real_openrlhf.base.files import ROLLOUTS, parsed, read_bytes
 from real_openrlhf.base.parsing import path_of, whole
 
 LETTERS = 600  # at most, of each text that is shown
+LEGEND = "score: mean log(π/π_old) of the tokens. weight above 0: the response is made more likely; below 0: less"
 VERDICTS = {"positive": "correct", "negative": "incorrect"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", type=path_of, metavar="RUN_DIR", help="the folder of a run")
-    parser.add_argument("--step", type=whole, metavar="N", help="responses of this step (default: the last one kept)")
+    parser.add_argument("--step", type=whole, metavar="N", help="responses of this step (default: the last one)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -30,16 +31,16 @@ def run(args: argparse.Namespace) -> int:
     step = steps[-1] if args.step is None else args.step
     if step not in steps:
         raise UserError(f"{args.run / ROLLOUTS} has no step {step}. It has {', '.join(map(str, steps))}.")
+    print(LEGEND)
     for group in sorted((group for group in groups if group["step"] == step), key=spread, reverse=True):
         texts = hanging("question  ", group["prompt"]), hanging("expected  ", group["gold"])
-        print(f"step {step}", *texts, sep="\n")
+        print(f"\nstep {step}", *texts, sep="\n")
         for response in group["rollouts"]:
             numbers = [f"{name} {value:+.4f}" for name in ("score", "weight") if (value := response[name]) is not None]
             reward = "none" if response["reward"] is None else f"{response['reward']:.4g}"
             print(f"  {VERDICTS.get(response['label'], 'ungraded'):9}", f"reward {reward}", *numbers, sep="  ")
             print(hanging("           ", response["answer"]))
-        print()
-    print(f"kept steps: {', '.join(map(str, steps))}")
+    print(f"\nlogged steps: {', '.join(map(str, steps))}")
     return 0
 
 
@@ -57,16 +58,16 @@ def read(folder: Path) -> list[dict[str, Any]]:
     return groups
 
 
-def _response(kept: dict[str, Any]) -> dict[str, Any]:
-    given = {key: kept.get(key) for key in ("reward", "score", "weight")}
+def _response(logged: dict[str, Any]) -> dict[str, Any]:
+    given = {key: logged.get(key) for key in ("reward", "score", "weight")}
     numbers = {key: v for key, v in given.items() if isinstance(v, int | float) and abs(v) < 1e100}  # no nan
-    return {key: str(kept[key]) for key in ("answer", "label")} | {key: numbers.get(key) for key in given}
+    return {key: str(logged[key]) for key in ("answer", "label")} | {key: numbers.get(key) for key in given}
 
 
 def spread(group: dict[str, Any]) -> float:
-    """Between the largest and the smallest weight."""
-    weights = [response["weight"] or 0.0 for response in group["rollouts"]]
-    return max(weights, default=0.0) - min(weights, default=0.0)
+    """Between the largest and the smallest score."""
+    scores = [response["score"] or 0.0 for response in group["rollouts"]]
+    return max(scores, default=0.0) - min(scores, default=0.0)
 
 
 def hanging(head: str, text: str) -> str:

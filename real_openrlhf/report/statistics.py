@@ -15,9 +15,8 @@ import numpy as np
 BOOTSTRAPS = 10_000
 FEWEST = 3  # runs of a setting that is compared
 LEVEL = 0.05  # chance that a table of equal settings names a difference
-POWER = 0.8
 MOST_FREEDOM = 1000  # beyond it Student's t is normal, and the series of mpmath converges too slowly
-MARGIN = 0.03  # of pass@1: settings whose 90 % interval lies within it are level
+MARGIN = 0.03  # of pass@1: settings whose 90 % interval lies within it are equivalent
 Blocks = Mapping[str, Sequence[float]]  # machine -> one value a run
 
 
@@ -29,10 +28,11 @@ class Estimate:
     se: float
     n: int
     digits: int = 3
+    signed: bool = False
 
     def __str__(self) -> str:
         se = "" if math.isnan(self.se) else f" ± {self.se:.{self.digits}f}"
-        return f"{self.mean:.{self.digits}f}{se}"
+        return f"{self.mean:{'+' * self.signed}.{self.digits}f}{se}"
 
 
 def estimate(values: Iterable[float | None], digits: int = 3) -> Estimate | None:
@@ -54,7 +54,7 @@ def bootstrap(problem_scores: np.ndarray, rng: np.random.Generator) -> np.ndarra
 
 @dataclass(frozen=True)
 class Difference:
-    """The mean of one setting less that of another, with its standard error and degrees of freedom."""
+    """The mean of a setting minus that of another, with its standard error and degrees of freedom."""
 
     mean: float
     se: float
@@ -70,18 +70,14 @@ class Difference:
         reach = student_quantile((1 + share) / 2, self.freedom) * self.se
         return self.mean - reach, self.mean + reach
 
-    def detectable(self, rows: int) -> float:
-        """The difference that would be named with a probability of 80 %, beside `rows` rows in all."""
-        return _detected(student_quantile(1 - LEVEL / 2 / rows, self.freedom), self.freedom) * self.se
 
-
-def difference(one: Blocks, other: Blocks) -> Difference | None:
+def difference(minuend: Blocks, subtrahend: Blocks) -> Difference | None:
     """Welch's, block by block; None if a side has fewer than three runs. A block needs two runs a side.
 
     Blocks are weighted by n m / (n + m), which is best if the runs of all blocks vary alike.
     """
-    shared = [block for block in one if min(len(one[block]), len(other.get(block, ()))) >= 2]
-    pairs = [(np.array(one[block]), np.array(other[block])) for block in shared]
+    shared = [block for block in minuend if min(len(minuend[block]), len(subtrahend.get(block, ()))) >= 2]
+    pairs = [(np.array(minuend[block]), np.array(subtrahend[block])) for block in shared]
     counts = sum(len(a) for a, _ in pairs), sum(len(b) for _, b in pairs)
     if min(counts) < FEWEST:
         return None
@@ -101,8 +97,8 @@ def difference(one: Blocks, other: Blocks) -> Difference | None:
 def holm(values: Sequence[float]) -> list[float]:
     """p of each row so that all of them together err with the level's chance."""
     adjusted, largest = [0.0] * len(values), 0.0
-    for place, index in enumerate(sorted(range(len(values)), key=values.__getitem__)):
-        largest = max(largest, min(1.0, (len(values) - place) * values[index]))
+    for rank, index in enumerate(sorted(range(len(values)), key=values.__getitem__)):
+        largest = max(largest, min(1.0, (len(values) - rank) * values[index]))
         adjusted[index] = largest
     return adjusted
 
@@ -125,21 +121,5 @@ def student_quantile(share: float, freedom: float) -> float:
     def miss(x: float) -> float:
         return betainc(freedom / 2, 0.5, 0, x, regularized=True) - tails
 
-    place = findroot(miss, (0, 1), solver="illinois", maxsteps=200)
-    return math.sqrt(freedom * (1 / place - 1))
-
-
-@functools.cache
-def _detected(bound: float, freedom: float) -> float:
-    """The difference in standard errors that exceeds `bound` with a probability of POWER.
-
-    The estimated standard error is the true one times s, and freedom * s^2 has a chi-squared distribution.
-    """
-    s, freedom = (np.arange(1000) + 0.5) / 250, min(freedom, MOST_FREEDOM)  # s up to 4
-    density = np.exp((freedom - 1) * np.log(s) - freedom * (s**2 - 1) / 2)
-    low, high = 0.0, 100.0
-    while high - low > 1e-6:
-        middle = (low + high) / 2
-        named = [1 + math.erf((middle - bound * x) / math.sqrt(2)) for x in s]
-        low, high = (low, middle) if np.dot(named, density) / 2 > POWER * density.sum() else (middle, high)
-    return high
+    x = findroot(miss, (0, 1), solver="illinois", maxsteps=200)
+    return math.sqrt(freedom * (1 / x - 1))

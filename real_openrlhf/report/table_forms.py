@@ -10,6 +10,7 @@ from real_openrlhf.report.statistics import Estimate
 NONE = "–"
 BLOCK = "Block"  # not a column: the heading of a row and of those below it
 SE_NOTE = "± is one standard error over runs; an entry without it is one run."
+WARNING = "Warning: "  # the beginning of a note that stands above the table
 
 
 Cell = str | Estimate | None
@@ -22,17 +23,24 @@ class Table:
     title: str
     rows: Sequence[Row]
     notes: Sequence[str] = ()
-    warnings: Sequence[str] = ()
 
     @property
     def columns(self) -> list[str]:
         return [column for column in dict.fromkeys(column for row in self.rows for column in row) if column != BLOCK]
 
-    def blocks(self) -> dict[str, list[list[Cell]]]:
+    @property
+    def same(self) -> Row:
+        """The columns behind the first that have one entry in all of several rows."""
+        texts = {column: {shown(row.get(column)) for row in self.rows} for column in self.columns[1:]}
+        several = len(self.rows) > 1
+        return {column: self.rows[0].get(column) for column in texts if several and len(texts[column]) == 1}
+
+    def blocks(self, without: Sequence[str] = ()) -> dict[str, list[list[Cell]]]:
         """Heading ("" for none) -> the entries of its rows."""
+        columns = [column for column in self.columns if column not in without]
         blocks: dict[str, list[list[Cell]]] = {}
         for row in self.rows:
-            blocks.setdefault(str(row.get(BLOCK, "")), []).append([row.get(column) for column in self.columns])
+            blocks.setdefault(str(row.get(BLOCK, "")), []).append([row.get(column) for column in columns])
         return blocks
 
 
@@ -47,8 +55,7 @@ def to_markdown(table: Table) -> str:
     for heading, rows in table.blocks().items():
         lines += [_pipe([f"*{shown(heading)}*", *[""] * others])] if heading else []
         lines += [_pipe([*map(shown, row)]) for row in rows]
-    notes = [*(f"Warning: {warning}" for warning in table.warnings), *table.notes]
-    return plain("\n".join([*lines, "", *(f"- {no_tags(note)}" for note in notes)]) + "\n")
+    return plain("\n".join([*lines, "", *(f"- {no_tags(note)}" for note in table.notes)]) + "\n")
 
 
 def _pipe(cells: Sequence[str]) -> str:

@@ -27,20 +27,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
     file: dict[str, Any] = {"required": True, "type": path_of, "metavar": "FILE.jsonl"}
     parser.add_argument("--input", **file, help="rows with response and label")
     parser.add_argument("--output", **file, help="the rows, score and reason added")
-    for name, said in (
+    for name, field in (
         ("response", "the response's field"),
         ("label", "the gold's field"),
-        ("prompt", "the prompt's field; in rows with it, answers that copy the question are wrong"),
+        ("prompt", "the prompt's field; in rows with it, answers that copy the question are incorrect"),
     ):
-        said += " (default: %(default)s)"
-        parser.add_argument(f"--{name}-key", default=name, metavar="NAME", help=said)
-    said = "required: a response without </think> is wrong (default: optional)"
-    parser.add_argument("--think", choices=get_args(Think), default="optional", help=said)
-    said = "disco: the rules of the paper's baselines; math_verify: that library's rules (default: robust)"
-    parser.add_argument("--grader", choices=get_args(Grader), default="robust", help=said)
-    said = f"{' and '.join(CONVENTIONS)}: count answers that copy a formula of the prompt, or leave its operation "
-    said += "undone: \\gcd(12,18) for 6 (default: wrong, where the row has a prompt)"
-    parser.add_argument("--allow", nargs="+", default=[], choices=CONVENTIONS, metavar="KIND", help=said)
+        parser.add_argument(f"--{name}-key", default=name, metavar="NAME", help=f"{field} (default: %(default)s)")
+    think = "required: a response without </think> is incorrect (default: optional)"
+    parser.add_argument("--think", choices=get_args(Think), default="optional", help=think)
+    graders = "disco: the rules of the paper's baselines; math_verify: that library's rules (default: robust)"
+    parser.add_argument("--grader", choices=get_args(Grader), default="robust", help=graders)
+    kinds = f"{' and '.join(CONVENTIONS)}: count answers that copy a formula of the prompt, or leave its operation "
+    kinds += "undone: \\gcd(12,18) for 6 (default: incorrect, where the row has a prompt)"
+    parser.add_argument("--allow", nargs="+", default=[], choices=CONVENTIONS, metavar="KIND", help=kinds)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -70,16 +69,17 @@ def run(args: argparse.Namespace) -> int:
     out = ({**row, "score": score, "reason": verdict.reason} for row, score, verdict in graded)
     write_rows({args.output: out}, manifest, {"graders": [args.grader], "think": args.think, "allow": args.allow})
     counts = Counter(scores)
-    print(f"{len(rows)} responses: {counts[1]} right, {counts[0]} wrong, {counts[None]} without a verdict")
+    print(f"{len(rows)} responses: {counts[1]} correct, {counts[0]} incorrect, {counts[None]} ungraded")
     print(_counted(verdicts))
     if failed := [verdict for verdict in verdicts if verdict.ignored]:
-        said = f"{args.grader}: {len(failed)} of {len(rows)} rows without a verdict: {_counted(failed)}"
-        print(said, file=sys.stderr)
+        print(f"{args.grader}: {len(failed)} of {len(rows)} rows ungraded: {_counted(failed)}", file=sys.stderr)
     return 0
 
 
 def _counted(verdicts: list[Verdict]) -> str:
-    return ", ".join(f"{reason} {count}" for reason, count in Counter(one.reason for one in verdicts).most_common())
+    return ", ".join(
+        f"{reason} {count}" for reason, count in Counter(verdict.reason for verdict in verdicts).most_common()
+    )
 
 
 def _text(prompt: object) -> str:
@@ -90,7 +90,7 @@ def _text(prompt: object) -> str:
 
 
 def _tell_raw_golds(asked: list[Asked], keys: Asked) -> None:
-    """Golds in the form of a data set's file equal no answer: say it once, instead of a verdict less for each."""
+    """Golds in the form of a data set's file equal no answer: say so once."""
     raw = [gold for item in asked if (gold := raw_gold(item.label))]
     if raw:
         print(

@@ -1,6 +1,6 @@
 """The graders by name: our verifier, the rules of the paper's baselines, and math-verify.
 
-`reward_function` makes a reward file's scores of their verdicts: 1 for right, 0 for wrong, nan for no verdict.
+`reward_function` makes a reward file's scores of their verdicts: 1 for correct, 0 for incorrect, nan for ungraded.
 """
 
 import math
@@ -99,20 +99,20 @@ def reward_function(grader: Grader) -> Callable[[list[str], list[str], list[str]
     return reward_func
 
 
-def _reward(said: Verdict) -> dict:
-    no_answer = float(said.reason in ("no_answer", "unfinished_thinking"))
+def _reward(judged: Verdict) -> dict:
+    no_answer = float(judged.reason in ("no_answer", "unfinished_thinking"))
     logs = {"verifier/no_answer": no_answer, "label/no_answer": no_answer}  # TRPA's lowest level: label/ is not logged
-    logs["verifier/by_algebra"] = float(said.reason == "algebra")
-    logs |= {f"verifier/{reason}": float(said.reason == reason) for reason in ("copied", "unevaluated", "unread")}
-    logs |= {f"verifier/ignored_{reason}": float(said.reason == reason) for reason in (*FAILED, "prompt_not_found")}
-    return {"rewards": 0.0 if said.ignored else said.score, "scores": said.score, "extra_logs": logs}
+    logs["verifier/by_algebra"] = float(judged.reason == "algebra")
+    logs |= {f"verifier/{reason}": float(judged.reason == reason) for reason in ("copied", "unevaluated", "unread")}
+    logs |= {f"verifier/ignored_{reason}": float(judged.reason == reason) for reason in (*FAILED, "prompt_not_found")}
+    return {"rewards": 0.0 if judged.ignored else judged.score, "scores": judged.score, "extra_logs": logs}
 
 
 def _verdict(query: str, prompt: str, label: str, grader: Grader, think: str, allowed: tuple[str, ...]) -> Verdict:
     response = query.removeprefix(prompt)  # which may itself contain `\boxed{}`
     if not query.startswith(prompt):
-        _, found, response = query.partition(prompt[-_PROMPT_END:])
-        if not (found and prompt):
+        _, end, response = query.partition(prompt[-_PROMPT_END:])
+        if not (end and prompt):
             return Verdict(math.nan, "prompt_not_found")
     if think == "auto":
         think = "required" if prompt.rstrip().endswith((*extract.THINKING,)) else "optional"

@@ -1,4 +1,4 @@
-"""The file for OpenRLHF's `--reward.remote_url`: 1 for a right answer, 0 for a wrong one, nan for no verdict.
+"""The file for OpenRLHF's `--reward.remote_url`: 1 for correct, 0 for incorrect, nan for ungraded.
 
 OpenRLHF loads this file by its path in every rollout actor, so it only imports from the installed package.
 Options are environment variables, because OpenRLHF passes no others:

@@ -35,8 +35,8 @@ def by_math_verify(gold: str, text: str) -> bool:
     """math-verify as its README shows, without its timeouts: the client of the worker has a deadline."""
     import math_verify
 
-    boxed, found = (math_verify.parse(one, parsing_timeout=None) for one in (f"\\boxed{{{gold}}}", text))
-    return math_verify.verify(boxed, found, timeout_seconds=None)
+    wanted, given = (math_verify.parse(written, parsing_timeout=None) for written in (f"\\boxed{{{gold}}}", text))
+    return math_verify.verify(wanted, given, timeout_seconds=None)
 
 
 def _load() -> None:

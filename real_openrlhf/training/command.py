@@ -10,10 +10,11 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from real_openrlhf import __version__
-from real_openrlhf.algorithm.formulas import hint
+from real_openrlhf.algorithm.formulas import IN_FILES, hint
 from real_openrlhf.base import ownership
 from real_openrlhf.base.errors import ENDING, code_and_words, signals_held
 from real_openrlhf.base.files import FINISHED
@@ -28,8 +29,8 @@ from real_openrlhf.recipes.run_flags import (
     REWARD,
     SET,
     USER,
+    FlagValue,
     RunFlags,
-    Setting,
     is_finished,
     recorded_flags,
     typed,
@@ -37,10 +38,10 @@ from real_openrlhf.recipes.run_flags import (
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.training import run_inputs
 from real_openrlhf.training.checks import run_checks
-from real_openrlhf.training.launch.place import TRAINER, Place
-from real_openrlhf.training.launch.process import Watch, drop_stale_locks, scratch, supervise
-from real_openrlhf.training.launch.progress import Progress, end_unwatched, final_summary
+from real_openrlhf.training.launch_target import TRAINER, LaunchTarget
+from real_openrlhf.training.progress import Progress, end_unwatched, final_summary
 from real_openrlhf.training.run_inputs import Request, WithConfig
+from real_openrlhf.training.trainer_process import Watch, drop_stale_locks, scratch, supervise
 
 # Of a run's sixty flags those that a reader looks for first.
 MAIN = (
@@ -65,21 +66,26 @@ def method(name: str) -> str:
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.usage = "%(prog)s [--recipe NAME] [--algo NAME] [any OpenRLHF flag]"
+    titles: dict[str, dict] = {"recipes": RECIPES}
+    for algorithm in ALGORITHMS.values():
+        titles.setdefault(f"algorithms: {algorithm.kind}", {})[algorithm.name] = algorithm
     lines = []
-    for title, named in (("recipes", RECIPES), ("algorithms", ALGORITHMS)):
+    for title, named in titles.items():
         width = max(map(len, named))
         lines.append(f"{title}:")
         for name, it in named.items():
             line, deep = f"  {name:{width}}  {it.about}", " " * (width + 4)
             lines.append(textwrap.fill(line, 79, subsequent_indent=deep, break_on_hyphens=False))
-    lines += ["OpenRLHF's own flags win over the recipe, and --no-FLAG removes one from it.", "All flags:"]
+    in_files = f"algorithms in examples/objectives, by --algo.real.objective FILE.py:NAME: {', '.join(IN_FILES)}"
+    lines.append(textwrap.fill(in_files, 79, subsequent_indent="  "))
+    lines += ["Flags that you type override the recipe, and --no-FLAG removes one from it.", "All flags:"]
     parser.epilog = "\n".join([*lines, "  python -m openrlhf.cli.train_ppo_ray --help"])
     add, default = parser.add_argument, " (default: %(default)s)"
-    config = "a TOML file with these options and OpenRLHF's flags; typed ones win"
+    config = "a TOML file with these options and OpenRLHF's flags; what you type overrides it"
     sets = f"{', '.join(TRAINING_ROWS)}, or your own JSONL file (default: the recipe's)"
     nodes = "nodes; more than one needs a Ray cluster, named by RAY_ADDRESS"
     name = "name of the run folder (default: recipe, algorithm, seed and time)"
-    again = "continue the newest unfinished run of this training, or the run of --run-name, or start one"
+    again = "continue the run of --run-name, or the newest unfinished run with these flags; start one if there is none"
     add("--config", type=path_of, metavar="FILE", help=config)
     add("--recipe", choices=RECIPES, default="cpu", metavar="NAME", help="see below" + default)
     add("--algo", type=method, choices=ALGORITHMS, default="real", metavar="NAME", help="see below" + default)
@@ -105,22 +111,22 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 
 def request_of(words: Sequence[str]) -> Request:
-    return Request.of(parse(words))
+    return Request.from_args(parse(words))
 
 
 def run(args: argparse.Namespace) -> int:
-    request = Request.of(args)
-    place = Place.of(request.recipe)
-    findings = run_checks.findings(request, place)
+    request = Request.from_args(args)
+    target = LaunchTarget.for_recipe(request.recipe)
+    findings = run_checks.findings(request, target)
     findings.refuse()
     if request.resumed and not args.dry_run and (unseen := end_unwatched(request.resumed)):
         print(f"{unseen}\n")
-    show(request, place)
+    show(request, target)
     if args.dry_run:
         print("\n".join(findings.lines))
     if args.all:
         print("variables that are set for its processes:")
-        for name, value in place.variables(request.flags).items():
+        for name, value in target.variables(request.flags).items():
             print(f"  {name}={value if len(value) < 60 else f'{value[:50]}...'}")
     if not args.dry_run and request.missing():
         request = request.made()
@@ -134,19 +140,19 @@ def run(args: argparse.Namespace) -> int:
     if request.resumed and is_finished(request.resumed, request.flags):
         print(f"{request.resumed} is finished: there is nothing to continue\n\n{final_summary(request.resumed)}")
         return 0
-    return _train(request, place)
+    return _train(request, target)
 
 
-def _train(request: Request, place: Place) -> int:
+def _train(request: Request, target: LaunchTarget) -> int:
     args, inputs = request.args, request.flags
-    origin = run_inputs.provenance_of(inputs, place.environment(inputs))
+    origin = run_inputs.provenance_of(inputs, target.environment(inputs))
     with contextlib.ExitStack() as stack:
         with signals_held():  # a folder without a record would be nobody's
             path = (request.resumed or run_folder.create(args.runs_dir, request.stem, args.run_name)).resolve()
             lock = stack.enter_context(run_folder.only_one(path))
             if not request.resumed:
                 run_folder.refuse_name(args.runs_dir, args.run_name)  # another command may have been there before
-            flags = request.flags_in(path)
+            flags = replace(request, folder=path).flags
             record = {
                 "name": path.name,
                 "algo": args.algo,
@@ -171,10 +177,10 @@ def _train(request: Request, place: Place) -> int:
         code = 1
         reason: str | None = "the launcher failed"
         try:
-            for folder, flag in run_checks.outside(request, path):
+            for folder, flag in run_checks.outside(flags):
                 ownership.claim(folder, flag, ownership.owner_name(path))
-            environment = place.environment(flags) | request.secrets
-            code, reason = _supervised(path, flags, environment, lock, place.address is None)
+            environment = target.environment(flags) | request.secrets
+            code, reason = _supervised(path, flags, environment, lock, target.address is None)
         except KeyboardInterrupt as ended:
             code, reason = code_and_words(ended)
         finally:
@@ -218,12 +224,12 @@ def _supervised(path: Path, flags: RunFlags, environment: dict, lock: int, local
 # What is printed before a run, and the page of a dry run: 80 columns and 60 lines, or everything with --all
 
 
-def show(request: Request, place: Place) -> None:
+def show(request: Request, target: LaunchTarget) -> None:
     flags, recipe, algorithm, args = request.flags, request.recipe, ALGORITHMS[request.args.algo], request.args
     print(f"real_openrlhf {__version__}")
     print(f"  recipe     {recipe.name}: {recipe.about}")
     print(f"  algorithm  {algorithm.name}: {algorithm.about}")
-    print(f"  where      {place.about}")
+    print(f"  where      {target.about}")
     print(f"  vLLM       {plugin.model_runner()}\n")
     if args.all:
         print(" ".join([sys.executable, *TRAINER]))
@@ -247,7 +253,7 @@ def show(request: Request, place: Place) -> None:
         print()
 
 
-def _in_words(flag: str, setting: Setting | None) -> str:
+def _in_words(flag: str, setting: FlagValue | None) -> str:
     if setting is None:  # a switch is off, a value is that of OpenRLHF's parser
         default = openrlhf_parser.defaults().get(flag)
         return "not given" if default is None else f"{default} (OpenRLHF's default)" if default else "off"

@@ -27,16 +27,17 @@ from real_openrlhf.recipes.run_flags import (
     AGENT,
     OBJECTIVE,
     RECIPE,
+    FlagValue,
     Recipe,
     RunFlags,
-    Setting,
     compose,
     other_training,
 )
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.runs.provenance import PACKAGE
+from real_openrlhf.training import tiny_task
 from real_openrlhf.training.checks import flag_checks
-from real_openrlhf.training.tiny_task import TASK, cache_folder, prepare
+from real_openrlhf.training.tiny_task import cache_folder, task_folder
 
 MODEL, TRAINING, VALIDATION = "--actor.model_name_or_path", "--data.prompt_dataset", "--eval.dataset"
 RUN_DIR = "--train.run_dir"
@@ -94,12 +95,13 @@ class Request:
     user: dict[str, tuple[str, ...]]
     removed: list[str]
     stem: str
+    folder: Path  # of a new run without a name: with TIME in place of the time
     resumed: Path | None
     secrets: dict[str, str]  # for the environment of the run's processes
     left_alone: Path | None = None  # the newest unfinished run, if --resume names none and each trains something else
 
     @classmethod
-    def of(cls, args: argparse.Namespace) -> "Request":
+    def from_args(cls, args: argparse.Namespace) -> "Request":
         if args.all and not args.dry_run:
             raise UserError("--all goes with --dry-run. Add it, or leave --all out.")
         recipe = RECIPES[args.recipe]
@@ -112,10 +114,11 @@ class Request:
         if (key := " ".join(flags.get(WANDB_KEY, ()))) not in ("", BY_VARIABLE):
             flags[WANDB_KEY], variables[KEY_VARIABLE] = (BY_VARIABLE,), key
         args.model, args.data = (" ".join(flags[flag]) if flag in flags else None for flag in (MODEL, TRAINING))
-        user = found_anywhere(flags, args.data_dir)
+        user = with_absolute_paths(flags, args.data_dir)
         seed = user.get("--train.seed") or recipe.settings["--train.seed"].words
         stem = run_folder.run_stem(recipe.name, args.algo, seed[0])
-        request = cls(args, recipe, user, removed, stem, None, variables)
+        folder = args.runs_dir / (args.run_name or f"{stem}-TIME")
+        request = cls(args, recipe, user, removed, stem, folder, None, variables)
         return request.resuming() if args.resume else request
 
     def resuming(self) -> "Request":
@@ -123,30 +126,27 @@ class Request:
         folder, name = self.args.runs_dir, self.args.run_name
         if name is not None:
             begun = (folder / name).is_dir() and not run_folder.is_unused(folder / name)
-            return replace(self, resumed=folder / name if begun else None)
+            return replace(self, resumed=folder / name) if begun else self
         unfinished, flags = run_folder.unfinished(folder, self.stem), self.flags
-        same = [path for path, record in unfinished.items() if not trains_other(record, flags)]
-        others = [path for path in unfinished if not same and not run_folder.is_trained(path)]
-        return replace(self, resumed=next(iter(same), None), left_alone=next(iter(others), None))
+        same = [path for path, record in unfinished.items() if not other_training(record, flags)]
+        if same:
+            return replace(self, resumed=same[0], folder=same[0])
+        others = [path for path in unfinished if not run_folder.is_trained(path)]
+        return replace(self, left_alone=next(iter(others), None))
 
     @cached_property
     def flags(self) -> RunFlags:
-        """Those for the folder that the run has, or would get."""
-        name = self.args.run_name or f"{self.stem}-TIME"
-        return self.flags_in(self.resumed or self.args.runs_dir / name)
-
-    def flags_in(self, folder: Path) -> RunFlags:
-        inputs = settings(self.recipe, self.args.data_dir)
-        place, origin = Path(os.path.realpath(folder)), "run folder"
+        inputs = file_flags(self.recipe, self.args.data_dir)
+        folder, origin = Path(os.path.realpath(self.folder)), "run folder"
         launcher = {
             **inputs,
-            RUN_DIR: Setting((str(place),), origin, "metrics.jsonl"),
-            "--logger.tensorboard_dir": Setting((str(place / "tensorboard"),), origin),
-            "--ckpt.path": Setting((str(place / "checkpoints"),), origin),
-            "--ckpt.output_dir": Setting((str(place / "model"),), origin, "the final weights"),
+            RUN_DIR: FlagValue((str(folder),), origin, "metrics.jsonl"),
+            "--logger.tensorboard_dir": FlagValue((str(folder / "tensorboard"),), origin),
+            "--ckpt.path": FlagValue((str(folder / "checkpoints"),), origin),
+            "--ckpt.output_dir": FlagValue((str(folder / "model"),), origin, "the final weights"),
         }
         if self.resumed:
-            launcher["--ckpt.load_enable"] = Setting((), origin, "continue from the last checkpoint")
+            launcher["--ckpt.load_enable"] = FlagValue((), origin, "continue from the last checkpoint")
         data = " ".join(self.user.get(TRAINING, inputs[TRAINING].words))
         count = training_rows(data)
         return compose(self.recipe, ALGORITHMS[self.args.algo], self.user, self.removed, launcher, count)
@@ -189,37 +189,37 @@ class Request:
 
 def training_set(name: str, data_dir: Path) -> Path:
     """The file of a set that has this name; a data set of the hub as it is; any other name is a path."""
-    if name == TASK.name:
-        return TASK.folder() / "train.jsonl"
+    if name == tiny_task.NAME:
+        return task_folder() / "train.jsonl"
     if is_hub_id(name):
         return Path(name)
     return (data_dir / f"{name}.jsonl" if name in TRAINING_ROWS else Path(name).expanduser()).resolve()
 
 
 def validation_set(name: str, data_dir: Path) -> Path:
-    return TASK.folder() / "eval.jsonl" if name == TASK.name else (data_dir / f"{name}.jsonl").resolve()
+    return task_folder() / "eval.jsonl" if name == tiny_task.NAME else (data_dir / f"{name}.jsonl").resolve()
 
 
-def settings(recipe: Recipe, data_dir: Path) -> dict[str, Setting]:
+def file_flags(recipe: Recipe, data_dir: Path) -> dict[str, FlagValue]:
     """The recipe's model, data and reward as flags, by absolute path: Ray's actors run in another directory."""
     reward = Path(__file__).resolve().parents[1] / "rewards" / "math_reward.py"
-    model = str(TASK.folder() / "model") if recipe.model == TASK.name else recipe.model
+    model = str(task_folder() / "model") if recipe.model == tiny_task.NAME else recipe.model
     return {
-        MODEL: Setting((model,), RECIPE),
-        TRAINING: Setting((str(training_set(recipe.train_data, data_dir)),), RECIPE, recipe.train_data),
-        VALIDATION: Setting((str(validation_set(recipe.eval_data, data_dir)),), RECIPE, recipe.eval_data),
-        REWARD: Setting((str(reward),), RECIPE, "1 for a right answer, 0 for a wrong one"),
+        MODEL: FlagValue((model,), RECIPE),
+        TRAINING: FlagValue((str(training_set(recipe.train_data, data_dir)),), RECIPE, recipe.train_data),
+        VALIDATION: FlagValue((str(validation_set(recipe.eval_data, data_dir)),), RECIPE, recipe.eval_data),
+        REWARD: FlagValue((str(reward),), RECIPE, "1 for a correct response, 0 for an incorrect one"),
     }
 
 
 def _makers(recipe: Recipe, data_dir: Path, model: str) -> Iterator[tuple[Path, Maker]]:
     """Each file that this package can make, with the call that makes it; `model` has the tokenizer for sets."""
     for part in ("model", "train.jsonl", "eval.jsonl"):
-        yield TASK.folder() / part, partial(prepare, TASK)
+        yield task_folder() / part, tiny_task.unpack
     for name in TRAINING_ROWS:
         path = training_set(name, data_dir)
         yield path, partial(_make_set, name, path, model)
-    if recipe.eval_data != TASK.name:
+    if recipe.eval_data != tiny_task.NAME:
         path = validation_set(recipe.eval_data, data_dir)
         yield path, partial(_make_set, recipe.eval_data, path, model)
 
@@ -248,8 +248,8 @@ def training_rows(names: str) -> int | None:
 
 def _row_count(path: Path) -> int | None:
     if not path.is_file():
-        if path == training_set(TASK.name, Path()):
-            return TASK.train_prompts
+        if path == training_set(tiny_task.NAME, Path()):
+            return tiny_task.TRAIN_PROMPTS
         return TRAINING_ROWS.get(path.stem) if path.suffix == ".jsonl" else None
     with contextlib.suppress(OSError, ValueError, UserError):  # of a broken file, which its own check reports
         if path.suffix == ".jsonl":
@@ -284,7 +284,7 @@ def provenance_of(flags: RunFlags, environment: Mapping[str, str]) -> dict:
     return provenance.provenance(data, objective, rewards, weights, nvidia.gpu_names(), environment)
 
 
-def found_anywhere(flags: Mapping[str, tuple[str, ...]], data_dir: Path) -> dict[str, tuple[str, ...]]:
+def with_absolute_paths(flags: Mapping[str, tuple[str, ...]], data_dir: Path) -> dict[str, tuple[str, ...]]:
     """The user's models, sets and files by absolute path: Ray's actors run in other directories."""
 
     def sets(names: str) -> str:
@@ -317,31 +317,15 @@ def own_files(flags: RunFlags) -> dict[str, list[Path]]:
     return {key: [path for path in dict.fromkeys(paths) if path.is_file()] for key, paths in every.items()}
 
 
-def trains_other(record: dict, flags: RunFlags) -> dict[str, tuple]:
-    """The changed flags that make this another training. A file that has moved, or is named otherwise, is the same."""
-    found, files = other_training(record, flags), own_files(flags)
-    for flag, key in ((MODEL, ""), (TRAINING, "data"), (REWARD, "rewards")):
-        old, new = (Path(str(value)) for value in found.get(flag, ("", "")))
-        ours = old.parts[-3:] == new.parts[-3:] == (PACKAGE.name, "rewards", new.name)  # of a checkout that has moved
-        moved = bool(files.get(key)) and _same_contents(record.get(key), files[key])
-        if ours or moved or os.path.realpath(old) == os.path.realpath(new):
-            found.pop(flag, None)
-    return found
-
-
-def _same_contents(hashes: Any, paths: Iterable[Path]) -> bool:
-    return isinstance(hashes, dict) and {*hashes.values()} == {*provenance.hashes(paths).values()}
-
-
 def changed_files(record: Mapping, flags: RunFlags) -> dict[str, str]:
     """{key of OWN_FILES: what the run began with, and what is there now}, where the contents differ."""
-    found = {}
+    changes = {}
     for key, paths in own_files(flags).items():
         before = record.get(key, {} if key == "objective" else None)  # older records lack the other keys
         if not isinstance(before, dict) or (key == "data" and not paths):  # missing data is told where it is needed
             continue
-        if not _same_contents(before, paths):
-            now = provenance.hashes(paths)
-            told = (", ".join(f"{path} ({sha[:12]})" for path, sha in one.items()) or "none" for one in (before, now))
-            found[key] = f"{OWN_FILES[key]}: {', now '.join(told)}"
-    return found
+        now = provenance.hashes(paths)
+        if {*before.values()} != {*now.values()}:
+            both = (", ".join(f"{path} ({sha[:12]})" for path, sha in files.items()) for files in (before, now))
+            changes[key] = f"{OWN_FILES[key]}: {', now '.join(names or 'none' for names in both)}"
+    return changes

@@ -285,13 +285,13 @@ class _Reader:
     def arguments(self, opening: str = "(", last: str = ")") -> tuple[Expr, ...]:
         self.take(opening)
         bars, self.bars = self.bars, 0
-        found = [self.sum()]
+        items = [self.sum()]
         while self.peek() == ",":
             self.take()
-            found.append(self.sum())
+            items.append(self.sum())
         self.take(last)
         self.bars = bars
-        return tuple(found)
+        return tuple(items)
 
     def function(self, name: str) -> Expr:
         exponent: Expr | None = None

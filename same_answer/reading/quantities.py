@@ -66,17 +66,19 @@ def read_words(parts: Tokens) -> Answer | None:
         return None
     if len(texts) > 1 and texts[0].lower() in ("a", "an", "the"):
         parts, texts = parts[1:], texts[1:]
-    said = re.sub(r"[^a-z0-9]", "", untokenize(parts).lower())
-    if REALS_SAID.match(said):
+    words = re.sub(r"[^a-z0-9]", "", untokenize(parts).lower())
+    if REALS_SAID.match(words):
         return REALS
-    said = FILLING.sub("", said) or said
-    said = said.removesuffix("s") if len(said) > 3 else said
-    if SYNONYMS.get(said) == "infinity":
+    words = FILLING.sub("", words) or words
+    words = words.removesuffix("s") if len(words) > 3 else words
+    if SYNONYMS.get(words) == "infinity":
         return HIGH
     if len(parts) == 1 and len(texts[0]) == 1:
         return None
-    said = texts[0].lower() if texts[0].isupper() and len(parts) == 1 and said not in ("ye", "no", *SYNONYMS) else said
-    return Answer(Text(SYNONYMS.get(said, said)))
+    words = (
+        texts[0].lower() if texts[0].isupper() and len(parts) == 1 and words not in ("ye", "no", *SYNONYMS) else words
+    )
+    return Answer(Text(SYNONYMS.get(words, words)))
 
 
 def read_time(parts: Tokens) -> Answer | None:
@@ -84,24 +86,24 @@ def read_time(parts: Tokens) -> Answer | None:
     text = untokenize(parts)
     if _DATE.fullmatch(text) and not any(token.spaced for token in parts[1:]):
         return Answer(Text(text))
-    found = re.fullmatch(r"(\d{1,2}(?::\d\d){1,2}) ?(?:([aApP])\.? ?[mM]?\.?)?", text.replace("\\text", ""))
-    if not found or not (found[2] is None or "m" in text.lower()):
+    match = re.fullmatch(r"(\d{1,2}(?::\d\d){1,2}) ?(?:([aApP])\.? ?[mM]?\.?)?", text.replace("\\text", ""))
+    if not match or not (match[2] is None or "m" in text.lower()):
         return None
-    time = tuple(map(int, found[1].split(":")))
+    time = tuple(map(int, match[1].split(":")))
     if time[0] > 24 or max(time[1:]) > 59:
         return None  # 36:94 is a ratio
-    half = (found[2] or "").lower()
+    half = (match[2] or "").lower()
     return Answer(Ratio(tuple(Number(Fraction(one)) for one in time), time, half))
 
 
 def name_of(parts: Tokens) -> str:
     """The letter or function that an inequality bounds; an empty text for other tokens."""
     try:
-        found = expression(parts)
+        expr = expression(parts)
     except NoExpression:
         return ""
-    of_one = isinstance(found, Call) and found.name.endswith("()") and [type(arg) for arg in found.args] == [Symbol]
-    return found.name if of_one or (isinstance(found, Symbol) and letters_of(found)) else ""  # type: ignore[union-attr]
+    of_one = isinstance(expr, Call) and expr.name.endswith("()") and [type(arg) for arg in expr.args] == [Symbol]
+    return expr.name if of_one or (isinstance(expr, Symbol) and letters_of(expr)) else ""  # type: ignore[union-attr]
 
 
 def expr_of(parts: Tokens) -> Expr | None:
@@ -109,16 +111,16 @@ def expr_of(parts: Tokens) -> Expr | None:
 
 
 def is_numeric(parts: Tokens) -> bool:
-    found = expr_of(parts)
-    return found is not None and not letters_of(found)
+    expr = expr_of(parts)
+    return expr is not None and not letters_of(expr)
 
 
 def read_based(parts: Tokens) -> Answer | None:
     text = re.sub(r"[\s(){}]", "", untokenize(parts))
-    found = re.fullmatch(r"(-?(?=[A-F]*\d)[0-9A-F]+(?:\.\d+)?)(?:_(?:base)?|(?:in)?base)(\d{1,2}|[a-z]+)", text)
-    if not found or (found[2].isalpha() and found[2] not in NUMERALS):
+    match = re.fullmatch(r"(-?(?=[A-F]*\d)[0-9A-F]+(?:\.\d+)?)(?:_(?:base)?|(?:in)?base)(\d{1,2}|[a-z]+)", text)
+    if not match or (match[2].isalpha() and match[2] not in NUMERALS):
         return None
-    digits, base = found[1], int(found[2]) if found[2].isdigit() else NUMERALS[found[2]]
+    digits, base = match[1], int(match[2]) if match[2].isdigit() else NUMERALS[match[2]]
     if not digits.removeprefix("-").replace(".", "").isdigit():
         return Answer(Text(digits.lstrip("0")), base=base)
     return Answer(expression(tokens(digits)), base=base)
@@ -148,13 +150,13 @@ def read_quantity(parts: Tokens) -> Answer:
         return as_text(parts)
 
 
-def percented(found: Expr) -> Answer:
+def percented(expr: Expr) -> Answer:
     """An expression with its sign of percent or degrees as a unit."""
-    size = found.args[0] if isinstance(found, Call) and found.name == "-" else found
+    size = expr.args[0] if isinstance(expr, Call) and expr.name == "-" else expr
     name = {"percent": "%", "degrees": "deg"}.get(size.name) if isinstance(size, Call) else None
     if not name or not isinstance(size, Call):
-        return Answer(found)
-    return Answer(size.args[0] if size is found else Call("-", size.args), unit=Unit(dimensions=((name, 1),)))
+        return Answer(expr)
+    return Answer(size.args[0] if size is expr else Call("-", size.args), unit=Unit(dimensions=((name, 1),)))
 
 
 def may_begin_unit(parts: Tokens, at: int) -> bool:

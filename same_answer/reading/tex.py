@@ -131,22 +131,22 @@ def is_recurring(answer: str) -> bool:
     return _PERIOD.search(_from_unicode(answer)) is not None
 
 
-def _scientific(found: re.Match) -> str:
-    return rf"{found[1]}\cdot 10^{{{found[2]}{found[3]}}}" if found[1] else r"\cdot "
+def _scientific(match: re.Match) -> str:
+    return rf"{match[1]}\cdot 10^{{{match[2]}{match[3]}}}" if match[1] else r"\cdot "
 
 
-def _money(found: re.Match) -> str:
+def _money(match: re.Match) -> str:
     """An amount with its currency as a unit; a dollar sign without a backslash stays: it begins a formula."""
-    return found[0] if found[0].startswith("$") else f"{found[3]}\\text{{ {found[2] or _CURRENCIES[found[1]]}}}"
+    return match[0] if match[0].startswith("$") else f"{match[3]}\\text{{ {match[2] or _CURRENCIES[match[1]]}}}"
 
 
-def _known_command(found: re.Match) -> str:
+def _known_command(match: re.Match) -> str:
     """A command in one spelling; `\\pik`, which TeX never has, is `\\pi k`. `\\lnot` and `\\sinus` are no products."""
-    if found[1] in _ALIASES:
-        return f"\\{_ALIASES[found[1]]} "
-    if found[1] not in (*FUNCTIONS, *_COMMANDS, *GREEK) and (joined := _JOINED.fullmatch(found[1])):
-        return f"\\{joined[1]} {found[0][1 + joined.end(1) :]}"
-    return _COMMANDS[found[1]] + " " if found[1] in _COMMANDS else found[0]
+    if match[1] in _ALIASES:
+        return f"\\{_ALIASES[match[1]]} "
+    if match[1] not in (*FUNCTIONS, *_COMMANDS, *GREEK) and (joined := _JOINED.fullmatch(match[1])):
+        return f"\\{joined[1]} {match[0][1 + joined.end(1) :]}"
+    return _COMMANDS[match[1]] + " " if match[1] in _COMMANDS else match[0]
 
 
 @lru_cache(maxsize=4096)
@@ -170,9 +170,9 @@ def untokenize(parts: Tokens) -> str:
 def _scanned(text: str, upright: bool) -> list[Token]:
     out: list[Token] = []
     position, spaced = 0, False
-    while found := _TOKEN.match(text, position):
-        space, edge, name, _, number, command, letters, sign = found.groups()
-        position, spaced = found.end(), spaced or bool(space)
+    while match := _TOKEN.match(text, position):
+        space, edge, name, _, number, command, letters, sign = match.groups()
+        position, spaced = match.end(), spaced or bool(space)
         if edge:
             out.append(Token("command", f"\\{edge}{{{name}}}", spaced))
         elif number:
@@ -219,8 +219,8 @@ def _group(text: str, position: int) -> tuple[str, int]:
     while position < len(text) and text[position].isspace():
         position += 1
     if text[position : position + 1] != "{":
-        found = re.compile(r"\\[a-zA-Z]+|\d+|.|$", re.DOTALL).match(text, position)
-        return found[0], found.end()  # type: ignore[index,union-attr]
+        match = re.compile(r"\\[a-zA-Z]+|\d+|.|$", re.DOTALL).match(text, position)
+        return match[0], match.end()  # type: ignore[index,union-attr]
     depths = accumulate((letter == "{") - (letter == "}") for letter in text[position:])
     end = next((at for at, depth in enumerate(depths, position) if depth == 0), len(text))
     return text[position + 1 : end], min(end + 1, len(text))
@@ -287,8 +287,8 @@ def _from_unicode(text: str) -> str:
     if text.isascii():
         return text
     for run, sign in ((_RAISED, "^"), (_LOWERED, "_")):
-        text = re.sub(f"[{run}]+", lambda found, sign=sign: f"{sign}{{{found[0].translate(_PLAIN)}}}", text)  # type: ignore[misc]
-    text = re.sub("[¼½¾⅐-⅞]", lambda one: _fraction(*unicodedata.normalize("NFKC", one[0]).split("⁄")), text)
+        text = re.sub(f"[{run}]+", lambda match, sign=sign: f"{sign}{{{match[0].translate(_PLAIN)}}}", text)  # type: ignore[misc]
+    text = re.sub("[¼½¾⅐-⅞]", lambda match: _fraction(*unicodedata.normalize("NFKC", match[0]).split("⁄")), text)
     return "".join(letter for letter in text.translate(_SYMBOLS) if unicodedata.category(letter) != "Cf")
 
 

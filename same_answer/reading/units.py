@@ -66,7 +66,7 @@ BARE = frozenset(
 
 
 def _table() -> dict[str, tuple[Fraction, dict[str, int]]]:
-    found: dict[str, tuple[Fraction, dict[str, int]]] = {}
+    units: dict[str, tuple[Fraction, dict[str, int]]] = {}
     currencies = [f"{code}: 1 {code.lower()}" for code in CURRENCIES]
     for line in (*re.split(r"[|\n]", _TABLE.strip()), *currencies):
         words, _, meaning = line.partition(":")
@@ -75,8 +75,8 @@ def _table() -> dict[str, tuple[Fraction, dict[str, int]]]:
         for part in parts:
             name, _, power = part.partition("^")
             dimensions[name] = int(power or 1)
-        found |= dict.fromkeys(words.split(), (Fraction(factor), dimensions))
-    return found
+        units |= dict.fromkeys(words.split(), (Fraction(factor), dimensions))
+    return units
 
 
 _UNITS = _table()
@@ -166,11 +166,11 @@ class _Units:
         self.at += not here
         texts = [token.text for token in self.parts[self.at : self.at + 5]]
         if texts[:1] == ["^"]:
-            found = re.match(r"\{?(-?\d)\}?", "".join(texts[1:]))
-            if not found:
+            exponent = re.match(r"\{?(-?\d)\}?", "".join(texts[1:]))
+            if not exponent:
                 raise _NoUnit
-            self.at += 1 + len(found[0])  # a token for each character
-            return int(found[1])
+            self.at += 1 + len(exponent[0])  # a token for each character
+            return int(exponent[1])
         if texts[:1] and texts[0] in _AFTER and known(self.parts[self.at - 1].text):
             self.at += 1
             return _AFTER[texts[0]]

@@ -23,10 +23,10 @@ _BETWEEN = re.compile(r"\\text\s*\{\s+(?:(und|et|y)|oder|ou|o)\s+\}")
 
 
 def in_english(text: str) -> str:
-    text = _BETWEEN.sub(lambda found: r"\text{ and }" if found[1] else r"\text{ or }", text)
+    text = _BETWEEN.sub(lambda match: r"\text{ and }" if match[1] else r"\text{ or }", text)
     return text if text.isascii() else _FOREIGN.sub(_translated, text)
 
 
-def _translated(found: re.Match) -> str:
-    english = _MEANINGS.get(found[0].lower())
-    return rf"\text{{ {english} }}" if english else found[0]
+def _translated(match: re.Match) -> str:
+    english = _MEANINGS.get(match[0].lower())
+    return rf"\text{{ {english} }}" if english else match[0]

@@ -27,7 +27,7 @@ from real_openrlhf.rewards.command import _rows as rows_to_grade
 from real_openrlhf.runs import run_folder
 from real_openrlhf.training.checks import data_check
 from real_openrlhf.training.checks.findings import Findings
-from real_openrlhf.training.launch.progress import Progress, summary
+from real_openrlhf.training.progress import Progress, summary
 
 PIECES = (
     "<script>alert(1)</script>", "<img src=x onerror=alert(1)>", "' onload='alert(1)", '" onclick="x', "]]>", "<!--",
@@ -163,12 +163,13 @@ def a_page_shows_words_and_runs_none(name: str, algo: str, recipe: str, flags: d
         known = tasks(runs)
         made = [tables.results(task) for task in known]
         sections = [
-            {"task": task, "sentence": tables.sentence(task), "tables": [table], "figures": []}
+            {"task": task, "tables": [tables.summary(task), table], "figures": []}
             for task, table in zip(known, made, strict=True)
         ]
-        made.append(benchmarks.benchmarks(known))
+        scores = benchmarks.benchmarks(known)
+        made += [*filter(None, [scores])]
         hostile = [*skipped, (Path(name.replace("\0", "") or "x"), algo)]
-        html = page.render(sections, made[-1], hostile)
+        html = page.render(sections, scores, hostile)
         shown = Page()
         shown.feed(html)
         shown.close()

@@ -12,7 +12,8 @@ import sys
 from pathlib import Path
 
 from real_openrlhf.rewards import math_reward
-from real_openrlhf.training.tiny_task import BOX
+
+BOX = r"\boxed{"
 
 MARKERS = {"0123=": r"\clubsuit", "1234=": r"\heartsuit", "2345=": r"\spadesuit"}
 TEXT, EXITS = "8901=", "9012="

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from small_runs import LEARNING
 
-from real_openrlhf.training.tiny_task import TASK, prepare
+from real_openrlhf.training import tiny_task
 
 RUNS = {"real-s1": "REAL (1 run)", "grpo-s1": "GRPO (1 run)"}
 # As a run alone; on a tiny model `compare` clips no gradients.
@@ -19,7 +19,7 @@ WORDS = ["--seeds", "1", "--steps", "2", *LEARNING, "--actor.max_norm", "1.0", "
 def compared(tmp_path_factory, forked) -> tuple[Path, str]:
     """The folder of a comparison that went through, and what it printed; the benchmark has six problems."""
     out, (python, environment) = tmp_path_factory.mktemp("comparison"), forked
-    rows = (prepare(TASK) / "eval.jsonl").read_text().splitlines(keepends=True)
+    rows = (tiny_task.unpack() / "eval.jsonl").read_text().splitlines(keepends=True)
     (out / "easy.jsonl").write_text("".join(rows[:6]))
     evaluation = ["--benchmarks", str(out / "easy.jsonl"), "--eval-flags=--k 2 --max-new-tokens 14 --think optional"]
     command = [python, "-m", "real_openrlhf.cli", "compare", *WORDS, *evaluation, "--out", str(out)]
@@ -32,7 +32,7 @@ def test_a_comparison_prints_and_reports_all_its_methods_and_their_evaluations(c
     out, printed = compared
     page = (out / "report" / "index.html").read_text()
     assert all(label in page for label in ("REAL", "GRPO"))
-    assert (out / "report" / "tables" / "results.md").read_text() in printed
+    assert (out / "report" / "tables" / "summary.md").read_text() in printed
     table = {
         row["Method"]: float(row["easy"])
         for row in csv.DictReader(open(out / "report/tables/benchmarks.csv"))

@@ -6,12 +6,11 @@ import json
 import random
 
 import pytest
+import tiny_task
 from every import every
 from small_runs import LEARNING, NO_EVALUATION
+from tiny_task import DIGIT_SET, ReverseTask, make_tokenizer
 from transformers import Gemma3ForCausalLM, Gemma3TextConfig, Qwen3Config, Qwen3ForCausalLM
-
-from real_openrlhf.training import tiny_task
-from real_openrlhf.training.tiny_task import DIGIT_SET, ReverseTask, make_tokenizer
 
 # packing, token budgets, sleep, recomputation give the plain CPU recipe's update
 

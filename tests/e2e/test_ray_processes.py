@@ -21,7 +21,7 @@ from small_world import copy_release
 from real_openrlhf import patching
 from real_openrlhf.base.reward_variables import JOB, NAMES
 from real_openrlhf.recipes.recipes import RECIPES
-from real_openrlhf.training.launch.place import ON_GPUS, QUOTED, Place
+from real_openrlhf.training.launch_target import ON_GPUS, QUOTED, LaunchTarget
 
 
 @contextmanager
@@ -97,7 +97,7 @@ if __name__ == "__main__":
 
 def test_an_engine_on_two_gpus_joins_the_runs_own_ray(tmp_path):
     """With RAY_ADDRESS=local its process would start a second Ray, and miss the placement group there."""
-    here = Place(None, 2, 80.0, on_cpu=False).environment(run_flags())
+    here = LaunchTarget(None, 2, 80.0, on_cpu=False).environment(run_flags())
     here |= {"RAY_OVERRIDE_RESOURCES": json.dumps({"GPU": 2, "CPU": 4}), "VLLM_LOGGING_LEVEL": "ERROR"}
     assert here["RAY_ADDRESS"] == "local"
     ours, engines = run(ENGINE, tmp_path, **{name: here[name] for name in here if name not in os.environ})
@@ -199,7 +199,7 @@ def test_in_a_job_ray_passes_on_the_jobs_own(found):
 def test_a_process_that_asked_for_no_gpu_sees_none(found):
     """Also with Ray's newer default, which shows it all of them: the run sets the variable to 1."""
     assert found[2] == ["", "7"]
-    assert Place(None, 1, 80.0, on_cpu=False).environment(run_flags()).items() >= {(*ON_GPUS, "1")}
+    assert LaunchTarget(None, 1, 80.0, on_cpu=False).environment(run_flags()).items() >= {(*ON_GPUS, "1")}
 
 
 # Asked before training: enough GPUs, and the patches on every node.
@@ -208,7 +208,7 @@ def test_a_process_that_asked_for_no_gpu_sees_none(found):
 def problems(monkeypatch, address: str, nodes: int, gpus: int) -> list[str]:
     monkeypatch.setenv("RAY_ADDRESS", address)
     user = {"--actor.num_nodes": (str(nodes),), "--actor.num_gpus_per_node": (str(gpus),)}
-    return [*Place.of(RECIPES["cpu"]).problems(run_flags("cpu", user=user))]
+    return [*LaunchTarget.for_recipe(RECIPES["cpu"]).launch_problems(run_flags("cpu", user=user))]
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from small_runs import NO_EVALUATION, SMALL
 from real_openrlhf.hooks.engine import plugin
 from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.training import command
-from real_openrlhf.training.launch.place import Place
+from real_openrlhf.training.launch_target import LaunchTarget
 
 # Each process that reads this says which devices it has.
 ASKED = """
@@ -38,7 +38,7 @@ MARGIN, GROUP = 0.5, 8  # tau and rollouts a prompt of the recipe
 def test_a_users_hinge_is_trained_recorded_and_resumed_with_the_same_file_only(train, tmp_path):
     mine, answers = tmp_path / "mine.py", tmp_path / "asked.jsonl"
     flags = command.request_of(["--recipe", "cpu"]).flags
-    place = Place.of(RECIPES["cpu"])
+    place = LaunchTarget.for_recipe(RECIPES["cpu"])
     said = place.variables(flags)
     mine.write_text(EXAMPLE.read_text() + ASKED.format(place=str(answers), names=[*said]))
     words = ("--algo", "real", "--algo.real.objective", f"{mine}:hinge", *SMALL, "--no-eval.dataset")

@@ -100,7 +100,7 @@ def test_grades_every_row_in_order_and_keeps_its_columns(tmp_path, capsys):
     assert [{key: row[key] for key in ("response", "label", "id")} for row in graded] == ROWS
     assert [row["score"] for row in graded] == [1, 1, 0, 0, None, 1]
     assert [row["reason"] for row in graded] == ["exact", "exact", "different", "no_answer", "no_gold", "algebra"]
-    assert "6 responses: 3 right, 2 wrong, 1 without a verdict" in capsys.readouterr().out
+    assert "6 responses: 3 correct, 2 incorrect, 1 ungraded" in capsys.readouterr().out
     assert {path.name for path in tmp_path.iterdir()} == {"in.jsonl", "out.jsonl", "out.jsonl.manifest.json"}
 
 

@@ -2,10 +2,9 @@
 
 import hashlib
 import json
-import sys
 from collections import Counter
-from pathlib import Path
 
+import contamination
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,10 +15,6 @@ from real_openrlhf.cli import main
 from real_openrlhf.data import command as cleaning
 from real_openrlhf.data.problems import BOXED, Problem, bare_problem, read_problems, token_ids
 from real_openrlhf.data.sources import HubDataset, read_hub
-
-sys.path.append(str(Path(__file__).parents[2] / "examples"))
-
-import contamination
 
 DAPO = (
     "Solve the following math problem step by step. The last line of your response should be of the form "

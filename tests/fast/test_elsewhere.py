@@ -24,7 +24,6 @@ from real_openrlhf import group_weights, real_policy_loss
 from real_openrlhf.algorithm.objective import ObjectiveSettings
 from real_openrlhf.report.read_runs import read_run
 from real_openrlhf.training import tiny_task
-from real_openrlhf.training.tiny_task import TASK
 
 ROOT = Path(__file__).parents[2]
 LISTWISE = "examples/objectives/listwise.py:listwise"
@@ -287,7 +286,7 @@ except ValueError as error:
 @every
 def test_the_class_of_the_page_trains_with_the_published_trl(tmp_path):
     """Two updates a batch, by TRL's own generation: the first finds all scores 0. The default of TRL tears groups."""
-    said = run_with("trl", tmp_path, TRL, str(tiny_task.prepare(TASK) / "model"))
+    said = run_with("trl", tmp_path, TRL, str(tiny_task.unpack() / "model"))
     spread = [float(word) for word in re.search(r"^scores (.*)", said, re.MULTILINE)[1].split()]
     assert len(spread) == 4 and max(spread[0], spread[2]) < 1e-5 and min(spread[1], spread[3]) > 1e-3
     assert re.search(r"^torn group \d+ has \d rollouts on rank 0, not 4", said, re.MULTILINE), said
@@ -313,7 +312,7 @@ def example(monkeypatch, tmp_path):
 @pytest.fixture(scope="module")
 def task(tmp_path_factory):
     """The tiny task of the CPU recipe, with few questions held out."""
-    folder, few = tiny_task.prepare(TASK), tmp_path_factory.mktemp("questions") / "few.jsonl"
+    folder, few = tiny_task.unpack(), tmp_path_factory.mktemp("questions") / "few.jsonl"
     few.write_text("".join(open(folder / "eval.jsonl").readlines()[:16]))
     return folder, few
 

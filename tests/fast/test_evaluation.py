@@ -14,8 +14,8 @@ from real_openrlhf.cli import main
 from real_openrlhf.data.problems import load_tokenizer
 from real_openrlhf.evaluation.engines import engine_count, sample_seed
 from real_openrlhf.evaluation.grading import pass_at, per_problem, powers_of_two, summarise
+from real_openrlhf.evaluation.questions import Question, answer_length, read_records, tokenized
 from real_openrlhf.evaluation.store import Sample, SampleStore
-from real_openrlhf.evaluation.tasks import Task, answer_length, read_records, tokenized
 from real_openrlhf.report.statistics import bootstrap
 
 
@@ -33,8 +33,8 @@ def test_a_file_is_asked_as_it_stands(tmp_path):
     a, b = letters().convert_tokens_to_ids(["a", "b"])
     assert tokenized(read_records(str(file), None), letters()) == {
         "mine": [
-            Task("mine", "x", "<bos><user>ab<bot>", (1, 2, a, b, 3), "1"),
-            Task("mine", "mine-1", "<bos>ab", (1, a, b), "2"),
+            Question("mine", "x", "<bos><user>ab<bot>", (1, 2, a, b, 3), "1"),
+            Question("mine", "mine-1", "<bos>ab", (1, a, b), "2"),
         ]
     }
 
@@ -110,7 +110,7 @@ def test_samples_that_do_not_fit_are_refused(tmp_path):
 
 
 def graded_problem(benchmark, number, verdicts, tokens=10):
-    task = Task(benchmark, f"{benchmark}-{number}", "", (), "1")
+    task = Question(benchmark, f"{benchmark}-{number}", "", (), "1")
     graded = [
         (Sample(task.identity, k, 0, "", tokens + k, k % 2 == 0), verdict, "why") for k, verdict in enumerate(verdicts)
     ]
@@ -250,11 +250,11 @@ def test_a_model_with_code_of_its_own_is_refused_in_a_line_and_not_run(model, ev
 
 
 def test_answers_are_as_long_as_the_context_leaves_unless_asked(tmp_path, capsys):
-    tasks = [Task("mine", str(size), "", tuple(range(size)), "1") for size in (3, 10)]
+    tasks = [Question("mine", str(size), "", tuple(range(size)), "1") for size in (3, 10)]
     for limit, expected in ((64, 54), (100_000, 8192)):
         (tmp_path / "config.json").write_text(json.dumps({"max_position_embeddings": limit}))
         assert answer_length(tmp_path, tasks, None) == expected
-        assert ("answers have at most 54 tokens, not 8192" in capsys.readouterr().out) == (limit == 64)
+        assert ("responses have at most 54 tokens, not 8192" in capsys.readouterr().out) == (limit == 64)
     assert answer_length(tmp_path, tasks, 7) == 7
     for limit, asked, way in ((10, None, "Leave that benchmark out"), (64, 55, "Use --max-new-tokens 54 or less")):
         (tmp_path / "config.json").write_text(json.dumps({"max_position_embeddings": limit}))
@@ -322,11 +322,11 @@ def compared(root, capsys, one, other):
 def test_differences_of_paired_problems_are_those_by_hand(tmp_path, capsys):
     one = {"aime24": [0.0, 0.5, 1.0, 0.5], "mine": [0.0] * 10}
     aime, mine, average = compared(tmp_path, capsys, one, {"aime24": [0.5, 0.5, 0.75, 0.5], "mine": [0.5] * 10})
-    assert aime[:5] == ["AIME24", "4", "0.500", "0.562", "+0.062"] and aime[6] == "1, 1"
+    assert aime[:5] == ["AIME24", "4", "0.500", "0.562", "+0.062"]
     low, high = (float(bound) for bound in aime[5].split(" to "))
     assert low < 0 < high
     # the same gain everywhere: no other problems would change it
-    assert mine == ["mine", "10", "0.000", "0.500", "**+0.500**", "+0.500 to +0.500", "10, 0"]
+    assert mine == ["mine", "10", "0.000", "0.500", "**+0.500**", "+0.500 to +0.500"]
     assert average[:5] == ["Avg. of 2", "14", "0.250", "0.531", "**+0.281**"]  # of benchmarks, whatever their size
     bounds = [float(bound) for bound in average[5].split(" to ")]
     assert bounds == pytest.approx([(low + 0.5) / 2, (high + 0.5) / 2], abs=0.0011)
@@ -346,8 +346,8 @@ def test_the_interval_is_of_pairs_and_a_bound_that_is_printed_as_zero_leaves_not
     ("options", "said"),
     [
         ({"settings": {**SETTINGS, "k": 8, "seed": 1}}, "differ: k 4 and 8; seed 7 and 1"),
-        ({"scores": {"x": [0.0]}}, "1 problems are in one evaluation only, such as x x-1"),
-        ({"labels": {1: "2"}}, "x x-1 has another answer in each"),
+        ({"scores": {"x": [0.0]}}, "x x-1 is in one evaluation only"),
+        ({"labels": {1: "2"}}, "x x-1 is in one evaluation only, or has another answer in each"),
     ],
 )
 def test_what_is_no_pair_is_refused(tmp_path, refused, options, said):

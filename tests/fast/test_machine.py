@@ -23,10 +23,9 @@ from real_openrlhf.evaluation import engines
 from real_openrlhf.hooks.engine import plugin
 from real_openrlhf.machine import doctor, nvidia, probe
 from real_openrlhf.recipes.recipes import RECIPES
-from real_openrlhf.training import command
+from real_openrlhf.training import command, launch_target
 from real_openrlhf.training.checks import preflight
-from real_openrlhf.training.launch import place
-from real_openrlhf.training.launch.place import Place
+from real_openrlhf.training.launch_target import LaunchTarget
 
 
 @pytest.fixture
@@ -76,40 +75,14 @@ def test_cores_of_a_head_without_gpus_serve_no_gpu():
     assert "the cluster offers 8" in problem
 
 
-# How many threads a CPU run takes: by the model's size, and by what computes at once
-
-REAL = {"hidden_size": 768, "intermediate_size": 2048, "num_hidden_layers": 12, "num_attention_heads": 12}
-TINY = {"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4}
-
-
-def chosen(tmp_path, config: dict, *flags: tuple[str, str]) -> int:
-    (tmp_path / "config.json").write_text(json.dumps({**config, "vocab_size": 1000, "num_key_value_heads": 4}))
-    user = {"--actor.model_name_or_path": (str(tmp_path),), **{flag: (value,) * bool(value) for flag, value in flags}}
-    return place.thread_choice(run_flags("cpu", user=user))
-
-
-@pytest.mark.parametrize(
-    "flags, at_once",
-    [
-        ([], 1),
-        ([("--actor.num_gpus_per_node", "2")], 2),
-        ([("--train.async_enable", ""), ("--vllm.num_engines", "3")], 4),
-    ],
-    ids=["one rank", "two ranks", "asynchronous"],
-)
-def test_what_computes_at_once_shares_the_cores(tmp_path, monkeypatch, flags, at_once):
-    monkeypatch.setattr(place.os, "sched_getaffinity", lambda _: range(8))  # the machine's, not ours
-    assert (chosen(tmp_path, REAL, *flags), chosen(tmp_path, TINY, *flags)) == (8 // at_once, 1)
-
-
 # On GPUs: threads of DeepSpeed's Adam on the CPU, and the allocator's variables
 
-ON_GPUS = Place(None, 8, 80.0, on_cpu=False)
+ON_GPUS = LaunchTarget(None, 8, 80.0, on_cpu=False)
 
 
 def test_adam_on_the_cpu_has_the_cores_of_its_rank(monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setattr(place.os, "sched_getaffinity", lambda _: range(96))  # the machine's, not ours
+    monkeypatch.setattr(launch_target.os, "sched_getaffinity", lambda _: range(96))  # the machine's, not ours
     offloaded = run_flags(user={"--ds.adam_offload": ()})
     assert ON_GPUS.environment(offloaded)["OMP_NUM_THREADS"] == "12"
     assert "OMP_NUM_THREADS" not in ON_GPUS.environment(run_flags())
@@ -133,7 +106,7 @@ def test_the_allocator_keeps_all_but_segments_that_vllm_cannot_be_handed(monkeyp
     monkeypatch.setenv(name, asked)
     taken = "True" in asked
     assert ON_GPUS.environment(run_flags()).get(name) == left
-    assert Place(None, 0, None, on_cpu=True).environment(run_flags("cpu"))[name] == asked
+    assert LaunchTarget(None, 0, None, on_cpu=True).environment(run_flags("cpu"))[name] == asked
     assert (ON_GPUS.variables(run_flags()).get(name) == left) == (taken or left is None)
     of_nodes = [*preflight.node_problems(shared=True)]
     assert bool(of_nodes) == taken and [*preflight.node_problems(shared=False)] == []
@@ -181,13 +154,13 @@ def leaves_gpus_alone(variables: dict[str, str]) -> bool:
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_run_in_an_environment_of_the_other_kind_is_refused(environment, name):
     recipe, planned = RECIPES[name], command.request_of(["--recipe", name]).flags
-    here = Place.of(recipe)
+    here = LaunchTarget.for_recipe(recipe)
     kind = "cpu" if recipe.on_cpu else "gpu"
     variables = here.environment(planned)
     assert leaves_gpus_alone(variables) == recipe.on_cpu
     assert here.gpus_here == (GPUS if kind == environment == "gpu" else 0)
     assert ("GPU" in json.loads(variables["RAY_OVERRIDE_RESOURCES"])) == recipe.on_cpu  # else Ray counts them
-    problems = [*here.problems(planned)]
+    problems = [*here.launch_problems(planned)]
     assert bool(problems) == (kind != environment)
     assert all(f"bash examples/scripts/setup_env.sh {kind}" in problem for problem in problems)
 

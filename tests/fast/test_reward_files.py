@@ -10,9 +10,9 @@ import pytest
 from real_openrlhf import rewards
 from real_openrlhf.base import reward_variables
 from real_openrlhf.cli import main
-from real_openrlhf.data.problems import without_verdict
+from real_openrlhf.data.problems import ungradable
 from real_openrlhf.evaluation.grading import find_grader
-from real_openrlhf.evaluation.tasks import Task
+from real_openrlhf.evaluation.questions import Question
 from real_openrlhf.rewards.graders import Asked, judge, reward_function
 from same_answer.conventions import CONVENTIONS
 
@@ -43,7 +43,7 @@ def module_of(path):
 def test_labels_that_the_verifier_would_take_whole_are_called_raw():
     raw = dict.fromkeys(("3 * 4 = 12\n#### 12", "so it is #### 12", "['12']"), True)
     raw |= dict.fromkeys(("['0', '1']", "[0, 2]", '["7", "7.0"]', "C#", 12), False)
-    told = {label: any("looks raw" in line for line in without_verdict(PATH, [label])) for label in raw}
+    told = {label: any("looks raw" in line for line in ungradable(PATH, [label])) for label in raw}
     assert told == raw
 
 
@@ -145,6 +145,6 @@ def test_training_and_eval_know_the_question(monkeypatch):
     monkeypatch.setenv("REAL_ALLOW", "copies")
     with pytest.raises(ValueError, match="REAL_ALLOW=copies must be"):
         reward_function("robust")
-    pairs = [(Task("math", "1", asked, (), "3x"), SimpleNamespace(response=boxed("2x+x")))]
+    pairs = [(Question("math", "1", asked, (), "3x"), SimpleNamespace(response=boxed("2x+x")))]
     assert [*find_grader("robust", "optional")(pairs)] == [(0.0, "copied")]
     assert [*find_grader("robust", "optional", ("copied",))(pairs)] == [(1.0, "exact")]

@@ -19,7 +19,7 @@ from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import FINISHED
 from real_openrlhf.base.whole_folders import MANIFEST
 from real_openrlhf.runs import provenance, run_folder
-from real_openrlhf.training.launch.progress import end_unwatched
+from real_openrlhf.training.progress import end_unwatched
 
 
 def record(path, started="2026-01-01T00:00:00+00:00", **changes):

@@ -19,8 +19,8 @@ import pytest
 
 from real_openrlhf import rewards
 from real_openrlhf.cli import main
-from real_openrlhf.evaluation.tasks import file_records
-from real_openrlhf.training.tiny_task import TASK
+from real_openrlhf.evaluation.questions import file_records
+from real_openrlhf.training import tiny_task
 
 ROWS = 64
 GOOD = {"prompt": "12=", "label": "21"}
@@ -113,7 +113,6 @@ DATA = [
     Case("a prompt that is empty", _rows(_row(prompt="")), "row 65 has a prompt that is no text, or an empty one"),
     Case("a chat without a template", _file("rows.jsonl", _row(prompt=[{"role": "user", "content": "1="}]) + "\n"),
          "row 1 has a chat for a prompt. Add --data.apply_chat_template"),
-    Case("labels of two kinds", _rows(_row(label=21)), "labels of several kinds (number, str)"),
     Case("no label at all", _file("rows.jsonl", (_row(label="") + "\n") * ROWS), "no row has a label in 'label'"),
     Case("a line of 10 MB", _rows(_row(prompt="1" * 10_000_000)), "row 65 has a prompt that does not fit into"),
 ]  # fmt: skip
@@ -221,19 +220,13 @@ def test_what_is_not_spoiled_is_accepted_and_weak_rows_are_told(world, capsys):
     assert train("--dry-run") == 0
     said = capsys.readouterr().out
     assert "rows.jsonl: 1 of 65 rows have no label" in said
-    (world / "mine.py").write_text("def reward_func(queries, prompts, labels): ...")
-    (world / "rows.jsonl").write_text("".join(_row(label=number % 5) + "\n" for number in range(ROWS)))
-    assert train("--reward.remote_url mine.py --no-eval.dataset --dry-run") == 0
-    said = capsys.readouterr().out
-    assert "rows.jsonl: 1 prompts have several labels" in said
-    assert "labels are no text but int, and " in said and "mine.py gets them so" in said
 
 
 @pytest.mark.parametrize("there", [False, True])  # else the run would make it
 def test_where_the_recipes_validation_lacks_ones_own_columns_the_way_out_is_named(world, capsys, there):
     (world / "rows.jsonl").write_text('{"question": "12=", "answer": "21"}\n' * ROWS)
     mine = "--data.input_key question --data.label_key answer --dry-run"
-    validation = TASK.folder() / "eval.jsonl"
+    validation = tiny_task.task_folder() / "eval.jsonl"
     if there:
         validation.parent.mkdir(parents=True)
         validation.write_text(json.dumps(GOOD) + "\n")

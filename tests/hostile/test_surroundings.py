@@ -8,7 +8,7 @@ import pytest
 from small_runs import run_flags
 
 from real_openrlhf.machine import probe
-from real_openrlhf.training.launch.place import Place
+from real_openrlhf.training.launch_target import LaunchTarget
 
 ASCII = {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 LATIN1 = {"PYTHONIOENCODING": "latin-1"}  # the locale itself is not installed everywhere
@@ -52,7 +52,7 @@ def test_a_home_that_cannot_be_written(shell, elsewhere, monkeypatch):
     monkeypatch.setenv("HOME", elsewhere_home)
     monkeypatch.setenv("REAL_CACHE", str(elsewhere / "cache"))
     assert not probe.home_is_writable()
-    place = Place(address=None, gpus_here=0, gpu_gb=None, on_cpu=True)
+    place = LaunchTarget(address=None, gpus_here=0, gpu_gb=None, on_cpu=True)
     environment = place.environment(run_flags("cpu"))
     stack = subprocess.run([sys.executable, "-c", STACK], env=environment, capture_output=True, text=True)
     assert stack.returncode == 0, stack.stderr[-2000:]

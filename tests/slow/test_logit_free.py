@@ -77,8 +77,8 @@ LAYOUT = {"prompts": 2, "groups_per_step": 2, "micro_batch_size": 4, "epochs": S
 @pytest.fixture(scope="module")
 def wide_model(tmp_path_factory):
     """wide_model(vocabulary, tied) -> folder of a tiny model whose head is not small beside the rest."""
-    from real_openrlhf.training import tiny_task
-    from real_openrlhf.training.tiny_task import ReverseTask
+    import tiny_task
+    from tiny_task import ReverseTask
 
     def make(vocabulary: int, tied: bool) -> str:
         sizes = {"hidden_size": WIDTH, "intermediate_size": 64, "max_position_embeddings": 96}

@@ -6,14 +6,15 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+import tiny_task
 import torch
 from every import every
 from safetensors.torch import load_file
+from tiny_task import DIGITS, TASK, answer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.training import tiny_task
-from real_openrlhf.training.tiny_task import DIGITS, TASK, ReverseTask, answer
+from real_openrlhf.training import tiny_task as packed
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 sys.path += [str(EXAMPLES / "smollm2"), str(EXAMPLES / "sums")]
@@ -28,14 +29,12 @@ def test_the_model_is_a_function_of_the_seed(tmp_path, task):
     short = replace(task, sure_steps=1, unsure_steps=1, batch_size=4)
     weights = {}
     for name, config in (("one", short), ("two", short), ("other", replace(short, seed=1))):
-        folder = tiny_task.prepare(config, tmp_path / name, progress=False)
+        folder = tmp_path / name
+        tiny_task.make(config, folder, progress=False)
         assert {path.name for path in folder.iterdir()} == {"model", "train.jsonl", "eval.jsonl", "config.json"}
         weights[name] = load_file(folder / "model" / "model.safetensors")
     assert all(torch.equal(value, weights["two"][name]) for name, value in weights["one"].items())
     assert not all(torch.equal(value, weights["other"][name]) for name, value in weights["one"].items())
-    made = tiny_task.prepare(short, tmp_path / "one", progress=False)
-    assert made == tmp_path / "one" / f"{short.name}-{short.key}"  # from the cache
-    assert [path.name for path in (tmp_path / "one").iterdir()] == [made.name]  # no draft is left
 
 
 def test_a_warm_up_is_a_function_of_its_examples_and_learns_their_answers(tmp_path, monkeypatch):
@@ -101,33 +100,24 @@ def test_training_and_held_out_prompts_are_disjoint_and_distinct():
     assert len({*train, *held_out}) == len(train) + len(held_out)
 
 
-def test_the_data_is_a_function_of_the_seed(tmp_path):
-    for folder in ("one", "two", "other"):
-        (tmp_path / folder).mkdir()
-        tiny_task.write_data(replace(TASK, seed=int(folder == "other")), tmp_path / folder)
-    for part in ("train.jsonl", "eval.jsonl"):
-        one, two, other = ((tmp_path / folder / part).read_bytes() for folder in ("one", "two", "other"))
-        assert one == two != other
-    row = json.loads((tmp_path / "one" / "eval.jsonl").read_text().splitlines()[0])
-    assert row.keys() == {"prompt", "label", "datasource"} and row["datasource"] == "reverse"
-    assert row["label"] == row["prompt"][DIGITS - 1 :: -1] and row["label"][0] != "0"
-
-
-def test_a_cache_that_cannot_be_written_is_told(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="cannot write the tiny model .* Set REAL_CACHE to a folder with space"):
-        tiny_task.prepare(ReverseTask(), tmp_path / "file" / "cache", progress=False)
-
-
-def test_the_default_model_comes_with_the_package_and_is_of_todays_configuration(tmp_path, monkeypatch):
-    """After a change: make() it anew, pack the folder's files (tar, xz) under its new name in MADE."""
-    task = TASK
-    assert [path.name for path in tiny_task.MADE.iterdir()] == [f"{task.folder().name}.tar.xz"]
-    monkeypatch.setattr(tiny_task, "make", None)  # else a minute
-    folder = tiny_task.prepare(task, tmp_path / "cache", progress=False)
-    tiny_task.write_data(task, tmp_path)
+def test_the_packages_archive_is_of_todays_configuration(tmp_path, monkeypatch):
+    """After a change: make() it anew, and pack the folder's files (tar, xz) under its new name."""
+    monkeypatch.setenv("REAL_CACHE", str(tmp_path / "cache"))
+    folder = packed.unpack()
+    assert [path.name for path in packed.ARCHIVE.parent.iterdir()] == [f"{folder.name}.tar.xz"]
+    assert folder.name == f"{TASK.name}-{TASK.key}" and packed.NAME == TASK.name
+    assert [path.name for path in folder.parent.iterdir()] == [folder.name]  # no draft is left
+    tiny_task.write_data(TASK, tmp_path)
     for part in ("train.jsonl", "eval.jsonl"):
         assert (folder / part).read_bytes() == (tmp_path / part).read_bytes()
-    assert json.loads((folder / "config.json").read_text()) == asdict(task)
-    assert AutoTokenizer.from_pretrained(folder / "model").get_vocab() == tiny_task.make_tokenizer(task).get_vocab()
-    assert AutoModelForCausalLM.from_pretrained(folder / "model").num_parameters() > 300_000
+    rows = [json.loads(line) for line in (folder / "train.jsonl").read_text().splitlines()]
+    assert len(rows) == packed.TRAIN_PROMPTS and rows[0]["label"] == rows[0]["prompt"][DIGITS - 1 :: -1]
+    assert json.loads((folder / "config.json").read_text()) == asdict(TASK)
+    assert AutoTokenizer.from_pretrained(folder / "model").get_vocab() == tiny_task.make_tokenizer(TASK).get_vocab()
+
+
+def test_a_cache_that_cannot_be_written_is_told(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("REAL_CACHE", str(tmp_path / "file" / "cache"))
+    with pytest.raises(UserError, match="cannot write the tiny model .* Set REAL_CACHE to a folder with space"):
+        packed.unpack()

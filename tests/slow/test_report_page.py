@@ -40,8 +40,8 @@ def test_broken_folders_are_named_in_the_output_and_on_the_page(report):
 def test_every_figure_and_table_comes_in_all_its_forms(report):
     files = {str(path.relative_to(report[2])) for path in report[2].rglob("*") if path.is_file()}
     drawn = [f"figures/{task}-{name}" for task in ("1-sums-cpu", "2-sums-hard") for name in ("dynamics", "weights")]
-    sheets = [f"tables/1-sums-cpu-{name}" for name in ("results", "differences", "ratios")]
-    sheets += ["tables/2-sums-hard-results", "tables/benchmarks"]
+    sheets = [f"tables/1-sums-cpu-{name}" for name in ("summary", "results", "ratios")]
+    sheets += ["tables/2-sums-hard-summary", "tables/2-sums-hard-results"]
     expected = {f"{name}.{suffix}" for name in drawn for suffix in ("png", "csv")}
     assert files == expected | {f"{name}.{suffix}" for name in sheets for suffix in ("md", "csv")} | {"index.html"}
     assert (report[2] / "figures/1-sums-cpu-dynamics.png").read_bytes().startswith(b"\x89PNG")
@@ -55,3 +55,10 @@ def test_the_page_of_a_report_needs_no_network_and_no_script(report):
     assert page.wrong == [] and "@import" not in text and "url(http" not in text
     assert text.count('<img src="data:image/png;base64,iVBOR') == 4
     assert "width=device-width" in text and "prefers-color-scheme: dark" in text
+
+
+def test_the_page_begins_with_a_summary_and_leaves_out_columns_that_never_vary(report):
+    page = (report[2] / "index.html").read_text()
+    assert "<h1>REAL vs REAL with BCE, GRPO on 2 tasks</h1>" in page
+    assert page.index("Conclusion") < page.index("Training dynamics") < page.index("Results") < page.index("id=notes")
+    assert "In every row: " in page and page.count(">Learning rate</th>") == 1  # of a task with one row

@@ -24,6 +24,7 @@ from openrlhf.trainer.ppo_trainer_async import GenerateSamplesActor, TrainingAct
 from openrlhf.trainer.ppo_utils import samples_generator
 from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
 from small_runs import run_args
+from tiny_task import ReverseTask, make_tokenizer
 from vllm import SamplingParams
 
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE
@@ -32,7 +33,6 @@ from real_openrlhf.hooks.controller.labels import label_rollouts
 from real_openrlhf.hooks.controller.run_controller import RunController
 from real_openrlhf.hooks.engine.requests import AGENT, executor
 from real_openrlhf.hooks.rollout.agents import TURNS, UNFINISHED, AgentError
-from real_openrlhf.training.tiny_task import ReverseTask, make_tokenizer
 
 AGENTS = Path(__file__).parents[2] / "examples/agents"
 EXAMPLE, CALCULATOR = AGENTS / "guess_number.py", AGENTS / "calculator.py"

@@ -7,12 +7,12 @@ from typing import Any
 
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.parsing import did_you_mean
-from real_openrlhf.data.problems import GOLD_COLUMNS, PROBLEM_COLUMNS, without_verdict
+from real_openrlhf.data.problems import GOLD_COLUMNS, PROBLEM_COLUMNS, ungradable
 from real_openrlhf.data.sources import SUFFIXES, is_hub_id, read_local
 from real_openrlhf.recipes.recipes import TRAINING_ROWS
 from real_openrlhf.recipes.run_flags import AGENT, REWARD, USER, RunFlags, used_rows
+from real_openrlhf.training import tiny_task
 from real_openrlhf.training.checks.findings import Note
-from real_openrlhf.training.tiny_task import TASK
 
 COLUMNS = {"--data.input_key": PROBLEM_COLUMNS, "--data.label_key": GOLD_COLUMNS}  # and their usual names
 TRIED = 3  # labels that this package's own reward function is tried on
@@ -25,7 +25,7 @@ def check(flags: RunFlags, flag: str) -> Iterator[str]:
             write = f"`real-openrlhf data {name} --out FILE.jsonl` writes a file that is"
             yield Note(f"{flag} {name} comes from the hub, and its rows were not checked: {write}", f"rows of {name}")
         elif not path.exists():
-            near = did_you_mean(path.stem, [TASK.name, *TRAINING_ROWS])
+            near = did_you_mean(path.stem, [tiny_task.NAME, *TRAINING_ROWS])
             yield f"{flag} {name} does not exist. {near}Name a file, OWNER/NAME, or a set of `real-openrlhf data`."
         elif path.suffix == ".arrow" or (path.is_dir() and not path.suffix):
             yield Note(f"{flag} {name} is no {', '.join(SUFFIXES)} file: its rows were not checked", f"rows of {name}")
@@ -40,20 +40,17 @@ def _file(path: Path, flag: str, flags: RunFlags) -> Iterator[str]:
     columns = {option: flags.text(option) for option in COLUMNS if flags.text(option)}
     prompt_column, label_column = (columns.get(option, "") for option in COLUMNS)
     fits, faults = _length_check(flags), dict[str, list[int]]()
-    labels_of = dict[int, set[str]]()  # of each prompt
     count, labels = 0, list[Any]()
     try:
         for count, row in enumerate(read_local(path).rows, 1):
-            prompt, label = row.get(prompt_column), row.get(label_column)
             wrong = [_missing(option, column, row) for option, column in columns.items() if column not in row]
             if prompt_column in row:
-                wrong += _of_prompt(prompt, flags.args.data.apply_chat_template, fits)
+                wrong += _of_prompt(row[prompt_column], flags.args.data.apply_chat_template, fits)
             for fault in wrong:
                 faults.setdefault(fault, []).append(count)
-            labels_of.setdefault(hash(str(prompt)), set())
+            label = row.get(label_column)
             if label not in (None, "", []) and label == label:  # JSON and pandas have nan for nothing
                 labels.append(label)
-                labels_of[hash(str(prompt))].add(str(label))
     except UserError as error:
         yield from (f"{flag} {problem}" for problem in error.problems)
         return
@@ -61,15 +58,10 @@ def _file(path: Path, flag: str, flags: RunFlags) -> Iterator[str]:
         yield f"{flag} {path}, row {rows[0]} {fault}" + f" ({len(rows) - 1} more like it)" * (len(rows) > 1)
     if faults:
         return
-    kinds = sorted({"number" if type(label) in (int, float) else type(label).__name__ for label in labels})
-    if len(kinds) > 1:
-        yield f"{flag} {path}: labels of several kinds ({', '.join(kinds)}), and `datasets` takes one. Write texts."
-    elif label_column and not labels:
+    if label_column and not labels:
         yield f"{flag} {path}: no row has a label in {label_column!r}. Name another column with --data.label_key."
     elif label_column and len(labels) < count:
         yield Note(f"{flag} {path}: {count - len(labels)} of {count} rows have no label")
-    if several := sum(len(found) > 1 for found in labels_of.values()):
-        yield Note(f"{flag} {path}: {several} prompts have several labels, and a response is graded by its row's")
     yield from _of_labels(path, flag, flags, labels)
 
 
@@ -109,15 +101,14 @@ def _length_check(flags: RunFlags) -> Callable[[str], bool]:
 
 def _of_labels(path: Path, flag: str, flags: RunFlags, labels: list) -> Iterator[str]:
     """What the reward function will make of the user's labels."""
-    if flags.settings[flag].origin != USER or AGENT in flags.settings or not labels:
+    if flags.settings[flag].origin != USER or AGENT in flags.settings:
         return
     reward, first = flags.text(REWARD), labels[:TRIED]
-    if silent := without_verdict(Path(reward), first):
-        said = f"{flag} {path}: {reward} cannot grade by {len(silent)} of the first {len(first)} labels ({silent[0]})"
-        said += ": no response is right there. Mend the labels, or give --reward.remote_url FILE.py of your own."
-        yield said if len(silent) == len(first) else Note(said)
-    elif REWARD in flags.settings and flags.settings[REWARD].origin == USER and not isinstance(labels[0], str):
-        yield Note(f"{flag} {path}: labels are no text but {type(labels[0]).__name__}, and {reward} gets them so")
+    if ungraded := ungradable(Path(reward), first):
+        count = f"{len(ungraded)} of the first {len(first)} labels"
+        message = f"{flag} {path}: {reward} cannot grade by {count} ({ungraded[0]}): no response is correct there. "
+        message += "Mend the labels, or give --reward.remote_url FILE.py of your own."
+        yield message if len(ungraded) == len(first) else Note(message)
 
 
 def step_problems(flags: RunFlags, rows: int) -> Iterator[str]:

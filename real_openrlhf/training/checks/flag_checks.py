@@ -107,7 +107,7 @@ def combination(flags: RunFlags) -> Iterator[str]:
     if refusal:
         raise UserError(refusal)
     yield from map(Note, notes(args))
-    they = "rollouts without a gradient (ignored ones, prompts that are all right or all wrong)"
+    they = "rollouts without a gradient (ungraded ones, prompts whose responses are all correct or all incorrect)"
     yield Line(f"{they}: {zero_gradient_note(args)}")
 
 

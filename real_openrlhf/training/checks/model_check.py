@@ -42,7 +42,7 @@ def read_config(model: str) -> dict:
         ) from None
 
 
-def problems(flags: RunFlags, config: dict) -> Iterator[str]:
+def model_problems(flags: RunFlags, config: dict) -> Iterator[str]:
     """Why this run would train the model wrongly."""
     model = flags.args.actor.model_name_or_path
     if "auto_map" in config:

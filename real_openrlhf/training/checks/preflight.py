@@ -37,8 +37,8 @@ def kernel_problems(flags: RunFlags) -> Iterator[str]:
 
 def existing(folder: Path) -> Path:
     """The folder itself, or its nearest parent that exists."""
-    place = Path(os.path.realpath(folder))
-    return next(path for path in (place, *place.parents) if os.path.exists(path))
+    full = Path(os.path.realpath(folder))
+    return next(path for path in (full, *full.parents) if os.path.exists(path))
 
 
 def cluster_problems(needed: int, nodes: int, shared: bool) -> Iterator[str]:
@@ -60,9 +60,9 @@ def cluster_problems(needed: int, nodes: int, shared: bool) -> Iterator[str]:
             )
         yield from core_problems([node["Resources"] for node in alive], needed)
         check = ray.remote(num_cpus=0, max_retries=0)(lambda: [*node_problems(shared)])
-        places = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in alive]
-        asked = [check.options(scheduling_strategy=place).remote() for place in places]
-        for node, answer in zip(alive, asked, strict=True):
+        there = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in alive]
+        checks = [check.options(scheduling_strategy=strategy).remote() for strategy in there]
+        for node, answer in zip(alive, checks, strict=True):
             try:
                 yield from ray.get(answer, timeout=120)
             except Exception as error:  # the package is missing there, or the node went away

@@ -12,7 +12,7 @@ from real_openrlhf.base.user_files import reward_problem
 from real_openrlhf.patching import assert_applied
 from real_openrlhf.recipes import openrlhf_parser
 from real_openrlhf.recipes.recipes import TRAINING_ROWS
-from real_openrlhf.recipes.run_flags import USER, RunFlags, changed_flags
+from real_openrlhf.recipes.run_flags import USER, RunFlags, changed_flags, other_training
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.training import run_inputs
 from real_openrlhf.training.checks import (
@@ -23,41 +23,41 @@ from real_openrlhf.training.checks import (
     preflight,
 )
 from real_openrlhf.training.checks.findings import Findings, Note
-from real_openrlhf.training.launch.place import Place
+from real_openrlhf.training.launch_target import LaunchTarget
 from real_openrlhf.training.run_inputs import OPTIONS, TRAINING, VALIDATION, Request
 
 FILLED = ("--ckpt.path", "--ckpt.output_dir")
 
 
-def findings(request: Request, place: Place) -> Findings:
-    every = Findings(where="The cluster" if place.address else "This machine")
+def findings(request: Request, target: LaunchTarget) -> Findings:
+    every = Findings(where="The cluster" if target.address else "This machine")
     right = request.without(_flags(request, every))
     if not openrlhf_parser.defaults():
         return every  # without OpenRLHF there are no arguments to check
-    flags, args, local = right.flags, right.args, place.address is None
+    flags, args, local = right.flags, right.args, target.address is None
     for check in (flag_checks.size_problems, flag_checks.chosen_loss, _reward):
         every.add(check(flags))
     every.add(reward_variables.problems())
-    every.add(_key(right, place))
-    machine = [*place.problems(flags), *(preflight.kernel_problems(flags) if local else ())]
+    every.add(_key(right, target))
+    machine = [*target.launch_problems(flags), *(preflight.kernel_problems(flags) if local else ())]
     if args.dry_run and local and machine:
-        every.elsewhere = place.lacks(flags) or "see the notes"
+        every.elsewhere = target.lacks(flags) or "see the notes"
     every.add(machine, of_machine=True)
     every.add(_folders(right))
     every.add(data(right))
-    every.add(_model(right, place, bool(every.elsewhere)))
-    every.add(_resumed(right, place))
+    every.add(_model(right, target, bool(every.elsewhere)))
+    every.add(_resumed(right, target))
     return every
 
 
-def _key(request: Request, place: Place) -> Iterator[str]:
+def _key(request: Request, target: LaunchTarget) -> Iterator[str]:
     """wandb's, which travels as a variable."""
     known = {**os.environ, **request.secrets}.get(KEY_VARIABLE)
-    if place.address is None and not known and request.flags.args.logger.wandb.key == BY_VARIABLE:
+    if target.address is None and not known and request.flags.args.logger.wandb.key == BY_VARIABLE:
         yield f"{WANDB_KEY} {BY_VARIABLE}: {KEY_VARIABLE} is not set. Type `export {KEY_VARIABLE}=...`."
-    if place.address and request.secrets:
+    if target.address and request.secrets:
         where = f"Set {KEY_VARIABLE} where its Ray is started, and give {WANDB_KEY} {BY_VARIABLE}."
-        yield f"{WANDB_KEY}: a key typed here does not reach the cluster {place.address}. {where}"
+        yield f"{WANDB_KEY}: a key typed here does not reach the cluster {target.address}. {where}"
 
 
 def _reward(flags: RunFlags) -> Iterator[str]:
@@ -69,19 +69,18 @@ def _reward(flags: RunFlags) -> Iterator[str]:
             yield "--reward.remote_url: OpenRLHF would print the password in it. Call that server from a file.py."
 
 
-def outside(request: Request, folder: Path | None = None) -> list[tuple[Path, str]]:
+def outside(flags: RunFlags) -> list[tuple[Path, str]]:
     """(folder, flag) of each folder that the run fills outside its own."""
-    flags = request.flags_in(folder) if folder else request.flags
     own = Path(flags.text(run_inputs.RUN_DIR))
-    found = [(Path(flags.text(flag)).resolve(), flag) for flag in FILLED]
-    return [(place, flag) for place, flag in found if own not in place.parents]
+    folders = [(Path(flags.text(flag)).resolve(), flag) for flag in FILLED]
+    return [(folder, flag) for folder, flag in folders if own not in folder.parents]
 
 
 def _folders(request: Request) -> Iterator[str]:
     """Folders that the user names."""
     own = Path(request.flags.text(run_inputs.RUN_DIR))
     owner = ownership.owner_name(request.resumed) if request.resumed else None
-    for folder, flag in outside(request):
+    for folder, flag in outside(request.flags):
         if folder in (own, *own.parents):
             yield f"{flag} {folder} has the run's folder in it. Name another folder."
         elif wrong := ownership.folder_problem(folder, flag, owner):
@@ -107,12 +106,12 @@ def data(request: Request) -> Iterator[str]:
     checked = [flag for flag in (TRAINING, VALIDATION) if flag in flags.settings and flags.text(flag) not in missing]
     own = request.args.data not in (None, *TRAINING_ROWS)
     if own and VALIDATION in flags.settings and flags.settings[VALIDATION].origin != USER:
-        said = (
+        message = (
             f"validation stays on {short_path(flags.text(VALIDATION))}, the recipe's: give --eval.dataset FILE with "
             "the columns of your --data, or --no-eval.dataset"
         )
         named = data_check.COLUMNS.keys() & request.user.keys()  # columns that the recipe's file lacks
-        yield said if named else Note(said)
+        yield message if named else Note(message)
         checked = [TRAINING] if named else checked
     for flag in checked:
         yield from data_check.check(flags, flag)
@@ -123,7 +122,7 @@ def data(request: Request) -> Iterator[str]:
         yield from data_check.step_problems(flags, rows)
 
 
-def _model(request: Request, place: Place, elsewhere: bool) -> Iterator[str]:
+def _model(request: Request, target: LaunchTarget, elsewhere: bool) -> Iterator[str]:
     """Whether the model exists, and whether it fits into memory and disk."""
     flags = request.flags
     model = flags.text(run_inputs.MODEL)
@@ -131,26 +130,26 @@ def _model(request: Request, place: Place, elsewhere: bool) -> Iterator[str]:
     if Path(model) not in request.missing():
         try:
             config = model_check.read_config(model)
-            yield from model_check.problems(flags, config)
+            yield from model_check.model_problems(flags, config)
         except model_check.Unreachable as error:
             yield Note(error, "the model on the hub") if elsewhere else str(error)
     if not (shape := memory_estimate.shape_of(config or {})):
         return
-    if not place.on_cpu:
-        yield from memory_estimate.check(shape, flags, place.gpu_gb or request.recipe.gpu_gb)
+    if not target.on_cpu:
+        yield from memory_estimate.check(shape, flags, target.gpu_gb or request.recipe.gpu_gb)
     existing, size = preflight.existing(request.args.runs_dir), memory_estimate.disk(shape, flags)
     if size > (free := shutil.disk_usage(existing).free):
-        said = f"the run folder will take {size / 1e9:.1f} GB, {existing} has {free / 1e9:.1f} GB free"
-        said += ": another --runs-dir, or a smaller --ckpt.max_num"
-        yield Note(said) if place.address or elsewhere else said
+        message = f"the run folder will take {size / 1e9:.1f} GB, {existing} has {free / 1e9:.1f} GB free: another "
+        message += "--runs-dir, or a smaller --ckpt.max_num"
+        yield Note(message) if target.address or elsewhere else message
 
 
-def _resumed(request: Request, place: Place) -> Iterator[str]:
+def _resumed(request: Request, target: LaunchTarget) -> Iterator[str]:
     folder = request.resumed
     if folder is None:
         run_folder.refuse_name(request.args.runs_dir, request.args.run_name)
         other = request.left_alone
-        if other and (differing := run_inputs.trains_other(run_folder.read(other), request.flags)):
+        if other and (differing := other_training(run_folder.read(other), request.flags)):
             told = ", ".join(f"{flag} {old}, here {new}" for flag, (old, new) in differing.items())
             yield Note(f"this is a new run. {other} is unfinished and trains something else ({told})")
         return
@@ -162,9 +161,9 @@ def _resumed(request: Request, place: Place) -> Iterator[str]:
         )
     # A resumed run must have the code with which it began; that its data changed is told.
     for key, changed in run_inputs.changed_files(record, request.flags).items():
-        said = f"{folder} began with {changed}"
+        begun = f"{folder} began with {changed}"
         put_back = "Put the file back as it was, or start a new run with another --run-name."
-        yield Note(f"{said}: it goes on with these") if key == "data" else f"{said}. {put_back}"
+        yield Note(f"{begun}: it goes on with these") if key == "data" else f"{begun}. {put_back}"
     flags = request.flags
     manifests = (
         whole_folders.manifest(path.parent) for path in Path(flags.text("--ckpt.path")).glob("_actor/*/manifest.json")
@@ -176,7 +175,7 @@ def _resumed(request: Request, place: Place) -> Iterator[str]:
                 f"the optimizer anew. Give {others} in all (--gpus times --nodes)."
             )
     for what, was, is_now in provenance.changed_place(
-        record, run_inputs.provenance_of(flags, place.environment(flags))
+        record, run_inputs.provenance_of(flags, target.environment(flags))
     ):
         if what in reward_variables.GRADERS:
             yield f"{folder} began with {what}={was}, and now it is {is_now}: labels would change. Set {what}={was}."

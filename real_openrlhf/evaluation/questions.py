@@ -22,7 +22,7 @@ SUFFIXES = (".safetensors", ".bin", ".json", ".jinja", ".model", ".txt")  # weig
 
 
 @dataclass(frozen=True)
-class Task:
+class Question:
     benchmark: str
     identity: str
     prompt: str  # as the model reads it
@@ -46,12 +46,12 @@ def read_records(names: str, folder: Path | None) -> dict[str, list[dict]]:
     return records
 
 
-def tokenized(records: dict[str, list[dict]], tokenizer: "PreTrainedTokenizerBase") -> dict[str, list[Task]]:
-    def task(benchmark: str, record: dict) -> Task:
+def tokenized(records: dict[str, list[dict]], tokenizer: "PreTrainedTokenizerBase") -> dict[str, list[Question]]:
+    def question(benchmark: str, record: dict) -> Question:
         tokens = token_ids(tokenizer, record["prompt"])
-        return Task(benchmark, record["id"], tokenizer.decode(tokens), tuple(tokens), record["label"])
+        return Question(benchmark, record["id"], tokenizer.decode(tokens), tuple(tokens), record["label"])
 
-    return {name: [task(name, record) for record in rows] for name, rows in records.items()}
+    return {name: [question(name, record) for record in rows] for name, rows in records.items()}
 
 
 def file_records(file: Path) -> list[dict]:
@@ -70,9 +70,9 @@ def file_records(file: Path) -> list[dict]:
     return records
 
 
-def digest(tasks: Iterable[Task]) -> str:
+def digest(questions: Iterable[Question]) -> str:
     """A hash of all ids, prompt tokens and labels."""
-    content = [(task.identity, task.tokens, task.label) for task in tasks]
+    content = [(question.identity, question.tokens, question.label) for question in questions]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
@@ -107,26 +107,14 @@ def fingerprint(model: Path) -> str:
     return hashlib.sha256("".join(f"{file.name} {sha256(file)}\n" for file in files).encode()).hexdigest()
 
 
-def context_of(model: Path) -> int | None:
-    """The tokens for which a model was made; None if its configuration does not say."""
-    return json.loads((model / "config.json").read_text()).get("max_position_embeddings")
-
-
-def refuse_length(asked: int | None, model: Path) -> None:
-    """Raise if an answer of --max-new-tokens cannot fit into the model's context whatever the prompt is."""
-    limit = context_of(model)
-    if asked is not None and limit and asked >= limit:
-        usual = f"Give less, or leave it out: then it is {LONGEST} or what the context leaves"
-        raise UserError(f"--max-new-tokens {asked}: the model's context is {limit}. {usual}")
-
-
-def answer_length(model: Path, tasks: list[Task], asked: int | None) -> int:
+def answer_length(model: Path, questions: list[Question], asked: int | None) -> int:
     """Tokens of an answer: as asked for, else LONGEST or what the longest prompt leaves of the model's context."""
-    longest, limit = max(len(task.tokens) for task in tasks), context_of(model)
-    room = limit - longest if limit else LONGEST
-    if limit and (room < 1 or (asked or 1) > room):
+    longest = max(len(question.tokens) for question in questions)
+    context = json.loads((model / "config.json").read_text()).get("max_position_embeddings")
+    room = context - longest if context else LONGEST
+    if context and (room < 1 or (asked or 1) > room):
         fits = f"Use --max-new-tokens {room} or less" if room > 0 else "Leave that benchmark out"
-        raise UserError(f"the longest prompt has {longest} tokens, and the model's context is {limit}. {fits}")
+        raise UserError(f"the longest prompt has {longest} tokens, and the model's context is {context}. {fits}")
     if asked is None and room < LONGEST:
-        print(f"answers have at most {room} tokens, not {LONGEST}: the model's context is {limit}")
+        print(f"responses have at most {room} tokens, not {LONGEST}: the model's context is {context}")
     return asked or min(room, LONGEST)

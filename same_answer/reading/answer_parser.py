@@ -64,7 +64,7 @@ _MATRICES = ("matrix", "pmatrix", "bmatrix", "vmatrix", "Bmatrix", "smallmatrix"
 
 
 @lru_cache(maxsize=4096)
-def read(text: str) -> Answer:
+def parse_answer(text: str) -> Answer:
     """The tree of an answer's text."""
     return answer_of(opened(tokens(clean(text))))
 
@@ -101,8 +101,8 @@ def _conditioned(parts: Tokens) -> Answer | None:
     if at > 0 and not is_words(parts):
         value = trimmed(parts[:at])
         value = value[:-1] if texts_of(value)[-1:] == ["("] else value
-        said = _condition(token for token in parts[at:] if token.text.lower() not in _CONNECTING)
-        return labelled(answer_of(value), condition=said)
+        condition = _condition(token for token in parts[at:] if token.text.lower() not in _CONNECTING)
+        return labelled(answer_of(value), condition=condition)
     before, inside = _appended(parts)
     if before and inside and before[-1].text != "," and (_bounds(inside) or _begins_condition(inside[0])):
         return labelled(answer_of(before), condition=_condition(inside))
@@ -119,9 +119,9 @@ def _conditioned(parts: Tokens) -> Answer | None:
 
 def _condition(parts: Iterable[Token]) -> tuple[str]:
     """A condition as its text; `k \\in \\mathbb{Z}` and `k is an integer` give the same text."""
-    said = untokenize(tuple(parts)).lower().replace(" ", "")
-    whole = re.sub(r"\\in\\mathbb\{z\}|(?:isan|are|any)?integers?", "", said)
-    return (whole if whole == said else whole + " whole",)
+    text = untokenize(tuple(parts)).lower().replace(" ", "")
+    whole = re.sub(r"\\in\\mathbb\{z\}|(?:isan|are|any)?integers?", "", text)
+    return (whole if whole == text else whole + " whole",)
 
 
 def _begins_condition(token: Token) -> bool:
@@ -163,12 +163,12 @@ def _listed(parts: Tokens) -> Answer | None:
     """Several answers: between commas, semicolons, `and`, `or`, `\\cup`, or tuples side by side."""
     if is_words(parts) and not any(token.text in (",", "and") for token in parts):
         return None
-    pieces, said = listing(parts) or ([parts], set())
+    pieces, words = listing(parts) or ([parts], set())
     if len(pieces) == 1:
         return None if len(pieces[0]) == len(parts) else answer_of(pieces[0])
     items = [answer_of(piece) for piece in pieces]
     different = len({*items}) == len(items)
-    return joint(items, said) or as_group(items, alternatives="or" in said and different)
+    return joint(items, words) or as_group(items, alternatives="or" in words and different)
 
 
 def _item(parts: Tokens) -> Answer:
@@ -218,8 +218,8 @@ def _set(parts: Tokens) -> Answer | None:
     if not inside:
         return NOTHING
     items = [answer_of(piece) for piece in split(inside, ",", ";") if piece]
-    found = as_group(items, braced=True)
-    return Answer(Row(r"\{\}", (NOTHING,))) if found == NOTHING else found
+    group = as_group(items, braced=True)
+    return Answer(Row(r"\{\}", (NOTHING,))) if group == NOTHING else group
 
 
 def _labelled(parts: Tokens) -> Answer | None:
@@ -249,21 +249,21 @@ def _bracketed(parts: Tokens) -> Answer | None:
 
 def _matrix(parts: Tokens) -> Answer | None:
     begin = next((at for at, token in enumerate(parts) if token.text.startswith(r"\begin{")), -1)  # behind a factor
-    found = re.fullmatch(r"\\begin\{(\w+)\}", parts[begin].text)
-    if begin < 0 or not found or found[1] not in _MATRICES or closing(parts, begin) != len(parts) - 1:
+    opening = re.fullmatch(r"\\begin\{(\w+)\}", parts[begin].text)
+    if begin < 0 or not opening or opening[1] not in _MATRICES or closing(parts, begin) != len(parts) - 1:
         return None
     factor = expr_of(parts[:begin]) if begin else None
-    if begin and (factor is None or found[1] == "array"):
+    if begin and (factor is None or opening[1] == "array"):
         return None
     lines = [split(line, "&") for line in split(parts[begin + 1 : -1], r"\\") if line]
     entries = tuple(_item(trimmed(cell)) for line in lines for cell in line)
     if factor is not None:
         values = [(entry, quantity(entry)) for entry in entries]
         entries = tuple(entry if value is None else Answer(Call("*", (factor, value))) for entry, value in values)
-    if found[1] == "array" and len(entries) == 1:
+    if opening[1] == "array" and len(entries) == 1:
         return entries[0]
     shape = {len(entries): "column", 1: "row"}.get(len(lines), f"{len(lines)} rows")
-    return Answer(Row("det " * (found[1] == "vmatrix") + shape, entries))
+    return Answer(Row("det " * (opening[1] == "vmatrix") + shape, entries))
 
 
 def _ratio(parts: Tokens) -> Answer | None:
@@ -375,10 +375,10 @@ def as_interval(opening: str, closing_: str, ends: tuple[Answer, ...], bounds: s
     return Answer(Row(opening + (")" if ends[-1] == HIGH else closing_), ends), bounds=bounds)
 
 
-def joint(items: list[Answer], said: set[str]) -> Answer | None:
+def joint(items: list[Answer], texts: set[str]) -> Answer | None:
     """`x \\ge 1 and x < 9` is one interval; `x > 0, x \\ne 1` and `x \\ne 0, 1` lack points. None for other items."""
     first = items[0]
-    if not first.bounds or "or" in said:
+    if not first.bounds or "or" in texts:
         return None
     sets: list[Answer] = []
     for item in items:
@@ -389,7 +389,7 @@ def joint(items: list[Answer], said: set[str]) -> Answer | None:
         else:
             return None
     rows = [one.value for one in sets if isinstance(one.value, Row)]
-    if len(rows) > 1 and not ("and" in said and all(LOW in row.items or HIGH in row.items for row in rows)):
+    if len(rows) > 1 and not ("and" in texts and all(LOW in row.items or HIGH in row.items for row in rows)):
         return None  # two intervals side by side
     common = intersection(sets)
     return replace(common, bounds=first.bounds) if common and common != NOTHING else common

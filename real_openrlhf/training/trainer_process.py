@@ -16,7 +16,7 @@ from typing import Any
 
 from real_openrlhf.base.errors import Ended, code_and_words, watched_signals
 from real_openrlhf.base.files import PHASE
-from real_openrlhf.training.launch.progress import last_error
+from real_openrlhf.training.progress import last_error
 
 STRONGER = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
 PATIENCE = 20.0  # seconds for a stalled run that is asked to end
@@ -136,16 +136,16 @@ def end_ray(folder: str) -> None:
 
     Again until none is found: one that is just starting has no words yet, or starts another.
     """
-    deadline, found = time.monotonic() + SECONDS, True
-    while found and time.monotonic() < deadline:
-        found = False
+    deadline, ended = time.monotonic() + SECONDS, True
+    while ended and time.monotonic() < deadline:
+        ended = False
         for process in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
                 words = (process / "cmdline").read_bytes()
                 if (words.startswith(b"ray::") or b"/ray/" in words) and _is_of(process, folder):
                     os.kill(int(process.name), signal.SIGKILL)
-                    found = True
-        time.sleep(0.1 * found)
+                    ended = True
+        time.sleep(0.1 * ended)
 
 
 def _is_of(process: Path, folder: str) -> bool:

@@ -14,8 +14,7 @@ from pathlib import Path
 from real_openrlhf.hooks.engine import plugin
 from real_openrlhf.machine import nvidia, probe
 from real_openrlhf.recipes.run_flags import Recipe, RunFlags
-from real_openrlhf.training import run_inputs
-from real_openrlhf.training.checks import memory_estimate, model_check, preflight
+from real_openrlhf.training.checks import preflight
 from real_openrlhf.training.tiny_task import cache_folder
 
 TRAINER = ("-m", "openrlhf.cli.train_ppo_ray")
@@ -30,6 +29,7 @@ EXTENSIONS = Path(sys.prefix) / "torch_extensions"
 
 # Variables of a run. The user's own values win, except over NO_GPU.
 CPU_ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",  # a second thread makes the tiny model slower, and one of 135 M a third faster
     "VLLM_CPU_KVCACHE_SPACE": "1",  # GB; vLLM would take a share of the machine's memory
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine runs in its actor's process
     "TORCHDYNAMO_DISABLE": "1",  # compiling takes longer than a small run
@@ -50,13 +50,10 @@ LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "VLLM_HOST_IP": "127.0.0.1
 ON_GPUS = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1"}
 
 THREADS = "OMP_NUM_THREADS"
-# Parameters. With two threads a forward and backward takes 0.87 of the time at 0.1 M, 0.68 at 1.3 M, 0.63 at 82 M; a
-# decoding step 1.02, 1.01 and 0.75 (plain transformers, 16 sequences of 32 tokens, paired rounds on two cores).
-SMALL = 1_000_000
 
 
 @dataclass(frozen=True)
-class Place:
+class LaunchTarget:
     """This machine with a Ray of its own, or a cluster that is joined from here."""
 
     address: str | None
@@ -65,7 +62,7 @@ class Place:
     on_cpu: bool
 
     @classmethod
-    def of(cls, recipe: Recipe) -> "Place":
+    def for_recipe(cls, recipe: Recipe) -> "LaunchTarget":
         address = os.environ.get("RAY_ADDRESS", "")
         count, gpu_gb = (0, None) if recipe.on_cpu else nvidia.local_gpus()
         return cls(None if address in ("", "local") else address, count, gpu_gb, recipe.on_cpu)
@@ -84,7 +81,7 @@ class Place:
         """All variables of the run's processes. The user's own values win over ours."""
         ours = {}
         if self.on_cpu:
-            ours = CPU_ENVIRONMENT | {THREADS: str(thread_choice(flags))}
+            ours = {**CPU_ENVIRONMENT}
             if Path(flags.args.actor.model_name_or_path).is_dir():
                 ours["HF_HUB_OFFLINE"] = "1"
         elif self.address is None:
@@ -117,7 +114,7 @@ class Place:
         ours = {name: value for name, value in self.environment(flags).items() if os.environ.get(name) != value}
         return ours | plugin.environment()
 
-    def problems(self, flags: RunFlags) -> Iterator[str]:
+    def launch_problems(self, flags: RunFlags) -> Iterator[str]:
         """Reasons why the run cannot start here: too few GPUs, no ready cluster, or the wrong environment."""
         nodes, needed = flags.nodes, flags.gpus
         apart = f" ({flags.engine_gpus} of the {needed} are for vLLM alone)" if flags.engine_gpus else ""
@@ -173,21 +170,3 @@ class Place:
 def threads_each(at_once: int) -> int:
     """Threads for each of the processes that compute at the same time."""
     return max(len(os.sched_getaffinity(0)) // max(at_once, 1), 1)
-
-
-def thread_choice(flags: RunFlags) -> int:
-    """Threads of each process on CPU. The user's OMP_NUM_THREADS wins."""
-    args, size = flags.args, parameters(flags.args.actor.model_name_or_path)
-    if size is not None and size < SMALL:
-        return 1
-    engines = (args.vllm.num_engines or 0) * args.vllm.tensor_parallel_size
-    return threads_each(flags.ranks + engines if args.train.async_enable else max(flags.ranks, engines))
-
-
-def parameters(model: str) -> int | None:
-    """Parameters of a model on this disk; 0 for a tiny model that this run will make; None if unknown."""
-    folder = Path(model).expanduser()
-    if not folder.exists() and not model_check.HUB_ID.fullmatch(model):
-        return 0  # made before training starts
-    shape = memory_estimate.shape_of(run_inputs.config_of(folder))
-    return shape.parameters if shape else None

@@ -38,7 +38,7 @@ class Progress:
         self.log = log
         self.first_step_at: tuple[int, float] | None = None
         self.notes = run_dir / "notes.jsonl"
-        self.told = False
+        self.ungraded_told = False
         self.offsets = {path: _size(path) for path in (self.path, self.notes)}
         print(f"starting Ray, the vLLM engine and the policy; their output goes to {log}")
         print("this takes about 40 s on two free cores, minutes on busy ones or with a large model", flush=True)
@@ -51,17 +51,19 @@ class Progress:
                 print(f"evaluation at step {line['step']}: {evaluation(line)}", flush=True)
             else:
                 print(self.step_line(line), flush=True)
-                self.say_verdicts(line)
+                self.tell_ungraded(line)
 
-    def say_verdicts(self, line: dict) -> None:
-        """Once, if more than half of a step's answers have no verdict: they train nothing."""
+    def tell_ungraded(self, line: dict) -> None:
+        """Once, if more than half of a step's responses could not be graded: they train nothing."""
         share = line.get("rollout/frac_ungraded", 0)
-        if share > 0.5 and not self.told:
-            self.told = True
+        if share > 0.5 and not self.ungraded_told:
+            self.ungraded_told = True
             kinds = [key for key in line if ("/failed_" in key or "/ignored_" in key) and line[key] > 0]
             why = f", {max(kinds, key=lambda key: line[key])}" if kinds else ""
-            share_of = f"no verdict on {share:.0%} of this step's answers{why}"
-            print(f"{share_of}: they train nothing. See {self.log}", flush=True)
+            print(
+                f"{share:.0%} of this step's responses are ungraded{why}, and train nothing. See {self.log}",
+                flush=True,
+            )
 
     def new_lines(self, path: Path) -> list[dict]:
         """New complete lines; a line that is still being written is read next time. A resume shortens the file."""
@@ -138,8 +140,9 @@ def summary(run_dir: Path) -> str:
 
 def end_unwatched(path: Path) -> str | None:
     """For an ended run that no command watched: record its end, return a line to print; else None."""
-    said = run_folder.record_ending(path)
-    return f"{said}\n{final_summary(path)}" if said and run_folder.read(path)["status"] == "finished" else said
+    message = run_folder.record_ending(path)
+    finished = message and run_folder.read(path)["status"] == "finished"
+    return f"{message}\n{final_summary(path)}" if finished else message
 
 
 def final_summary(path: Path) -> str:

@@ -1,1 +1,0 @@
-"""From checked flags to supervised processes: place, process, progress."""
