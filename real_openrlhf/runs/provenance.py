@@ -9,7 +9,7 @@ import importlib.metadata
 import os
 import platform
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from real_openrlhf import __version__
@@ -22,7 +22,7 @@ DIRTY = "-dirty"
 # Instruction sets that PyTorch and oneDNN choose their kernels by.
 INSTRUCTIONS = "avx2 fma avx512f avx512_vnni avx512_bf16 avx512_fp16 amx_bf16 amx_int8 avx_vnni asimd sve bf16".split()
 # Variables that may change numbers, recorded where they are set.
-CHANGES = "REAL_VERIFIER_FAULTS OMP_NUM_THREADS ATEN_CPU_CAPABILITY ONEDNN_MAX_CPU_ISA MKL_CBWR".split()
+CHANGES = "OMP_NUM_THREADS ATEN_CPU_CAPABILITY ONEDNN_MAX_CPU_ISA MKL_CBWR".split()
 PACKAGE = Path(__file__).resolve().parents[1]
 PLACE = ("machine", "variables")
 CODE = ("code_version", "tree", "no_tree", "package_sha256")  # the keys that `code` may have
@@ -65,26 +65,18 @@ def machine(gpus: Iterable[str] = ()) -> dict[str, str]:
     flags = set(facts.get("flags", facts.get("Features", "")).split())
     return {
         "cpu": facts.get("model name") or platform.processor() or platform.machine(),
-        "instructions": " ".join(one for one in INSTRUCTIONS if one in flags),
+        "instructions": " ".join(name for name in INSTRUCTIONS if name in flags),
         "gpus": ", ".join(gpus),
     }
 
 
 def variables(environment: Mapping[str, str]) -> dict[str, str]:
     """The environment variables that change results, with the defaults of those that choose verdicts."""
-    found = {**GRADERS, **{name: environment[name] for name in (*GRADERS, *LIMITS, *CHANGES) if environment.get(name)}}
-    return dict(sorted(found.items()))
-
-
-def changed_place(before: Mapping, now: Mapping) -> Iterator[tuple[str, str, str]]:
-    """(what, before, now) of a run's place, where the record has it and it differs."""
-    for key in PLACE:
-        old, new = before.get(key, now[key]), now[key]  # an earlier version wrote a record without
-        for name in sorted({*old, *new}):
-            if (old.get(name) or "") != (new.get(name) or ""):
-                yield name, str(old.get(name) or "none"), str(new.get(name) or "none")
-    if before.get("starting_weights") not in (None, now["starting_weights"]):
-        yield "starting weights", str(before["starting_weights"])[:12], str(now["starting_weights"])[:12]
+    values = {
+        **GRADERS,
+        **{name: environment[name] for name in (*GRADERS, *LIMITS, *CHANGES) if environment.get(name)},
+    }
+    return dict(sorted(values.items()))
 
 
 def versions() -> dict[str, str]:
@@ -105,8 +97,8 @@ def code() -> dict[str, str | None]:
         version = _git(checkout, "describe", "--always", "--dirty", "--tags")
         tree = None if version.endswith(DIRTY) else _git(checkout, "rev-parse", "HEAD^{tree}")
     except (OSError, subprocess.CalledProcessError) as error:
-        said = (getattr(error, "stderr", "") or str(error)).strip().partition("\n")[0]
-        return {"code_version": __version__, "tree": None, "no_tree": f"git failed: {said}"}
+        message = (getattr(error, "stderr", "") or str(error)).strip().partition("\n")[0]
+        return {"code_version": __version__, "tree": None, "no_tree": f"git failed: {message}"}
     return {"code_version": version, "tree": tree} | ({} if tree else {"no_tree": "tracked files had been changed"})
 
 
@@ -126,11 +118,11 @@ def package_sha256() -> str:
 
 def earlier(record: Mapping, now: Mapping) -> dict[str, list[dict]]:
     """Code and place of a resumed run's earlier parts, without those that equal today's; nothing if all do."""
-    found = {}
+    parts_of = {}
     for name, keys in (("earlier_code", CODE), ("earlier_places", PLACE)):
         parts = [*record.get(name, ()), {key: record[key] for key in keys if key in record}]
         today = {key: now[key] for key in keys if key in now}
         unlike = [part for number, part in enumerate(parts) if part and part != today and part not in parts[:number]]
         if unlike:
-            found[name] = unlike
-    return found
+            parts_of[name] = unlike
+    return parts_of

@@ -251,8 +251,8 @@ def test_another_version_is_a_warning_and_another_openrlhf_or_a_missing_package_
     (tmp_path / ".real_env").write_text("complete\ncpu 3.11 /venv /repository\nhash\n")
     found = of(doctor.check_packages)
     assert [found[name].level for name in ("openrlhf", "transformers", "deepspeed")] == ["FAIL", "warn", "FAIL"]
-    assert found["packages"].found.startswith("1 have")  # torch
-    assert found["transformers"].found.startswith("5.16.0, tested with ")
+    assert found["packages"].state.startswith("1 have")  # torch
+    assert found["transformers"].state.startswith("5.16.0, tested with ")
     assert "pip install --no-deps deepspeed==" in found["deepspeed"].todo
 
 
@@ -262,7 +262,7 @@ def test_an_openrlhf_without_the_patches_is_a_failure_with_the_command(tmp_path,
     monkeypatch.delitem(sys.modules, "openrlhf", raising=False)
     monkeypatch.syspath_prepend(tmp_path)
     found = of(doctor.check_patches)["patches"]
-    assert found.level == "FAIL" and f"{tmp_path}/openrlhf" in found.found
+    assert found.level == "FAIL" and f"{tmp_path}/openrlhf" in found.state
     assert f"-m real_openrlhf.patching apply --root {tmp_path}`" in found.todo
 
 

@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from real_openrlhf.base import ownership, reward_variables, whole_folders
+from real_openrlhf.base import atomic_dirs, ownership, reward_variables
 from real_openrlhf.base.errors import BY_VARIABLE, KEY_VARIABLE, LOGIN, WANDB_KEY, UserError
 from real_openrlhf.base.parsing import short_path
 from real_openrlhf.base.user_files import reward_problem
@@ -15,13 +15,7 @@ from real_openrlhf.recipes.recipes import TRAINING_ROWS
 from real_openrlhf.recipes.run_flags import USER, RunFlags, changed_flags, other_training
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.training import run_inputs
-from real_openrlhf.training.checks import (
-    data_check,
-    flag_checks,
-    memory_estimate,
-    model_check,
-    preflight,
-)
+from real_openrlhf.training.checks import data_check, flag_checks, memory_estimate, model_check, preflight
 from real_openrlhf.training.checks.findings import Findings, Note
 from real_openrlhf.training.launch_target import LaunchTarget
 from real_openrlhf.training.run_inputs import OPTIONS, TRAINING, VALIDATION, Request
@@ -37,7 +31,7 @@ def findings(request: Request, target: LaunchTarget) -> Findings:
     flags, args, local = right.flags, right.args, target.address is None
     for check in (flag_checks.size_problems, flag_checks.chosen_loss, _reward):
         every.add(check(flags))
-    every.add(reward_variables.problems())
+    every.add(reward_variables.variable_problems())
     every.add(_key(right, target))
     machine = [*target.launch_problems(flags), *(preflight.kernel_problems(flags) if local else ())]
     if args.dry_run and local and machine:
@@ -166,7 +160,7 @@ def _resumed(request: Request, target: LaunchTarget) -> Iterator[str]:
         yield Note(f"{begun}: it goes on with these") if key == "data" else f"{begun}. {put_back}"
     flags = request.flags
     manifests = (
-        whole_folders.manifest(path.parent) for path in Path(flags.text("--ckpt.path")).glob("_actor/*/manifest.json")
+        atomic_dirs.manifest(path.parent) for path in Path(flags.text("--ckpt.path")).glob("_actor/*/manifest.json")
     )
     for others in {(manifest or {}).get("ranks", flags.ranks) for manifest in manifests} - {flags.ranks}:
         if not flags.args.ds.use_universal_ckpt:
@@ -174,12 +168,11 @@ def _resumed(request: Request, target: LaunchTarget) -> Iterator[str]:
                 f"{folder} has checkpoints of {others} GPUs, and this run has {flags.ranks}: DeepSpeed cannot divide "
                 f"the optimizer anew. Give {others} in all (--gpus times --nodes)."
             )
-    for what, was, is_now in provenance.changed_place(
-        record, run_inputs.provenance_of(flags, target.environment(flags))
-    ):
-        if what in reward_variables.GRADERS:
-            yield f"{folder} began with {what}={was}, and now it is {is_now}: labels would change. Set {what}={was}."
-        else:
-            yield Note(f"since this run began {what} has changed from {was} to {is_now}: it goes on, not bit for bit")
+    before, now = record.get("variables") or {}, provenance.variables(target.environment(flags))
+    for name in reward_variables.GRADERS:
+        if (was := before.get(name, now[name])) != now[name]:
+            yield (
+                f"{folder} began with {name}={was}, and now it is {now[name]}: labels would change. Set {name}={was}."
+            )
     for flag, (old, new) in changed_flags(record, flags).items():
         yield Note(f"since this run began {flag} has changed from {old} to {new}")
