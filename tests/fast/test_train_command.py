@@ -23,7 +23,6 @@ from real_openrlhf.training import command, trainer_process
 from real_openrlhf.training.checks import flag_checks
 from real_openrlhf.training.launch_target import CPU_ENVIRONMENT, LaunchTarget
 from real_openrlhf.training.progress import Progress
-from real_openrlhf.training.run_inputs import training_rows
 from real_openrlhf.training.trainer_process import STALLED, Watch, supervise
 
 
@@ -67,15 +66,6 @@ def test_shorthands_are_openrlhfs_flags(tmp_path, monkeypatch):
         "--actor.num_nodes": ("2",),
     }
     assert request.stem == "qwen7b-real-s7"
-
-
-def test_several_sets_are_each_found(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "a.jsonl").write_text("{}\n" * 3)
-    request = command.request_of(["--data", "a.jsonl, dapo17k,openai/gsm8k@main"])
-    data = f"{tmp_path}/a.jsonl,{tmp_path}/data/dapo17k.jsonl,openai/gsm8k@main"
-    assert request.user["--data.prompt_dataset"] == (data,)
-    assert training_rows(f"{tmp_path}/a.jsonl,{tmp_path}/a.jsonl") == 6 and training_rows(data) is None
 
 
 # ------------------------------------------------------------------------------------------- where it runs
@@ -227,25 +217,6 @@ def test_a_run_that_made_its_steps_is_finished_whatever_was_pressed(request_for,
     assert command._train(request_for("--run-name", "mine"), place(on_cpu=True)) == 130
     assert (read(tmp_path / "runs/mine")["status"], read(tmp_path / "runs/mine")["reason"]) == ("finished", None)
     assert "\nfinished: " in capfd.readouterr().out
-
-
-def test_the_run_that_fetches_its_model_has_the_hash_of_the_later_ones(request_for, tmp_path, monkeypatch):
-    hub = tmp_path / "hub/models--someone--small"
-    monkeypatch.setenv("HF_HUB_CACHE", str(hub.parent))
-    fetched = f"""
-from pathlib import Path
-hub = Path({str(hub)!r})
-(hub / "snapshots/one").mkdir(parents=True)
-(hub / "refs").mkdir()
-(hub / "refs/main").write_text("one")
-(hub / "snapshots/one/model.safetensors").write_text("weights")
-"""
-    play(monkeypatch, fetched)
-    command._train(request_for("--run-name", "first", "--model", "someone/small"), place(on_cpu=True))
-    play(monkeypatch, "pass")
-    command._train(request_for("--run-name", "second", "--model", "someone/small"), place(on_cpu=True))
-    first, second = (read(tmp_path / "runs" / name)["starting_weights"] for name in ("first", "second"))
-    assert first == second is not None
 
 
 def test_a_signal_before_the_training_starts_is_the_runs_reason(request_for, tmp_path, monkeypatch):
@@ -405,17 +376,6 @@ def test_a_long_folder_for_temporary_files_is_not_rays(tmp_path):
     long.mkdir()
     with trainer_process.scratch({"TMPDIR": str(long)}) as own:
         assert own.folder == own.environment["RAY_TMPDIR"] and own.folder.startswith("/tmp/real_")
-
-
-def test_nohup_keeps_its_meaning(tmp_path):
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        with open(tmp_path / ".lock", "w") as lock:
-            progress = Progress(tmp_path, None, tmp_path / "train.log")
-            trainer_process.supervise([sys.executable, "-c", ""], os.environ, lock.fileno(), progress)
-        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGHUP, before)
 
 
 # A run that stands still ends, with a code and the phase: real processes, real signals
