@@ -40,7 +40,7 @@ def summary(task: TaskRuns) -> Table:
             gap, p = differences[setting]
             row[f"vs {reference.method}"] = Estimate(gap.mean, gap.se, gap.runs[0], signed=True)
             row |= {
-                "95 % interval": "{:+.3f} to {:+.3f}".format(*gap.interval(0.95)),
+                "95 % interval": "{:.3f} to {:.3f}".format(*gap.interval(0.95)),
                 "Conclusion": conclusion(gap, p),
             }
         elif reference:
