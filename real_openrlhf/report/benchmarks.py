@@ -20,13 +20,13 @@ AVERAGED = tuple(PUBLISHED["average_of"])  # the benchmarks of the paper's avera
 
 
 def published(mean: float | None, digits: int = 3) -> Estimate | None:
-    return None if mean is None else Estimate(mean, math.nan, 1, digits)
+    return None if mean is None else Estimate(mean, math.nan, digits)
 
 
 def benchmark_scores(run: Run) -> dict[str, Estimate]:
     """pass@1 of each benchmark, with the standard error over problems."""
     scores = (run.evaluation or {}).get("benchmarks", {}).items()
-    return {name: Estimate(score["pass@1"], score.get("standard_error", math.nan), 1) for name, score in scores}
+    return {name: Estimate(score["pass@1"], score.get("standard_error", math.nan)) for name, score in scores}
 
 
 def benchmark_estimates(setting: MethodRuns) -> dict[str, Estimate | None]:
@@ -39,7 +39,7 @@ def benchmark_estimates(setting: MethodRuns) -> dict[str, Estimate | None]:
         if all(name in scores for name in AVERAGED):
             parts = [scores[name] for name in AVERAGED]
             error = math.sqrt(sum(part.se**2 for part in parts)) / len(parts)
-            scores["average"] = Estimate(sum(part.mean for part in parts) / len(parts), error, 1)
+            scores["average"] = Estimate(sum(part.mean for part in parts) / len(parts), error)
         for name, score in scores.items():
             estimates[name].append(score)
     several = {name: estimate(score.mean for score in known) for name, known in estimates.items() if len(known) > 1}
