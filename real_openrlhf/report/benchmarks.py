@@ -47,7 +47,7 @@ def benchmark_estimates(setting: MethodRuns) -> dict[str, Estimate | None]:
 
 
 def benchmarks(tasks: Sequence[TaskRuns]) -> Table | None:
-    """Our scores, a block for each task, then blocks of published scores; None if no run was evaluated."""
+    """Our scores, a block for each task and protocol, then published scores; None if no run was evaluated."""
     scores = {setting: benchmark_estimates(setting) for task in tasks for setting in task.settings}
     if not any(scores.values()):
         return None
@@ -66,8 +66,8 @@ def benchmarks(tasks: Sequence[TaskRuns]) -> Table | None:
         for setting in filter(scores.get, task.settings):
             evaluated = [run for run in setting.counted if benchmark_scores(run)]
             protocols = sorted({protocol((run.evaluation or {}).get("settings")) for run in evaluated})
-            label = f"{setting.label} ({len(evaluated)} run{'s' * (len(evaluated) != 1)}) [{' / '.join(protocols)}]"
-            add(f"Ours: {task.name}", label, scores[setting])
+            label = f"{setting.label} ({len(evaluated)} run{'s' * (len(evaluated) != 1)})"
+            add(f"Ours: {task.name}, {' / '.join(protocols)}", label, scores[setting])
     for block in PUBLISHED["benchmarks"]:
         for label, numbers in block["rows"].items():
             add(block["title"], label, {name: published(number) for name, number in numbers.items()})
