@@ -20,9 +20,6 @@ from same_answer.reading.tex import FUNCTIONS, clean, tokens, untokenize
 
 logger = logging.getLogger("same_answer")
 
-RIGHT = ("exact", "algebra")
-WRONG = ("no_answer", "unfinished_thinking", "too_long", "too_deep", "too_large", "different", "unread",
-         *conventions.CONVENTIONS)  # fmt: skip
 # No verdict: the label is "ignored" in training.
 FAILED = ("no_gold", "gold_unparsed", "timeout", "out_of_memory", "worker_died", "worker_unavailable", "worker_error",
           "verifier_error")  # fmt: skip

@@ -203,7 +203,7 @@ def run_to_the_end(files: list[int], server: int) -> NoReturn:
 
 def ask(path: str, words: list[str]) -> int:
     """Let a child of the server run in place of this process, and end as the child does."""
-    if "same_answer.worker" in words:  # which has little memory
+    if {"same_answer.worker", "failing_worker"} & {*words}:  # which has little memory
         os.execv(sys.executable, [sys.executable, *words])
     numbers = [int(name) for name in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{name}")]
     about = os.memfd_create("about")

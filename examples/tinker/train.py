@@ -78,9 +78,9 @@ def answered(sampler: Any, tokenizer: Any, args: argparse.Namespace, rows: list[
 
 
 def updates(trainer: Any, rollouts: list[Rollout], args: argparse.Namespace, chosen: dict) -> dict[str, float]:
-    """Train on one batch: each update has its share of the prompts, and all have the same anchor."""
+    """Train on one batch: each update has its share of the prompts, and all have the same old policy."""
     old = [rollout.drawn for rollout in rollouts]
-    if args.anchor == "policy":
+    if args.old_policy == "trainer":
         before = trainer.forward([rollout.datum for rollout in rollouts], "cross_entropy").result()
         old = [out["logprobs"].to_torch() for out in before.loss_fn_outputs]
     logged, share = [], len(rollouts) // args.updates
@@ -140,7 +140,7 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     add_argument("--objective", default="real", help="as in --algo.real.objective: a name, or FILE.py:NAME")
     add_argument("--tau", type=float, help="as in --algo.real.tau")
     add_argument("--set", nargs="*", metavar="NAME=VALUE", help="as in --algo.real.set")
-    add_argument("--anchor", choices=["sampler", "policy"], default="sampler", help="old log-probabilities")
+    add_argument("--old-policy", choices=["sampler", "trainer"], default="sampler", help="whose log-probabilities")
     add_argument("--lr", type=float, default=1e-5)
     counts = {"steps": 100, "prompts": 32, "group": 8, "updates": 2, "max-tokens": 1024, "rank": 32, "seed": 1}
     for name, value in {**counts, "eval-samples": 4}.items():

@@ -33,31 +33,21 @@ TRAINING_SETS = {
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "what",
-        metavar="WHAT",
-        help=f"{', '.join(TRAINING_SETS)}; benchmarks (all) or one of {', '.join(BENCHMARKS)}; "
-        "a parquet, JSON or JSONL file of your own; OWNER/NAME or OWNER/NAME@FOLDER on the hub",
-    )
+    sets = f"{', '.join(TRAINING_SETS)}; benchmarks (all) or one of {', '.join(BENCHMARKS)}; a parquet, JSON or JSONL "
+    sets += "file of your own; OWNER/NAME or OWNER/NAME@FOLDER on the hub"
+    parser.add_argument("what", metavar="WHAT", help=sets)
     parser.add_argument("--out", type=path_of, required=True, help="the JSONL to write; a folder for benchmarks")
     parser.add_argument("--source", type=path_of, help="read this file or folder instead of the hub")
     training = parser.add_argument_group("training sets only")
     training.add_argument("--problem-column", help="column of the problem (default: found by its usual names)")
     training.add_argument("--gold-column", help="column of the gold answer (default: found by its usual names)")
-    training.add_argument(
-        "--template",
-        metavar="boxed, none or TEXT",
-        type=_template_of,
-        help=r"boxed: ask for the answer in \boxed{}; none: prompts as they are; TEXT with {} for the problem "
-        "(default: boxed, for a file of your own only if its answers are numbers or formulas)",
-    )
-    training.add_argument("--tokenizer", help="model whose tokenizer counts --max-prompt-tokens (default: no count)")
-    training.add_argument(
-        "--max-prompt-tokens",
-        type=positive,
-        default=MAX_PROMPT_TOKENS,
-        help="drop longer prompts, chat template included (default %(default)s)",
-    )
+    template = r"boxed: ask for the answer in \boxed{}; none: prompts as they are; TEXT with {} for the problem "
+    template += "(default: boxed, for a file of your own only if its answers are numbers or formulas)"
+    training.add_argument("--template", metavar="boxed, none or TEXT", type=_template_of, help=template)
+    tokenizer = "model whose tokenizer counts --max-prompt-tokens (default: no count)"
+    training.add_argument("--tokenizer", help=tokenizer)
+    longest = "drop longer prompts, chat template included (default %(default)s)"
+    training.add_argument("--max-prompt-tokens", type=positive, default=MAX_PROMPT_TOKENS, help=longest)
 
 
 def _template_of(text: str) -> str:
@@ -149,8 +139,6 @@ def prepare_training(
         print("  prompt lengths were not checked: give --tokenizer")
     print(f"{out}: {kept} rows")
     print(f"  {about_template}")
-    if systems := sum(bool(problem.system) for problem in selection.kept):
-        print(f"  {systems} prompts begin with a system message")
     if answered := sum(problem.answered for problem in selection.kept):
         print(f"  {answered} chats go on behind their question: what follows was left out")
 

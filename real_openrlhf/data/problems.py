@@ -195,15 +195,6 @@ def token_ids(tokenizer: "PreTrainedTokenizerBase", prompt: str | list[dict]) ->
     return tokenizer.apply_chat_template(prompt, add_generation_prompt=True, tokenize=True, return_dict=False)
 
 
-def raw_label(label: object) -> str | None:
-    """What to do about a label in the form of its data set; None for other labels."""
-    raw = raw_gold(label)
-    return raw and (
-        f"the label {raw[-60:]!r} looks raw: write the answer alone, as `real-openrlhf data FILE --out OUT.jsonl` "
-        "does with GSM8K's"
-    )
-
-
 def ungradable(reward: Path, labels: Sequence[object]) -> list[str]:
     """A line for each label that this reward file of ours cannot grade; nothing for files of others."""
     from real_openrlhf import rewards
@@ -211,11 +202,12 @@ def ungradable(reward: Path, labels: Sequence[object]) -> list[str]:
 
     if reward.parent.resolve() != Path(str(rewards.__file__)).parent.resolve():
         return []
-    wrong = []
+    problems = []
     for label in labels:
-        if raw := raw_label(label):
-            wrong.append(raw)
+        if raw := raw_gold(label):
+            advice = "write the answer alone, as `real-openrlhf data FILE --out OUT.jsonl` does with GSM8K's"
+            problems.append(f"the label {raw[-60:]!r} looks raw: {advice}")
         else:
             verdict = verify(f"\\boxed{{{next(iter(golds_of(label)), '')}}}", label, think="optional")
-            wrong += [f"the label {str(label)[:60]!r}: {verdict.reason}"] if verdict.ignored else []
-    return wrong
+            problems += [f"the label {str(label)[:60]!r}: {verdict.reason}"] if verdict.ignored else []
+    return problems

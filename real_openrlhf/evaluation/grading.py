@@ -78,7 +78,7 @@ def per_problem(question: Question, graded: list[Graded]) -> dict:
 
 
 def _rewarded(question: Question, sample: Sample, reward: Callable, file: str) -> tuple[float, str]:
-    """Call the reward function with one query. Its score must be 0, 1, or nan for no verdict."""
+    """Call the reward function with one query. Its score must be 0, 1, or nan for ungraded."""
     try:
         score = checked(reward([question.prompt + sample.response], [question.prompt], [question.label]))["scores"]
     except (Exception, SystemExit) as error:
@@ -104,7 +104,6 @@ def summarise(problems: Iterable[dict], seed: int) -> tuple[dict, dict]:
         rng = np.random.default_rng([seed, *name.encode()])
         resampled.append(bootstrap(np.array([row["pass@1"] for row in rows]), rng))
         verdicts, tokens = (np.array([row[key] for row in rows]) for key in ("verdicts", "tokens"))
-        right, wrong = tokens[verdicts == 1], tokens[verdicts == 0]
         benchmarks[name] = {
             "title": title_of(name),
             "problems": len(rows),
@@ -114,8 +113,6 @@ def summarise(problems: Iterable[dict], seed: int) -> tuple[dict, dict]:
             "truncated": float(np.mean([row["truncated"] for row in rows])),
             "ungraded": sum(row["ungraded"] for row in rows),
             "mean_tokens": float(tokens.mean()),
-            "mean_tokens_right": float(right.mean()) if right.size else None,
-            "mean_tokens_wrong": float(wrong.mean()) if wrong.size else None,
         }
     average = {
         "pass@1": float(np.mean([entry["pass@1"] for entry in benchmarks.values()])),

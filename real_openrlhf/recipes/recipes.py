@@ -192,7 +192,7 @@ RECIPES = {
         _variant(
             _QWEN_1_5B,
             "lora-24gb",
-            "the 1.5B model with LoRA adapters on one GPU of 24 GB, with answers of at most 4,096 tokens",
+            "the 1.5B model with LoRA adapters on one GPU of 24 GB, with responses of at most 4,096 tokens",
             {
                 **_LORA,
                 "--rollout.max_new_tokens": own("4096", "half of the paper's: a GPU of 24 GB holds two of them"),

@@ -80,6 +80,9 @@ class Recipe:
     on_cpu: bool = False  # runs on a machine without a GPU, where Ray gets logical GPUs
 
 
+KINDS = ("the paper's method and its ablations", "baselines", "controls")  # headings of `train --help`
+
+
 @dataclass(frozen=True)
 class Algorithm:
     """The flags of one method, and its description."""
@@ -93,9 +96,9 @@ class Algorithm:
 
     @property
     def kind(self) -> str:
-        """Its heading in `train --help`."""
-        paper = "the paper's method and its ablations" if self.family == "REAL" else "baselines"
-        return "controls" if self.about.startswith("control:") else paper
+        """One of KINDS."""
+        paper, baselines, controls = KINDS
+        return controls if self.about.startswith("control:") else paper if self.family == "REAL" else baselines
 
 
 Change = tuple[str, FlagValue | None, FlagValue | None]  # a flag, before and after; None stands for OpenRLHF's default

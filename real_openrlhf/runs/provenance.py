@@ -9,7 +9,7 @@ import importlib.metadata
 import os
 import platform
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from real_openrlhf import __version__
@@ -22,7 +22,7 @@ DIRTY = "-dirty"
 # Instruction sets that PyTorch and oneDNN choose their kernels by.
 INSTRUCTIONS = "avx2 fma avx512f avx512_vnni avx512_bf16 avx512_fp16 amx_bf16 amx_int8 avx_vnni asimd sve bf16".split()
 # Variables that may change numbers, recorded where they are set.
-CHANGES = "REAL_VERIFIER_FAULTS OMP_NUM_THREADS ATEN_CPU_CAPABILITY ONEDNN_MAX_CPU_ISA MKL_CBWR".split()
+CHANGES = "OMP_NUM_THREADS ATEN_CPU_CAPABILITY ONEDNN_MAX_CPU_ISA MKL_CBWR".split()
 PACKAGE = Path(__file__).resolve().parents[1]
 PLACE = ("machine", "variables")
 CODE = ("code_version", "tree", "no_tree", "package_sha256")  # the keys that `code` may have
@@ -74,17 +74,6 @@ def variables(environment: Mapping[str, str]) -> dict[str, str]:
     """The environment variables that change results, with the defaults of those that choose verdicts."""
     found = {**GRADERS, **{name: environment[name] for name in (*GRADERS, *LIMITS, *CHANGES) if environment.get(name)}}
     return dict(sorted(found.items()))
-
-
-def changed_place(before: Mapping, now: Mapping) -> Iterator[tuple[str, str, str]]:
-    """(what, before, now) of a run's place, where the record has it and it differs."""
-    for key in PLACE:
-        old, new = before.get(key, now[key]), now[key]  # an earlier version wrote a record without
-        for name in sorted({*old, *new}):
-            if (old.get(name) or "") != (new.get(name) or ""):
-                yield name, str(old.get(name) or "none"), str(new.get(name) or "none")
-    if before.get("starting_weights") not in (None, now["starting_weights"]):
-        yield "starting weights", str(before["starting_weights"])[:12], str(now["starting_weights"])[:12]
 
 
 def versions() -> dict[str, str]:

@@ -25,6 +25,7 @@ from real_openrlhf.recipes import openrlhf_parser
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
 from real_openrlhf.recipes.run_flags import (
+    KINDS,
     OBJECTIVE,
     REWARD,
     SET,
@@ -66,17 +67,17 @@ def method(name: str) -> str:
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.usage = "%(prog)s [--recipe NAME] [--algo NAME] [any OpenRLHF flag]"
-    titles: dict[str, dict] = {"recipes": RECIPES}
-    for algorithm in ALGORITHMS.values():
-        titles.setdefault(f"algorithms: {algorithm.kind}", {})[algorithm.name] = algorithm
+    titles: dict[str, list] = {"recipes": [*RECIPES.values()]}
+    for kind in KINDS:
+        titles[f"algorithms, {kind}"] = [algorithm for algorithm in ALGORITHMS.values() if algorithm.kind == kind]
+    width = max(map(len, (*RECIPES, *ALGORITHMS)))
     lines = []
-    for title, named in titles.items():
-        width = max(map(len, named))
+    for title, choices in titles.items():
         lines.append(f"{title}:")
-        for name, it in named.items():
-            line, deep = f"  {name:{width}}  {it.about}", " " * (width + 4)
+        for choice in choices:
+            line, deep = f"  {choice.name:{width}}  {choice.about}", " " * (width + 4)
             lines.append(textwrap.fill(line, 79, subsequent_indent=deep, break_on_hyphens=False))
-    in_files = f"algorithms in examples/objectives, by --algo.real.objective FILE.py:NAME: {', '.join(IN_FILES)}"
+    in_files = f"algorithms in examples/objectives, with --algo.real.objective FILE.py:NAME: {', '.join(IN_FILES)}"
     lines.append(textwrap.fill(in_files, 79, subsequent_indent="  "))
     lines += ["Flags that you type override the recipe, and --no-FLAG removes one from it.", "All flags:"]
     parser.epilog = "\n".join([*lines, "  python -m openrlhf.cli.train_ppo_ray --help"])
@@ -135,7 +136,7 @@ def run(args: argparse.Namespace) -> int:
     for note in findings.notes:
         print(f"note: {note}")
     if args.dry_run:
-        print(findings.verdict)
+        print(findings.conclusion)
         return 0
     if request.resumed and is_finished(request.resumed, request.flags):
         print(f"{request.resumed} is finished: there is nothing to continue\n\n{final_summary(request.resumed)}")

@@ -6,16 +6,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
 
-from same_answer.reading.tex import (
-    FUNCTIONS,
-    GREEK,
-    INVERTIBLE,
-    Token,
-    Tokens,
-    closing,
-    texts_of,
-    untokenize,
-)
+from same_answer.reading.tex import FUNCTIONS, GREEK, INVERTIBLE, Token, Tokens, closing, texts_of, untokenize
 from same_answer.reading.tree import CONSTANTS, Call, Expr, NoExpression, Number, Symbol
 
 _UNFINISHED = (r"\sum", r"\int", r"\iint", r"\oint", r"\prod", r"\lim", r"\limsup", r"\liminf", r"\bigcup", r"\bigcap")

@@ -12,9 +12,13 @@ from hypothesis import strategies as st
 
 from same_answer import compare, verdict
 from same_answer.arithmetic import NeedsDigits
+from same_answer.conventions import CONVENTIONS
 from same_answer.process import NoVerdict
 from same_answer.reading.tex import clean
-from same_answer.verdict import FAILED, RIGHT, WRONG, verify
+from same_answer.verdict import FAILED, verify
+
+RIGHT = ("exact", "algebra")
+WRONG = ("no_answer", "unfinished_thinking", "too_long", "too_deep", "too_large", "different", "unread", *CONVENTIONS)
 
 _PIECES = (
     r"\frac{", r"\dfrac12", r"\sqrt{", r"\sqrt[3]{", r"\boxed{", r"\text{", r"\text{ cm}", r"\text{ or }", r"\left(",

@@ -11,6 +11,15 @@ import os
 import sys
 from pathlib import Path
 
+from same_answer import verdict
+from same_answer.pool import ALGEBRA as WORKER
+from same_answer.pool import Limits, WorkerPool
+
+if "REAL_VERIFIER_FAULTS" in os.environ:
+    beside = [str(Path(__file__).parents[2] / "same_answer/tests"), os.environ.get("PYTHONPATH")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, beside))  # of the workers
+    verdict._workers[WORKER] = WorkerPool(2, Limits(), "failing_worker")
+
 from real_openrlhf.rewards import math_reward
 
 BOX = r"\boxed{"

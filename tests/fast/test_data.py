@@ -124,8 +124,7 @@ def test_data_that_are_not_mathematics_get_no_box_unless_asked(tmp_path, capsys,
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": last},
     ]
-    printed = capsys.readouterr().out
-    assert said in printed and "2 prompts begin with a system message" in printed
+    assert said in capsys.readouterr().out
 
 
 # --- cleaning

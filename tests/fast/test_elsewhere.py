@@ -324,8 +324,8 @@ def words(task, *more):
 
 
 @pytest.mark.parametrize("objective", ["real", "bce", f"{ROOT}/examples/objectives/disco.py:disco_lratio"])
-@pytest.mark.parametrize("anchor", ["sampler", "policy"])
-def test_the_weights_that_are_sent_are_the_gradient_in_float64(example, objective, anchor):
+@pytest.mark.parametrize("old_policy", ["sampler", "trainer"])
+def test_the_weights_that_are_sent_are_the_gradient_in_float64(example, objective, old_policy):
     """Ragged prompts and answers, one without a verdict, scores that moved. The loss sees float32, as the client's."""
     generator = torch.Generator().manual_seed(1)
     rewards, groups = [1.0, 0.0, 0.0, 1.0, math.nan, 0.0, 1.0, 0.0], [0] * 4 + [1] * 4
@@ -337,7 +337,7 @@ def test_the_weights_that_are_sent_are_the_gradient_in_float64(example, objectiv
         datum = tinker_stub.Datum([0] * count)
         rollouts.append(example.Rollout(groups[place], datum, drawn * mask, mask, rewards[place]))
         new.append(now.requires_grad_(True))
-        old.append(drawn * mask if anchor == "sampler" else before)
+        old.append(drawn * mask if old_policy == "sampler" else before)
     loss, metrics = example.group_loss(rollouts, old, 4, objective=objective)([], new)
     loss.backward()
 
@@ -365,15 +365,15 @@ def test_a_tiny_task_is_learned_and_the_report_reads_the_run(example, task):
     assert passed.iloc[1] > passed.iloc[0] + 0.3
     assert (run.algo, run.status, run.last_step) == ("real", "finished", 14)
     assert len(run.logged["train"]["rollout/reward_mean"]) == 14
-    first = run.logged["train"]["real/score_pos"].values  # one update, anchored at the sampler, which is the policy
+    first = run.logged["train"]["real/score_pos"].values  # one update, against the sampler, which is the policy
     assert max(map(abs, first)) < 1e-5
 
 
-@pytest.mark.parametrize("anchor", ["sampler", "policy"])
-def test_several_updates_of_a_batch_have_one_anchor(example, task, anchor):
+@pytest.mark.parametrize("old_policy", ["sampler", "trainer"])
+def test_several_updates_of_a_batch_have_one_old_policy(example, task, old_policy):
     service = tinker_stub.Service(task[0] / "model")
     counts = ["--steps", 1, "--prompts", 2, "--group", 64, "--updates", 2, "--lr", 1e-2, "--eval-samples", 1]
-    args = example.parse([*words(task, *counts), "--anchor", anchor, "--seed", "3"])
+    args = example.parse([*words(task, *counts), "--old-policy", old_policy, "--seed", "3"])
     numbers = read_run(example.train(args, tinker_stub.ServiceClient(service))).logged["train"]
     assert len(service.weights) == 128 and len(service.snapshots) == 2
     assert abs(numbers["real/score_neg"].iloc[0]) > 1e-3  # of two updates: the second found a moved policy

@@ -143,7 +143,7 @@ MODELS = [
     Case("no configuration", _gone(CONFIG), "has no readable config.json"),
     Case("a broken configuration", _file(CONFIG, "{"), "has no readable config.json (Expecting property name"),
     Case("a model of another owner", lambda folder: (folder / "model").chmod(0o700),
-         "has no readable config.json ([Errno 13] Permission denied", nobody=True),
+         "has no readable config.json (Permission denied", nobody=True),
 ]  # fmt: skip
 
 NAMED, RESUMED = "--run-name mine", "--run-name mine --resume"

@@ -181,7 +181,7 @@ def test_a_run_goes_on_with_as_many_gpus_as_its_checkpoints_have(capsys, tmp_pat
 
 
 def test_a_run_goes_on_under_the_grader_that_it_began_with(capsys, tmp_path, monkeypatch):
-    """Another CPU is told, and goes on."""
+    """On another CPU too."""
     (tmp_path / "runs/begun").mkdir(parents=True)
     record = {"recipe": "cpu", "algo": "real", "seed": 42, "status": "failed", "objective": {}}
     record |= {"variables": {"REAL_GRADER": "disco", "REAL_THINK": "auto"}, "machine": {"cpu": "another"}}

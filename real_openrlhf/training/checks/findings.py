@@ -48,7 +48,7 @@ class Findings:
             raise UserError(*self.problems)
 
     @property
-    def verdict(self) -> str:
+    def conclusion(self) -> str:
         """The last line of a dry run in which nothing is wrong."""
         unchecked = dict.fromkeys(note.unchecked for note in self.notes if isinstance(note, Note) and note.unchecked)
         checked = "Flags OK." if unchecked else "Flags, data and model OK."

@@ -23,9 +23,10 @@ def read_config(model: str) -> dict:
         try:
             return dict(parsed((path / "config.json").read_bytes()))
         except (OSError, ValueError, TypeError) as error:
+            reason = getattr(error, "strerror", None) or last_line(error)
             raise UserError(
-                f"model {model} has no readable config.json ({last_line(error)}). Give an existing model folder, or a "
-                "hub id such as Qwen/Qwen2.5-1.5B."
+                f"model {model} has no readable config.json ({reason}). Give an existing model folder, or a hub id "
+                "such as Qwen/Qwen2.5-1.5B."
             ) from None
     from huggingface_hub import HfApi, hf_hub_download, try_to_load_from_cache
 

@@ -15,13 +15,7 @@ from real_openrlhf.recipes.recipes import TRAINING_ROWS
 from real_openrlhf.recipes.run_flags import USER, RunFlags, changed_flags, other_training
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.training import run_inputs
-from real_openrlhf.training.checks import (
-    data_check,
-    flag_checks,
-    memory_estimate,
-    model_check,
-    preflight,
-)
+from real_openrlhf.training.checks import data_check, flag_checks, memory_estimate, model_check, preflight
 from real_openrlhf.training.checks.findings import Findings, Note
 from real_openrlhf.training.launch_target import LaunchTarget
 from real_openrlhf.training.run_inputs import OPTIONS, TRAINING, VALIDATION, Request
@@ -174,12 +168,11 @@ def _resumed(request: Request, target: LaunchTarget) -> Iterator[str]:
                 f"{folder} has checkpoints of {others} GPUs, and this run has {flags.ranks}: DeepSpeed cannot divide "
                 f"the optimizer anew. Give {others} in all (--gpus times --nodes)."
             )
-    for what, was, is_now in provenance.changed_place(
-        record, run_inputs.provenance_of(flags, target.environment(flags))
-    ):
-        if what in reward_variables.GRADERS:
-            yield f"{folder} began with {what}={was}, and now it is {is_now}: labels would change. Set {what}={was}."
-        else:
-            yield Note(f"since this run began {what} has changed from {was} to {is_now}: it goes on, not bit for bit")
+    before, now = record.get("variables") or {}, provenance.variables(target.environment(flags))
+    for name in reward_variables.GRADERS:
+        if (was := before.get(name, now[name])) != now[name]:
+            yield (
+                f"{folder} began with {name}={was}, and now it is {now[name]}: labels would change. Set {name}={was}."
+            )
     for flag, (old, new) in changed_flags(record, flags).items():
         yield Note(f"since this run began {flag} has changed from {old} to {new}")

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import hostile_inputs
 import psutil
@@ -23,7 +24,7 @@ HARD = "\\sqrt{50}"  # equal to 5\\sqrt{2} by algebra only
 
 def workers(of: psutil.Process | None = None) -> list[psutil.Process]:
     children = (of or psutil.Process()).children()
-    return [child for child in children if "same_answer.worker" in child.cmdline()]
+    return [child for child in children if {"same_answer.worker", "failing_worker"} & {*child.cmdline()}]
 
 
 @pytest.fixture
@@ -33,7 +34,9 @@ def pool(monkeypatch):
     def start(fault: str = "", deadline: float = 1.0, size: int = 1) -> list[psutil.Process]:
         before = {worker.pid for worker in workers()}
         monkeypatch.setenv("REAL_VERIFIER_FAULTS", json.dumps({fault: "\\clubsuit"} if fault else {}))
-        monkeypatch.setattr(verdict, "_workers", {ALGEBRA: WorkerPool(size, Limits(deadline, memory=1024))})
+        monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+        failing = WorkerPool(size, Limits(deadline, memory=1024), "failing_worker")
+        monkeypatch.setattr(verdict, "_workers", {ALGEBRA: failing})
         verdict.ask.cache_clear()
         assert verify(boxed("5\\sqrt{2}"), HARD).reason == "algebra"
         return [worker for worker in workers() if worker.pid not in before]

@@ -1,0 +1,25 @@
+"""The verifier's worker, made to fail: REAL_VERIFIER_FAULTS has the faults (hang, oom, exit), each with its marker.
+
+A worker fails when the marker is in a gold or an answer. So the paths for failures are tested for real.
+"""
+
+import json
+import os
+
+from same_answer import compare, process, worker
+
+FAULTS = json.loads(os.environ.get("REAL_VERIFIER_FAULTS", "{}"))
+
+
+def robust(gold: str, answer: str) -> bool:
+    fault = next((fault for fault, marker in FAULTS.items() if marker in gold + answer), "")
+    hoard: list[bytes] = []  # untouched pages: the limit is on address space
+    while fault:
+        if fault == "exit":
+            os._exit(1)
+        hoard += [bytes(64 << 20)] if fault == "oom" else []
+    return compare.same(gold, answer, digits=True)
+
+
+if __name__ == "__main__":
+    process.serve({"robust": robust}, prepare=lambda: robust(worker.FIRST_FORMULA, "0"))
