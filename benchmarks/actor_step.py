@@ -94,8 +94,8 @@ class Step:
         maker = Maker(
             self.policy, None, None, self.reference, _Kl(self.args), self.policy.strategy, self.policy.tokenizer
         )
-        if hasattr(maker, "kept_tokens"):
-            maker.kept_tokens = self.policy.call_trainer("kept_tokens")
+        if hasattr(maker, "live_tokens"):
+            maker.live_tokens = self.policy.call_trainer("live_tokens")
         return maker
 
     def train(self, samples: list) -> None:

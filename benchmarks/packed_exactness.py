@@ -123,19 +123,19 @@ def reference(folder: str, rollouts: dict, device: str) -> dict:
 
 
 def measured(
-    folder: str, rollouts: dict, args: argparse.Namespace, attention: str, packed: bool, logit_free: bool
+    folder: str, rollouts: dict, args: argparse.Namespace, attention: str, packed: bool, fused_logprobs: bool
 ) -> dict:
     import torch
     from openrlhf.models import Actor
 
     from real_openrlhf import real_policy_loss
-    from real_openrlhf.hooks.model.logit_free_head import LogitFreeHead
+    from real_openrlhf.hooks.model.fused_logprobs import FusedLogprobsHead
 
     if args.device == "cuda":
         torch.cuda.reset_peak_memory_stats()
     actor = Actor(folder, attn_implementation=attention, packing_samples=packed, param_dtype="bf16").to(args.device)
-    if logit_free:
-        actor.logit_free = LogitFreeHead(actor.model, 1.0, rounded=False, say=print)
+    if fused_logprobs:
+        actor.fused_logprobs = FusedLogprobsHead(actor.model, 1.0, rounded=False, say=print)
     actor.gradient_checkpointing_enable()
     actor.train()
     log_probs = actor(rollouts["tokens"], rollouts["action"], rollouts["mask"])

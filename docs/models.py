@@ -213,9 +213,9 @@ class Trial:
         return logits.log_softmax(-1)[:, :-1].gather(-1, tokens[:, 1:, None]).squeeze(-1)
 
     def head_of(self, model: Any) -> Any:
-        from real_openrlhf.hooks.model.logit_free_head import LogitFreeHead
+        from real_openrlhf.hooks.model.fused_logprobs import FusedLogprobsHead
 
-        return LogitFreeHead(model, 1.0, rounded=False, say=lambda line: None)
+        return FusedLogprobsHead(model, 1.0, rounded=False, say=lambda line: None)
 
     def same(self, found: Any, expected: Any) -> str:
         worst = float((found - expected).abs().max())
@@ -397,7 +397,7 @@ def tried(name: str) -> dict[str, Any]:
 # flag: what a refusal says that it answers
 FLAGS = {
     "--ds.attn_implementation eager": ("flash_attention_torch:",),
-    "--no-ds.packing_samples --no-train.dynamic_batch_enable": ("flash_attention_torch:", "in packed answers"),
+    "--no-ds.packing_samples --no-train.dynamic_batch_enable": ("flash_attention_torch:", "in packed responses"),
     "--no-ds.fused_logprobs": ("--ds.fused_logprobs:",),
 }
 

@@ -23,7 +23,6 @@ from functools import partial
 from io import BytesIO  # its lines are diff's: split at newlines only, line ends kept
 from itertools import groupby
 from pathlib import Path
-from urllib.parse import unquote, urlparse
 
 from real_openrlhf import OPENRLHF_VERSION
 from real_openrlhf.base.errors import UserError
@@ -56,7 +55,9 @@ def hunks(content: bytes, name: str) -> Iterator[Hunk]:
         if line.startswith(b"+++ b/"):
             path = line[6:].rstrip().decode()
         elif numbers := re.match(rb"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@", line):
-            old_start, old_count, new_start, new_count = (1 if one is None else int(one) for one in numbers.groups())
+            old_start, old_count, new_start, new_count = (
+                1 if number is None else int(number) for number in numbers.groups()
+            )
             old: list[bytes] = []
             new: list[bytes] = []
             while len(old) < old_count or len(new) < new_count:  # a mail signature begins with a minus, too
@@ -116,8 +117,8 @@ class Series:
 
 def load_series() -> Series:
     for folder in PATCH_FOLDERS:
-        if (found := folder / f"openrlhf-{OPENRLHF_VERSION}").is_dir():
-            return Series(found)
+        if (path := folder / f"openrlhf-{OPENRLHF_VERSION}").is_dir():
+            return Series(path)
     places = " or ".join(str(folder) for folder in PATCH_FOLDERS)
     raise UserError(f"no patches for openrlhf {OPENRLHF_VERSION} in {places}. Reinstall real_openrlhf.")
 
@@ -126,8 +127,8 @@ def file_states(root: Path, series: Series) -> dict[str, str]:
     """{path: BEFORE, AFTER or UNKNOWN} for every file that the series touches."""
     states = {}
     for path, known in series.fingerprints.items():
-        found = sha256(root / path) if (root / path).is_file() else None
-        states[path] = next((state for state in (AFTER, BEFORE) if known[state] == found), UNKNOWN)
+        digest = sha256(root / path) if (root / path).is_file() else None
+        states[path] = next((state for state in (AFTER, BEFORE) if known[state] == digest), UNKNOWN)
     return states
 
 
@@ -147,38 +148,25 @@ def moved(contents: dict[str, bytes], series: Series, want: str) -> dict[str, by
 # The OpenRLHF to patch: a folder that contains openrlhf/, most often site-packages, found without an import
 
 
-def find_target(root: Path | None, series: Series) -> tuple[Path, str | None]:
-    """The folder of the installed OpenRLHF, or `root`; a `UserError` if its version is not that of the series.
-
-    The second result is None, or the reason why this tool must not change it, and how its owner applies the patches.
-    """
-    if root is not None and not (root / "openrlhf").is_dir():
+def find_target(root: Path | None) -> Path:
+    """The folder of the installed OpenRLHF, or `root`; a `UserError` if its version is not that of the series."""
+    if root is None:
+        spec = importlib.util.find_spec("openrlhf")
+        if spec is None or not spec.submodule_search_locations:
+            raise UserError(
+                f"openrlhf is not installed for {sys.executable}. Install openrlhf=={OPENRLHF_VERSION} "
+                "(examples/scripts/setup_env.sh does it), or name a folder with --root."
+            )
+        root = Path(spec.submodule_search_locations[0]).parent
+    elif not (root / "openrlhf").is_dir():
         raise UserError(f"{root} contains no folder openrlhf. Give --root the folder that contains it.")
-    where = sys.path if root is None else [str(root)]
-    distribution = next(iter(importlib.metadata.distributions(name="openrlhf", path=where)), None)
-    if distribution is None:
-        if root is not None:
-            return root.resolve(), None
-        raise UserError(
-            f"openrlhf is not installed for {sys.executable}. Install openrlhf=={OPENRLHF_VERSION} "
-            "(examples/scripts/setup_env.sh does it), or name a folder with --root."
-        )
-    root = (root or Path(str(distribution.locate_file("")))).resolve()
-    origin, foreign = json.loads(distribution.read_text("direct_url.json") or "{}"), None
-    if origin.get("dir_info", {}).get("editable"):
-        checkout = Path(unquote(urlparse(origin["url"]).path))
-        foreign = f"openrlhf is an editable install of {checkout}. Use git there: `git am {series.folder}/*.patch`."
-        root = checkout if (checkout / "openrlhf").is_dir() else root
-    elif "vcs_info" in origin:
-        foreign = f"openrlhf was installed from {origin['url']}. In a clone: `git am {series.folder}/*.patch`."
-    if not (root / "openrlhf").is_dir():
-        raise UserError(f"the openrlhf folder is missing from {root}. Reinstall it: {REINSTALL}.")
-    if distribution.version != OPENRLHF_VERSION:
+    distribution = next(iter(importlib.metadata.distributions(name="openrlhf", path=[str(root)])), None)
+    if distribution is not None and distribution.version != OPENRLHF_VERSION:
         raise UserError(
             f"{root} has openrlhf {distribution.version}, the patches are for {OPENRLHF_VERSION}. "
             f"Install that: `pip install openrlhf=={OPENRLHF_VERSION}`."
         )
-    return root, foreign
+    return root.resolve()
 
 
 def write(root: Path, contents: dict[str, bytes]) -> None:
@@ -191,8 +179,8 @@ def write(root: Path, contents: dict[str, bytes]) -> None:
         for path, content in contents.items():
             drafts[root / path].write_bytes(content)
             shutil.copymode(root / path, drafts[root / path])
-        for place, draft in drafts.items():
-            os.replace(draft, place)
+        for target, draft in drafts.items():
+            os.replace(draft, target)
     except OSError as error:
         raise UserError(
             f"cannot write {error.filename or root}: {error.strerror}. Free space or run as the folder's owner, then "
@@ -210,11 +198,9 @@ def write(root: Path, contents: dict[str, bytes]) -> None:
 def _move(root: Path | None = None, *, want: str, done: str, already: str) -> int:
     """Bring every touched file to the state `want`; returns how many were not there yet."""
     series = load_series()
-    root, foreign = find_target(root, series)
+    root = find_target(root)
     states = file_states(root, series)
     paths = [path for path, state in states.items() if state != want]
-    if foreign and paths:
-        raise UserError(foreign)
     if unknown := [path for path, state in states.items() if state == UNKNOWN]:
         raise UserError(
             f"changed by something else in {root}, or patched by another series: {', '.join(unknown)}. "
@@ -236,7 +222,7 @@ revert = partial(_move, want=BEFORE, done="reverted", already="was not applied")
 def status(root: Path | None = None) -> int:
     """Print what state the files are in; 0 applied, 1 not applied, 2 unknown."""
     series = load_series()
-    root, _ = find_target(root, series)
+    root = find_target(root)
     states = file_states(root, series)
     word, code = "partly applied: run apply or revert to finish", 1
     if UNKNOWN in states.values():
@@ -263,20 +249,13 @@ def assert_applied() -> None:
     Hashes the package that this process imports (a job's working_dir can shadow the installed one).
     """
     series = load_series()
-    spec = importlib.util.find_spec("openrlhf")
-    if spec is None or not spec.submodule_search_locations:
+    root = find_target(None)
+    if wrong := [path for path, state in file_states(root, series).items() if state != AFTER]:
+        apply = [sys.executable, "-m", "real_openrlhf.patching", "apply", "--root", str(root)]
         raise UserError(
-            f"openrlhf cannot be imported by {sys.executable} on node {socket.gethostname()}. Install it on that node."
-        )
-    package = Path(spec.submodule_search_locations[0])
-    states = file_states(package.parent, series)
-    wrong = [path for path, state in states.items() if state != AFTER]
-    if wrong:
-        apply = [sys.executable, "-m", "real_openrlhf.patching", "apply", "--root", str(package.parent)]
-        raise UserError(
-            f"{package} on node {socket.gethostname()} does not carry the patches {series.name} "
-            f"({len(wrong)} of {len(states)} files differ, such as {wrong[0]}). On that node run "
-            f"`{shlex.join(apply)}` and start Ray again."
+            f"{root / 'openrlhf'} on node {socket.gethostname()} does not carry the patches {series.name} "
+            f"({len(wrong)} files differ, such as {wrong[0]}). On that node run `{shlex.join(apply)}` and start Ray "
+            "again."
         )
 
 

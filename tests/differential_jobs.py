@@ -36,7 +36,7 @@ OF_THE_OLD = ("sampling/", "update/ratio_max", "ratio/", "ppo_kl")
 
 def compared(**changes) -> list[dict]:
     """Each update: the largest relative error of a gradient, {logged name: (logged, naive)}, forwards of the first
-    layer for each micro-batch, and the largest error of the moving average. Then the same of the batch."""
+    layer for each micro-batch. Then the same of the batch."""
     case = Case(**changes)
     args = arguments(case)
     policy = policy_actor(case, args)
@@ -46,7 +46,6 @@ def compared(**changes) -> list[dict]:
     optimizer_step, deepspeed_step = trainer.optimizer_step, policy.strategy.optimizer_step
     first_mlp = next(module for name, module in engine.module.named_modules() if name.endswith("layers.0.mlp"))
     first_mlp.register_forward_pre_hook(lambda *_: forwards.append(1))
-    average = [parameter.detach().clone() for parameter in trainer.ema_model.parameters()] if case.ema else []
 
     def beside(*args_, **named) -> None:
         groups = own.share.updates[len(records)].table.groups.unique().tolist()
@@ -66,12 +65,8 @@ def compared(**changes) -> list[dict]:
         forwards.clear()
         status = optimizer_step(update)
         batches = sum(wave.depth for wave in update.planned.waves)
-        for place, parameter in enumerate(trainer.actor.parameters() if case.ema else ()):
-            average[place].lerp_(parameter.detach(), 1 - trainer.ema_beta)
-        kept = zip(average, trainer.ema_model.parameters(), strict=True) if case.ema else ()
-        error = max((float((one - other).abs().max()) for one, other in kept), default=0.0)
         known = {"scores_known": update.planned.scores_known}
-        records[-1] |= {"micro_batches": batches, "forwards": len(forwards) / batches, "average_error": error} | known
+        records[-1] |= {"micro_batches": batches, "forwards": len(forwards) / batches} | known
         return status
 
     policy.strategy.optimizer_step, trainer.optimizer_step = beside, recorded

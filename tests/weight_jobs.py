@@ -12,7 +12,6 @@ import deepspeed
 import torch
 import torch.distributed as dist
 from deepspeed.accelerator import get_accelerator
-from deepspeed.ops.adam import DeepSpeedCPUAdam
 from deepspeed.runtime.zero.offload_states import offload_adam_states
 from openrlhf.models import Actor
 from openrlhf.trainer.ray import ppo_actor
@@ -23,7 +22,6 @@ from vllm.v1.serial_utils import MsgpackDecoder, MsgpackEncoder
 from zero_jobs import Case, arguments, fill, parameters, policy_actor, state, whole
 
 from real_openrlhf.hooks.engine import weight_buckets
-from real_openrlhf.hooks.fixes.deepspeed_optimizers import restore_powers
 from real_openrlhf.hooks.run_strategy import CheckpointError
 
 # A hand-over: OpenRLHF's sender, its vLLM worker's receiver, and between them no Ray.
@@ -200,11 +198,8 @@ def trained(
 
 
 def digests(policy) -> dict[str, str]:
-    """Of each tensor that decides a later step: weights, optimizer, moving average; and of the learning rate."""
+    """Of each tensor that decides a later step: weights, optimizer; and of the learning rate."""
     tensors = dict(state(policy.actor.model))
-    if policy.ema_model:
-        for number, parameter in enumerate(policy.ema_model.parameters()):
-            tensors[f"average {number}"] = getattr(parameter, "ds_tensor", parameter).detach().clone()
     tensors["rate"] = torch.tensor(policy.actor_scheduler.get_last_lr())
     return {name: hashlib.sha256(bytes_of(tensor)).hexdigest() for name, tensor in tensors.items()}
 
@@ -223,20 +218,3 @@ def full_disk(is_full: bool) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
-def adams(steps: int, kill: int, restored: bool) -> list[str]:
-    """Weights after each step of DeepSpeed's Adam for offloaded states, whose own are loaded into a new one."""
-    generator = torch.Generator().manual_seed(0)
-    weights = torch.nn.Parameter(torch.randn(100, generator=generator))
-    optimizer, found = DeepSpeedCPUAdam([weights], lr=1e-2), []
-    for step in range(1, steps + 1):
-        weights.grad = torch.randn(100, generator=generator)
-        optimizer.step()
-        found.append(hashlib.sha256(bytes_of(weights)).hexdigest())
-        if step == kill:
-            before, optimizer = optimizer.state_dict(), DeepSpeedCPUAdam([weights], lr=1e-2)
-            optimizer.load_state_dict(before)
-            if restored:
-                restore_powers(optimizer)
-    return found

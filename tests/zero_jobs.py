@@ -59,11 +59,10 @@ class Case:
     kl_old_coef: float = 0.0
     checkpointing: bool = False
     lora: bool = False
-    ema: bool = False
     run_dir: str = ""
     learning_rate: float = 1e-3
     entropy_coef: float | None = None
-    logit_free: bool = False
+    fused_logprobs: bool = False
     prompt_length: int = 5
     vocabulary: int = 15  # that rollouts are drawn from
     kinds: tuple[str, ...] = ("mixed", "ignored", "mixed", "uniform")  # of groups, again and again
@@ -115,8 +114,8 @@ def arguments(case: Case) -> SimpleNamespace:
             "--algo.real.kl_old_coef": case.kl_old_coef,
             **({"--algo.real.set": f"score={case.score}"} if case.score else {}),
         }
-    switches = ["--actor.gradient_checkpointing_enable"] * case.checkpointing + ["--train.enable_ema"] * case.ema
-    switches += ["--train.skip_zero_gradient"] * case.skip + ["--ds.fused_logprobs"] * case.logit_free
+    switches = ["--actor.gradient_checkpointing_enable"] * case.checkpointing
+    switches += ["--train.skip_zero_gradient"] * case.skip + ["--ds.fused_logprobs"] * case.fused_logprobs
     args = parse_args([*(str(word) for flag in flags.items() for word in flag), *switches, *case.flags])
     args.ds.param_dtype = case.dtype
     if case.max_tokens:
@@ -200,7 +199,7 @@ class Maker(ExperienceMaker):
         super().__init__(object(), None, None, reference, mock.Mock(), policy.strategy, policy.tokenizer)
         self.policy, self.stale, self.kl_ctl.value = policy, stale, policy.strategy.args.algo.kl.init_coef
         dealt = policy.strategy.args.train.batching == "whole_groups"
-        self.kept_tokens = policy.call_trainer("kept_tokens") if dealt else math.inf
+        self.live_tokens = policy.call_trainer("live_tokens") if dealt else math.inf
 
     def forward(self, group, samples, lengths, chosen, field) -> None:
         for position in chosen:

@@ -20,7 +20,7 @@ import methods
 import numpy as np
 import pandas
 
-from real_openrlhf.base.files import parsed, read_bytes
+from real_openrlhf.base.files import parsed
 from real_openrlhf.recipes.run_flags import flags_of
 from real_openrlhf.report.read_runs import LAST_STEP, PHASES, Run, read_runs, run_of, word
 
@@ -31,7 +31,7 @@ LINE = ("run", "phase", "step")  # of a logged line; the other columns are metri
 methods.install()
 
 
-def runs(paths: Iterable[Path], to_the_end: bool = True) -> list[Run]:
+def runs(paths: Iterable[Path], run_training_script: bool = True) -> list[Run]:
     """The runs of campaigns, of their parts, and of run folders; exits if something cannot be read.
 
     A run that `--train.hopeless end` stopped, a flag that is gone, keeps its last values until its planned end.
@@ -39,7 +39,7 @@ def runs(paths: Iterable[Path], to_the_end: bool = True) -> list[Run]:
     found, folders = [], []
     for path in paths:
         if is_campaign(path) or (not path.exists() and is_campaign(path.parent)):
-            found += _runs_of_a_campaign(path, to_the_end)
+            found += _runs_of_a_campaign(path, run_training_script)
         else:
             folders.append(path)
     others, skipped = read_runs(folders)
@@ -48,7 +48,7 @@ def runs(paths: Iterable[Path], to_the_end: bool = True) -> list[Run]:
     return found + others
 
 
-def _runs_of_a_campaign(folder: Path, to_the_end: bool) -> list[Run]:
+def _runs_of_a_campaign(folder: Path, run_training_script: bool) -> list[Run]:
     """Each run gets a path as if it had a folder."""
     part = "" if is_campaign(folder) else f"{folder.name}/"
     folder = folder.parent if part else folder
@@ -65,7 +65,7 @@ def _runs_of_a_campaign(folder: Path, to_the_end: bool) -> list[Run]:
         run_of(
             folder / Path(name).name,
             {**records_of[run], "name": name},
-            _extended(records_of[run], logged.get(run, {})) if to_the_end else logged.get(run, {}),
+            _extended(records_of[run], logged.get(run, {})) if run_training_script else logged.get(run, {}),
         )
         for name, run in names.items()
     ]
@@ -97,11 +97,11 @@ def records(folder: Path) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
 
     Records that were slimmed have none; whole_records.csv has the hashes of the whole ones.
     """
-    about = parsed(read_bytes(folder / ABOUT))
+    about = parsed((folder / ABOUT).read_bytes())
     if about.get("format") != FORMAT:
         raise ValueError(f"{folder / ABOUT} is not of format {FORMAT}")
     found: dict[str, dict[str, Any]] = {}
-    for row in csv.DictReader(io.StringIO(read_bytes(folder / RUNS).decode())):
+    for row in csv.DictReader(io.StringIO((folder / RUNS).read_text(encoding="utf-8"))):
         record = found[row["name"]] = {"name": row["name"]}
         record |= {key: {**value} if isinstance(value, dict) else value for key, value in about["common"].items()}
         for key, cell in [*row.items()][1:]:

@@ -16,7 +16,7 @@ from drawing import INK, STYLE, save_png, strokes
 from matplotlib.figure import Figure
 from methods import METHODS
 
-from real_openrlhf.algorithm.groups import NEGATIVE, POSITIVE, Table
+from real_openrlhf.algorithm.groups import NEGATIVE, POSITIVE, RolloutBatch
 from real_openrlhf.algorithm.metrics import token_gradients
 from real_openrlhf.algorithm.objective import ObjectiveSettings, score_weights
 
@@ -40,7 +40,7 @@ def figure_one(label: int) -> Magnitudes:
     table[:, 0] = scores
     labels = torch.tensor([label] * CONTEXT + [POSITIVE + NEGATIVE - label] * CONTEXT).repeat(len(scores))
     groups = torch.arange(len(scores)).repeat_interleave(size)
-    weighed = score_weights(ObjectiveSettings("real", own={"tau": TAU}), table.flatten(), Table(labels, groups))
+    weighed = score_weights(ObjectiveSettings("real", own={"tau": TAU}), table.flatten(), RolloutBatch(labels, groups))
     tokens = scores[:, None]
     grpo = token_gradients(
         "grpo",

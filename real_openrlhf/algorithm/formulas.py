@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from real_openrlhf.base.user_files import file_of, functions_in, load
+from real_openrlhf.base.user_files import file_of, load
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -36,7 +36,7 @@ KNOWN_AT_OLD = {"log_ratio_old": 0.0, "sum_log_ratio_old": 0.0, "ratio_old": 1.0
 
 MEANS = ("seq-mean-token-mean", "token-mean")  # of a token loss, as --actor.loss_agg_mode
 
-OF_THE_BATCH = ("reinforce", "flash_reinforce")  # estimators whose baseline is not the prompt's: one answer will do
+OF_THE_BATCH = ("reinforce", "flash_reinforce")  # estimators whose baseline is not the prompt's: one response will do
 
 # The methods that are files in examples/objectives/, and the file of each.
 IN_FILES = {"listwise": "listwise", "conspo": "conspo", "maxrl": "maxrl", "cispo": "cispo", "reinforce": "cispo"}
@@ -108,9 +108,9 @@ class Objective:
     of_tokens = False
 
     def __post_init__(self) -> None:
-        for name, one in self.settings.items():
-            if not isinstance(one, Constant):
-                raise ValueError(f"the setting {name} is {one!r}. Use Constant({one!r}, 'what it is')")
+        for name, constant in self.settings.items():
+            if not isinstance(constant, Constant):
+                raise ValueError(f"the setting {name} is {constant!r}. Use Constant({constant!r}, 'what it is')")
         for score in (self.score, *(self.settings["score"].choices if "score" in self.settings else ())):
             if score not in SCORES or score.endswith("log_ratio_ref") != self.needs_reference:
                 raise ValueError(f"score is {score!r}: choose one of {', '.join(SCORES)}")
@@ -123,7 +123,7 @@ class Objective:
     @property
     def spelled_out(self) -> dict[str, float | str]:
         """Defaults that `recipes` writes into every run's --algo.real.set; the paper's score is left out."""
-        own = {name: one.default for name, one in self.settings.items() if name != "tau"}
+        own = {name: constant.default for name, constant in self.settings.items() if name != "tau"}
         return {name: default for name, default in own.items() if default != "log_ratio_old"}
 
     def constants(self, given: Mapping[str, float | str]) -> dict[str, float | str]:
@@ -132,14 +132,16 @@ class Objective:
             if name not in self.settings:
                 known = ", ".join(known for known in self.settings if known != "tau") or "none"
                 raise ValueError(f"the objective has no setting {name!r}. Use one of these: {known}")
-        return {name: one.read(name, given.get(name, one.default)) for name, one in self.settings.items()}
+        return {
+            name: constant.read(name, given.get(name, constant.default)) for name, constant in self.settings.items()
+        }
 
 
 @dataclass(frozen=True)
 class TokenLoss(Objective):
     """A constant weight for each token, from a function (log_ratio, advantage, mask, group) -> (B, T) in `loss`.
 
-    A weight above 0 makes the token likelier. `update.TokenGroup` has what `group` tells.
+    A positive weight makes the token more likely. `update.TokenGroup` has what `group` tells.
     """
 
     family: str = "tokens"
@@ -305,10 +307,7 @@ def find(name: str | Objective) -> Objective:
     if isinstance(loaded, Objective):
         return loaded
     if not callable(loaded):
-        there = ", ".join(functions_in(name)) or "no function"
-        raise ValueError(
-            f"{own!r} is no function of {path}, which has {there}. Give one of (scores, groups, settings)"
-        )
+        raise ValueError(f"{own!r} is no function of {path}. Name one of (scores, groups, settings)")
     first, *_ = (loaded.__doc__ or "").strip().splitlines() or [""]
     # a token loss has (log_ratio, advantage, mask, group); a default may be a constant of the user's own
     parameters = inspect.signature(loaded).parameters.values()

@@ -13,7 +13,7 @@ UNPARSABLE = -2  # a negative without a readable answer: one level below NEGATIV
 
 
 @dataclass(frozen=True)
-class Moment:
+class TrainingProgress:
     """When in its run an update is, for margins and temperatures that follow a schedule; also after a resume."""
 
     step: int = 1  # the rollout step, as the log counts
@@ -27,25 +27,25 @@ class Moment:
         return min((self.step - 1) / self.steps, 1.0)
 
 
-START = Moment()
+START = TrainingProgress()
 
 
-class AtMoment:
-    """What a formula may know of its update's moment."""
+class WithProgress:
+    """What a formula may know of its update's place in the run."""
 
-    moment: Moment
+    training_progress: TrainingProgress
 
     @property
     def step(self) -> int:
-        return self.moment.step
+        return self.training_progress.step
 
     @property
     def progress(self) -> float:
-        return self.moment.progress
+        return self.training_progress.progress
 
 
 @dataclass(frozen=True)
-class Table:
+class RolloutBatch:
     """The columns of a rollout batch that are known before a forward pass, one entry a rollout each."""
 
     labels: Tensor
@@ -63,14 +63,16 @@ class Table:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def of(self, rows: Tensor | list[int]) -> "Table":
+    def select(self, rows: Tensor | list[int]) -> "RolloutBatch":
         """These rows of all columns."""
-        chosen: dict[str, Any] = {name: None if one is None else one[rows] for name, one in vars(self).items()}
-        return Table(**chosen)
+        chosen: dict[str, Any] = {
+            name: None if column is None else column[rows] for name, column in vars(self).items()
+        }
+        return RolloutBatch(**chosen)
 
 
 @dataclass(frozen=True)
-class Groups(AtMoment):
+class Groups(WithProgress):
     """Which rollout is in which group and on which side."""
 
     labels: Tensor  # (K,)
@@ -79,15 +81,15 @@ class Groups(AtMoment):
     values: Tensor  # (K,) the rewards as they came, 0 for ignored rollouts
     lengths: Tensor  # (K,) action tokens
     ids: Tensor  # (count,) each group's number in the batch
-    moment: Moment
+    training_progress: TrainingProgress
 
     @classmethod
-    def of(cls, table: Table, moment: Moment = START) -> "Groups":
+    def from_batch(cls, table: RolloutBatch, training_progress: TrainingProgress = START) -> "Groups":
         ids, index = torch.unique(table.groups, return_inverse=True)
         values = table.labels == POSITIVE if table.values is None else table.values
         values = values.float().double().masked_fill(table.labels == IGNORED, 0.0)
         lengths = torch.ones_like(table.labels) if table.lengths is None else table.lengths
-        return cls(table.labels, index, len(ids), values, lengths, ids, moment)
+        return cls(table.labels, index, len(ids), values, lengths, ids, training_progress)
 
     @property
     def positive(self) -> Tensor:

@@ -1,7 +1,7 @@
 """Every number that is logged about the loss: its name, what it means, how it is computed and merged.
 
-`Meter` sums over micro-batches and ranks, `over_updates` merges the updates of a rollout batch by each metric's rule,
-and `logged_of_batch` leaves out what does not apply to it.
+`MetricAccumulator` sums over micro-batches and ranks, `over_updates` merges the updates of a rollout batch by each
+metric's rule, and `logged_of_batch` leaves out what does not apply to it.
 """
 
 import math
@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from real_openrlhf.algorithm.formulas import SUM, TOKEN_SCORES
-from real_openrlhf.algorithm.groups import NEGATIVE, POSITIVE, UNPARSABLE, Groups, Table
+from real_openrlhf.algorithm.groups import NEGATIVE, POSITIVE, UNPARSABLE, Groups, RolloutBatch
 from real_openrlhf.algorithm.objective import ObjectiveSettings, WeighedLoss
 
 
@@ -26,17 +26,17 @@ class Metric(NamedTuple):
     merge: Callable[[list[float]], float] | None = None  # None: the mean
     # What an update's value is a mean over, which is its weight: "updates" (all count alike), its "trained" tokens, or
     # one of the counts that start with COUNT, which are not logged. An update whose set is empty is in no mean.
-    of: str = "updates"
+    over: str = "updates"
     # What must hold of the batch for it to be logged: "scores" (an objective over scores), "entropy" (it is computed),
     # "tokens" (any were trained: their mean is undefined otherwise).
     when: frozenset[str] = frozenset()
 
 
 COUNT = "count/"
-of_trained = partial(Metric, of="trained")
+over_tokens = partial(Metric, over="trained")
 
 
-def of(count: str, meaning: str, merge: Callable[[list[float]], float] | None = None) -> Metric:
+def over(count: str, meaning: str, merge: Callable[[list[float]], float] | None = None) -> Metric:
     return Metric(meaning, merge, COUNT + count)
 
 
@@ -44,16 +44,16 @@ def of(count: str, meaning: str, merge: Callable[[list[float]], float] | None = 
 # |d group loss / d score|, the paper's |W|, before the mean over prompts.
 GROUP_METRICS = {
     "real/loss": Metric("the objective, mean over prompts (bce with `reduction=mean`: over responses)"),
-    "real/score_pos": of("score_pos", "mean score of correct responses"),
-    "real/score_neg": of("score_neg", "mean score of incorrect responses"),
-    "real/score_std": of("score", "standard deviation of all graded scores"),
-    "real/score_abs_max": of("score", "largest absolute score", max),
-    "real/score_drift": of_trained("largest difference between the scores of two forward passes", max),
-    "real/weight_pos": of("pos", "mean weight of correct responses"),
-    "real/weight_neg": of("neg", "mean weight of incorrect responses"),
+    "real/score_pos": over("score_pos", "mean score of correct responses"),
+    "real/score_neg": over("score_neg", "mean score of incorrect responses"),
+    "real/score_std": over("score", "standard deviation of all graded scores"),
+    "real/score_abs_max": over("score", "largest absolute score", max),
+    "real/score_drift": over_tokens("largest difference between the scores of two forward passes", max),
+    "real/weight_pos": over("pos", "mean weight of correct responses"),
+    "real/weight_neg": over("neg", "mean weight of incorrect responses"),
     "real/weight_abs_max": Metric("largest weight", max),
     "real/weight_bound": Metric("largest weight times tau, below 1 for REAL (Proposition 5.1)", max),
-    "real/weight_cv": of("classes", "std/mean of the weights within a class of a group; 0 with fixed weights"),
+    "real/weight_cv": over("classes", "std/mean of the weights within a class of a group; 0 with fixed weights"),
     "rollout/frac_mixed": Metric("share of groups with correct and incorrect responses"),
     "real/frac_unlabelled": Metric("share of responses without a label: ungraded, or cut and ignored"),
 }
@@ -75,49 +75,49 @@ PLAN_METRICS = {
 
 def group_metrics(
     scores: Tensor,
-    table: Table,
+    table: RolloutBatch,
     weighed: WeighedLoss,
     settings: ObjectiveSettings,
     *,
     trained: Tensor | None = None,
     score_drift: float = 0.0,
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """(`GROUP_METRICS` of one optimizer step, the numbers of rollouts or classes behind its means, by `Metric.of`).
+    """(`GROUP_METRICS` of one optimizer step, the numbers of rollouts or classes behind its means, by `Metric.over`).
 
     From the step's whole table and the result of `score_weights`. Score metrics cover the rollouts in the mask
     `trained` (None: all); shares and weights cover all rollouts.
     """
     scores, weights = scores.detach().double(), weighed.rollout_weights.double().abs()
-    groups = Groups.of(table)
+    groups = Groups.from_batch(table)
     sides = {"pos": groups.positive, "neg": groups.negative}
     scored = groups.valid if trained is None else groups.valid & trained
-    largest, spreads = _of(torch.amax, weights), []  # std/mean of |W| in each class of a group
+    largest, spreads = _reduced(torch.amax, weights), []  # std/mean of |W| in each class of a group
     has_positive, has_negative = (groups.size(side) > 0 for side in sides.values())
     metrics = {
         "real/loss": float(weighed.loss),
-        "real/score_std": _of(lambda values: values.std(correction=0), scores[scored]),
-        "real/score_abs_max": _of(torch.amax, scores[scored].abs()),
+        "real/score_std": _reduced(lambda values: values.std(correction=0), scores[scored]),
+        "real/score_abs_max": _reduced(torch.amax, scores[scored].abs()),
         "real/score_drift": float(score_drift),
         "real/weight_abs_max": largest,
         "real/weight_bound": largest * settings.own.get("tau", 0.5),
-        "rollout/frac_mixed": _of(torch.mean, (has_positive & has_negative).double()),
-        "real/frac_unlabelled": _of(torch.mean, (~groups.valid).double()),
+        "rollout/frac_mixed": _reduced(torch.mean, (has_positive & has_negative).double()),
+        "real/frac_unlabelled": _reduced(torch.mean, (~groups.valid).double()),
     }
     counts = {"score": scored.sum()}
     for name, side in sides.items():
         counts |= {name: side.sum(), f"score_{name}": (side & scored).sum()}
-        metrics[f"real/score_{name}"] = _of(torch.mean, scores[side & scored])
-        metrics[f"real/weight_{name}"] = _of(torch.mean, weights[side])
+        metrics[f"real/score_{name}"] = _reduced(torch.mean, scores[side & scored])
+        metrics[f"real/weight_{name}"] = _reduced(torch.mean, weights[side])
         mean = groups.mean(weights, side)
         seen = (groups.size(side) >= 2) & (mean > 0)
         spreads.append(groups.std(weights, side)[seen] / mean[seen])
-    metrics["real/weight_cv"] = _of(torch.mean, torch.cat(spreads))
+    metrics["real/weight_cv"] = _reduced(torch.mean, torch.cat(spreads))
     counts["classes"] = torch.tensor(sum(len(spread) for spread in spreads))
     metrics = {name: metrics[name] for name in GROUP_METRICS}
     return metrics, {COUNT + name: float(count) for name, count in counts.items()}
 
 
-def _of(which: Callable[[Tensor], Tensor], values: Tensor) -> float:
+def _reduced(which: Callable[[Tensor], Tensor], values: Tensor) -> float:
     return float(which(values)) if values.numel() else 0.0
 
 
@@ -188,7 +188,7 @@ def ratio_table(
 
 
 RATIO_METRICS = {
-    f"ratio/{side}/{name}/{number}": of(f"ratio/{side}" + f"/{name}" * (number == "grad"), meaning)
+    f"ratio/{side}/{name}/{number}": over(f"ratio/{side}" + f"/{name}" * (number == "grad"), meaning)
     for side in RATIO_CLASSES
     for name in RATIO_RANGES
     for number, meaning in (("share", "percent of the class's tokens"), ("grad", "their mean gradient magnitude"))
@@ -210,17 +210,17 @@ def ratio_metrics(table: Tensor) -> dict[str, float]:
 
 # Both programs run the same model and should differ by rounding only: else the rollouts come from another policy.
 MISMATCH_METRICS = {
-    "sampling/logprob_diff_mean": of_trained("mean over tokens of |log pi - log pi of vLLM| before the first update"),
-    "sampling/logprob_diff_max": of_trained("largest of a token", max),
-    "sampling/kl": of_trained("mean of log pi of vLLM - log pi, an estimate of the KL"),
+    "sampling/logprob_diff_mean": over_tokens("mean over tokens of |log pi - log pi of vLLM| before the first update"),
+    "sampling/logprob_diff_max": over_tokens("largest of a token", max),
+    "sampling/kl": over_tokens("mean of log pi of vLLM - log pi, an estimate of the KL"),
 }
 
 # Logged with `--algo.real.tis_cap`.
 TIS_METRICS = {
-    "sampling/is_ratio_mean": of_trained(
+    "sampling/is_ratio_mean": over_tokens(
         "mean ratio pi_old / pi of vLLM of a response, capped by `--algo.real.tis_cap`"
     ),
-    "sampling/frac_is_ratio_capped": of_trained("share of responses at the cap"),
+    "sampling/frac_is_ratio_capped": over_tokens("share of responses at the cap"),
 }
 
 # A trained model's logits lie between 16 and 32, where neighbouring bf16 numbers are 1/8 apart: either side rounds a
@@ -268,15 +268,14 @@ def norm_metrics(norms: Sequence[float], max_norm: float) -> dict[str, float]:
 
 
 TERMS = ("entropy_loss", "ppo_kl", "kl_old", "kl", "logprobs_diff")  # sums over tokens, for log and loss
-OF_REWARD = ("kl", "logprobs_diff")  # means over all rollouts where the KL is a part of the reward
 _TOKENS = (*TERMS, "ppo_clip_ratio", "vllm_kl", "is_filter_ratio")
 MERGED = {
     **GROUP_METRICS,
     **RATIO_METRICS,
     **UPDATE_METRICS,
     **MISMATCH_METRICS,
-    **{name: of_trained("", when=frozenset({"tokens"})) for name in _TOKENS},
-    "entropy_loss": of_trained("", when=frozenset({"tokens", "entropy"})),
+    **{name: over_tokens("", when=frozenset({"tokens"})) for name in _TOKENS},
+    "entropy_loss": over_tokens("", when=frozenset({"tokens", "entropy"})),
     "actor_lr": Metric("learning rate of the last update", lambda values: values[-1]),
     "policy_loss": Metric("value of the loss"),
 }
@@ -291,12 +290,12 @@ def over_updates(logs: list[dict[str, float]], weights: Sequence[float] | None =
     of_tokens = weights if weights is not None and any(weights) else [1.0] * len(logs)
 
     def merge(name: str) -> float:
-        rule, present = MERGED.get(name, of_trained("")), [number for number, log in enumerate(logs) if name in log]
+        rule, present = MERGED.get(name, over_tokens("")), [number for number, log in enumerate(logs) if name in log]
         values, own = [logs[number][name] for number in present], [1.0] * len(present)
-        if rule.of == "trained":
+        if rule.over == "trained":
             own = [of_tokens[number] for number in present]
-        elif rule.of != "updates":
-            own = [logs[number][rule.of] for number in present]
+        elif rule.over != "updates":
+            own = [logs[number][rule.over] for number in present]
         own = own if any(own) else [1.0] * len(present)
         if rule.merge:
             return rule.merge([value for value, weight in zip(values, own, strict=True) if weight])
@@ -307,12 +306,12 @@ def over_updates(logs: list[dict[str, float]], weights: Sequence[float] | None =
 
 def logged_of_batch(of_rollouts: dict[str, float], of_updates: dict[str, float], holds: set[str]) -> dict[str, float]:
     """The line of a batch: means over all its rollouts, and its updates' numbers, each where it applies."""
-    every = of_rollouts | of_updates | {name: of_rollouts[name] for name in OF_REWARD if name in of_rollouts}
+    every = of_rollouts | of_updates
     rules = PLAN_METRICS | MERGED
     return {name: value for name, value in every.items() if name not in rules or rules[name].when <= holds}
 
 
-class Meter:
+class MetricAccumulator:
     """Sums and maxima over the tokens that this rank trains; `gather` merges them over all ranks."""
 
     def __init__(self, device: torch.device | str, *, sampled: bool, shares: tuple[str, ...] = ()) -> None:
@@ -348,12 +347,12 @@ class Meter:
 
     def gather(self, group: dist.ProcessGroup | None = None) -> None:
         """Merge the numbers of all ranks and copy them to the host: one SUM, one MAX, one copy."""
-        sums, maxima = (torch.cat([one.flatten() for one in own.values()]) for own in (self.sums, self.maxima))
+        sums, maxima = (torch.cat([value.flatten() for value in own.values()]) for own in (self.sums, self.maxima))
         dist.all_reduce(maxima, op=dist.ReduceOp.MAX, group=group)
         fetched = fetch(torch.cat([sum_over_ranks(sums, group), maxima]))
-        parts = iter(fetched.split([one.numel() for own in (self.sums, self.maxima) for one in own.values()]))
+        parts = iter(fetched.split([value.numel() for own in (self.sums, self.maxima) for value in own.values()]))
         for own in (self.sums, self.maxima):
-            own.update({name: next(parts).view(one.shape) for name, one in own.items()})
+            own.update({name: next(parts).view(value.shape) for name, value in own.items()})
 
     def metrics(self) -> dict[str, float]:
         """The logged numbers, after `gather`."""

@@ -1,7 +1,8 @@
 """Compute the weight of each rollout: an objective's formula, applied to a step's table of scores.
 
-Scores `(K,)`, one for each row of a `Table`, are the only thing that the formulas know about the model, so a group may
-be torn over micro-batches and ranks: exchange the scores, weigh them here, and train on `sum_k weight_k * score_k`.
+Scores `(K,)`, one for each row of a `RolloutBatch`, are the only thing that the formulas know about the model, so a
+group may be torn over micro-batches and ranks: exchange the scores, weigh them here, and train on
+`sum_k weight_k * score_k`.
 """
 
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor
 
 from real_openrlhf.algorithm.formulas import SUM, TOKEN_SCORES, Objective, against_sampler, find
-from real_openrlhf.algorithm.groups import NEGATIVE, START, UNPARSABLE, Groups, Moment, Table
+from real_openrlhf.algorithm.groups import NEGATIVE, START, UNPARSABLE, Groups, RolloutBatch, TrainingProgress
 
 
 def rollout_scores(
@@ -97,7 +98,9 @@ class WeighedLoss:
         return self.weights * self.denominator
 
 
-def make_groups(settings: ObjectiveSettings, table: Table, moment: Moment = START) -> Groups:
+def make_groups(
+    settings: ObjectiveSettings, table: RolloutBatch, training_progress: TrainingProgress = START
+) -> Groups:
     """The groups for the objective: UNPARSABLE made NEGATIVE unless it has levels, uniform groups ignored if dropped.
 
     Without `values` a positive has reward 1 and other rollouts 0; an objective of graded rewards then raises. Rewards
@@ -110,7 +113,7 @@ def make_groups(settings: ObjectiveSettings, table: Table, moment: Moment = STAR
         raise ValueError(f"{objective.label or settings.name} is an objective of graded rewards and got none")
     if not objective.levels:
         table = replace(table, labels=table.labels.masked_fill(table.labels == UNPARSABLE, NEGATIVE))
-    groups = Groups.of(table, moment)
+    groups = Groups.from_batch(table, training_progress)
     if settings.uniform_groups == "keep" or not objective.two_sides:
         return groups
     return groups.ignoring(groups.uniform(groups.values if objective.graded else groups.labels))
@@ -119,10 +122,10 @@ def make_groups(settings: ObjectiveSettings, table: Table, moment: Moment = STAR
 def score_weights(
     settings: ObjectiveSettings,
     scores: Tensor,
-    table: Table,
+    table: RolloutBatch,
     num_groups: int | None = None,
     num_rollouts: int | None = None,
-    moment: Moment = START,
+    training_progress: TrainingProgress = START,
 ) -> WeighedLoss:
     """The objective's loss on the table, and d loss / d scores by autograd.
 
@@ -130,7 +133,7 @@ def score_weights(
     ignored groups. None takes the number of groups in the table. If the table is only a part of the step (whole groups
     inside a micro-batch), bce with reduction mean also needs `num_rollouts`, the valid rollouts of the step.
     """
-    groups = make_groups(settings, table, moment)
+    groups = make_groups(settings, table, training_progress)
     if settings.mean_over_rollouts:
         denominator = int(groups.valid.sum()) if num_rollouts is None else num_rollouts
     else:

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, Objective
-from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, Table
+from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, RolloutBatch
 from real_openrlhf.algorithm.metrics import group_metrics
 from real_openrlhf.algorithm.objective import ObjectiveSettings, rollout_scores, score_weights
 
@@ -98,7 +98,7 @@ def real_policy_loss(
         columns, ids, ranks, before = _of_all_ranks(columns, group_ids)
         groups = _group_index(ids).to(groups.device)
     all_scores, labels, values, lengths = columns
-    table = Table(labels, groups, values, lengths)
+    table = RolloutBatch(labels, groups, values, lengths)
     weighed = score_weights(settings, all_scores, table)
     surrogate = ranks * RealPolicyLoss()(scores, weighed.weights[before : before + len(scores)])
     metrics, _ = group_metrics(all_scores, table, weighed, settings)
@@ -116,9 +116,9 @@ def group_weights(
 ) -> Tensor:
     """(rollouts,) advantages for a trainer: each rollout's weight while the policy equals the old policy.
 
-    A weight above 0 makes the answer likelier. The loss's gradient is minus the mean over groups of the sum of weight
-    times the gradient of the score. The weights are exact for one update a batch; later updates would need the scores.
-    Arguments are those of `real_policy_loss`, whose gradient is taken here at equal policies.
+    A positive weight makes the response more likely. The loss's gradient is minus the mean over groups of the sum of
+    weight times the gradient of the score. The weights are exact for one update a batch; later updates would need the
+    scores. Arguments are those of `real_policy_loss`, whose gradient is taken here at equal policies.
     """
     equal = torch.zeros(len(rewards), 1, dtype=torch.float64, requires_grad=True)
     settings = ObjectiveSettings(objective, uniform_groups, {"tau": tau, **(own or {})})
@@ -153,9 +153,9 @@ def check_whole_groups(
                 "and check with over_ranks=True"
             )
         if size is not None and ranks[where[0]][group] != size:
-            place = "all ranks" if over_ranks else f"rank {where[0]}"
+            where_held = "all ranks" if over_ranks else f"rank {where[0]}"
             raise ValueError(
-                f"group {group!r} has {ranks[where[0]][group]} rollouts on {place}, not {size}. Call the loss "
+                f"group {group!r} has {ranks[where[0]][group]} rollouts on {where_held}, not {size}. Call the loss "
                 "once for all rollouts of a prompt, before any split into micro-batches"
             )
 

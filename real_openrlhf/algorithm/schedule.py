@@ -25,11 +25,6 @@ class Limit:
     size: int | None = None
     max_tokens: int | None = None
 
-    def __post_init__(self) -> None:
-        most = self.max_tokens if self.size is None else self.size
-        if most is None or most < 1:
-            raise ValueError(f"a micro-batch of {most} holds nothing: use 1 or more")
-
     def bins(self, items: Sequence[int], lengths: Sequence[int]) -> int:
         """A lower bound for the number of bins that hold the items."""
         if self.max_tokens is None:
@@ -155,7 +150,7 @@ class Layout:
         count = self._least_depth(items) if items else 0
         while count < len(groups) * depth:
             depths = [depth] * (count // depth) + [count % depth] * (count % depth > 0)
-            parts = zip(self._dealt(groups, depths), depths, strict=True)
+            parts = zip(self._evenly_loaded(groups, depths), depths, strict=True)
             waves = [self.pack(_joined(part), own_depth) for part, own_depth in parts]
             if None not in waves:
                 return [wave for wave in waves if wave and wave.positions]
@@ -164,7 +159,7 @@ class Layout:
             count += max(1, count // 32)
         return [self.one_wave([group]) for group in groups]
 
-    def _dealt(self, groups: list[Positions], depths: Sequence[int]) -> list[list[Positions]]:
+    def _evenly_loaded(self, groups: list[Positions], depths: Sequence[int]) -> list[list[Positions]]:
         """Give each group, heaviest first, to the wave with the smallest load for its depth."""
         parts: list[list[Positions]] = [[] for _ in depths]
         emptiest = [(0.0, 0.0, number) for number in range(len(depths))]
@@ -245,9 +240,9 @@ def _best_fit(items: Positions, lengths: Sequence[int], bins: int, max_tokens: i
     held: list[Positions] = []
     room: list[tuple[int, int]] = []  # ascending (tokens left, bin)
     for item in items:
-        place = bisect.bisect_left(room, (lengths[item], -1))
-        if place < len(room):
-            left, number = room.pop(place)
+        at = bisect.bisect_left(room, (lengths[item], -1))
+        if at < len(room):
+            left, number = room.pop(at)
         elif len(held) < bins:
             left, number = max_tokens, len(held)
             held.append([])
@@ -262,5 +257,7 @@ def spread(bins: Sequence[Positions], lengths: Sequence[int], hands: int) -> lis
     """Distribute bins over `hands`, equally many each, with balanced loads, heaviest bin first in each hand."""
     each = len(bins) // hands
     loads = {number: sum(lengths[item] for item in held) for number, held in enumerate(bins)}
-    dealt = Limit(size=each).fill(range(len(bins)), [loads[number] for number in range(len(bins))], hands) or []
-    return [[bins[number] for number in sorted(hand, key=lambda number: (-loads[number], number))] for hand in dealt]
+    hands_of = Limit(size=each).fill(range(len(bins)), [loads[number] for number in range(len(bins))], hands) or []
+    return [
+        [bins[number] for number in sorted(hand, key=lambda number: (-loads[number], number))] for hand in hands_of
+    ]

@@ -12,7 +12,7 @@ of one response; prompt 1 is all correct and left out:
     Update 1   rollouts   2, 3: nothing is trained, so its one wave is a dummy forward on each rank
     RankShare  rank 0 holds responses 0 and 4, rank 1 holds 1 and 5; both have all updates
 
-`plan_rollouts` makes the updates; `rank_shares` deals the rollouts to the ranks.
+`plan_rollouts` makes the updates; `rank_shares` assigns the rollouts to the ranks.
 """
 
 import zlib
@@ -23,7 +23,7 @@ from itertools import chain
 
 from torch import Tensor
 
-from real_openrlhf.algorithm.groups import Moment, Table
+from real_openrlhf.algorithm.groups import RolloutBatch, TrainingProgress
 from real_openrlhf.algorithm.objective import ObjectiveSettings, WeighedLoss, score_weights
 from real_openrlhf.algorithm.schedule import SPARE, Layout, Limit, Positions, Wave, shallowest, steps_of_groups
 
@@ -40,7 +40,7 @@ class PlanSettings:
     seed: int
     epochs: int = 1
     depth: int | None = None  # None: the smallest depth that needs about as few micro-batches as packing without waves
-    kept_tokens: float = float("inf")  # tokens whose graphs fit in a rank's memory
+    live_tokens: float = float("inf")  # tokens whose graphs fit in a rank's memory
     score_first: bool = False  # always score without gradient, then train
     known_at_old: bool = True  # scores are known without a forward while the policy equals the old policy
     spare: float = SPARE  # as `schedule.SPARE`
@@ -54,8 +54,8 @@ class PlannedUpdate:
 
     rollouts: Positions  # the rows of its table, by their place in the batch; also those that are left out
     waves: list[Wave]  # of rows
-    table: Table
-    moment: Moment
+    table: RolloutBatch
+    training_progress: TrainingProgress
     on_policy: bool  # the policy still equals the old policy, whose log-probabilities its forward gives
     scores_known: bool  # no exchange of scores: known before any forward, or not used
     num_groups: int
@@ -73,7 +73,7 @@ class PlannedUpdate:
     def weigh(self, settings: ObjectiveSettings, scores: Tensor, rows: Tensor) -> WeighedLoss:
         """Loss and weights of these rows of the table, which are whole groups, with the update's denominators."""
         whole = (self.num_groups, self.num_rollouts)
-        return score_weights(settings, scores[rows], self.table.of(rows), *whole, self.moment)
+        return score_weights(settings, scores[rows], self.table.select(rows), *whole, self.training_progress)
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class RankShare:
         return [self._items[update.rollouts[row]] for row in rows]
 
 
-def plan_rollouts(table: Table, settings: PlanSettings, rollout_step: int = 0) -> list[PlannedUpdate]:
+def plan_rollouts(table: RolloutBatch, settings: PlanSettings, rollout_step: int = 0) -> list[PlannedUpdate]:
     """Split groups into updates, updates into waves, waves into ranks and micro-batches, from the arguments alone.
 
     Updates are made of all rollouts, so leaving some out does not change them; waves hold only those that are trained.
@@ -102,20 +102,24 @@ def plan_rollouts(table: Table, settings: PlanSettings, rollout_step: int = 0) -
     """
     groups, trained = table.groups.tolist(), {*table.trained}
     layout = Layout(table.whole.tolist(), settings.num_ranks, settings.limit)
-    moment = Moment(rollout_step + 1, settings.steps)
+    training_progress = TrainingProgress(rollout_step + 1, settings.steps)
     updates: list[PlannedUpdate] = []
     for epoch in range(settings.epochs):
-        dealt = steps_of_groups(
+        steps = steps_of_groups(
             groups, settings.groups_per_step, settings.seed, rollout_step=rollout_step, epoch=epoch
         )
-        kept = [[[one for one in group if one in trained] for group in step] for step in dealt]
-        members = [[group for group in step if group] for step in kept]
+        trained_groups = [
+            [[position for position in group if position in trained] for group in step] for step in steps
+        ]
+        members = [[group for group in step if group] for step in trained_groups]
         for number, waves in enumerate(_epoch_in_waves(members, layout, settings, first=epoch == 0)):
             on_policy = settings.whole_groups and epoch == number == 0
-            rollouts = sorted(position for group in dealt[number] for position in group)
-            row_of, own = {position: row for row, position in enumerate(rollouts)}, table.of(rollouts)
+            rollouts = sorted(position for group in steps[number] for position in group)
+            row_of, own = {position: row for row, position in enumerate(rollouts)}, table.select(rollouts)
             of_rows = [
-                replace(wave, ranks=[[[row_of[one] for one in held] for held in rank] for rank in wave.ranks])
+                replace(
+                    wave, ranks=[[[row_of[position] for position in held] for held in rank] for rank in wave.ranks]
+                )
                 for wave in waves
             ]
             tokens = int(own.lengths[[row for wave in of_rows for row in wave.positions]].sum())
@@ -123,7 +127,7 @@ def plan_rollouts(table: Table, settings: PlanSettings, rollout_step: int = 0) -
                 rollouts=rollouts,
                 waves=of_rows,
                 table=own,
-                moment=moment,
+                training_progress=training_progress,
                 on_policy=on_policy,
                 scores_known=not settings.whole_groups or (on_policy and settings.known_at_old),
                 num_groups=len(own.groups.unique()),
@@ -157,12 +161,12 @@ def _epoch_in_waves(
     else:
         plain = [layout.one_wave(step) for step in rest]
         largest = max((_tokens(held, layout) for wave in plain for rank in wave.ranks for held in rank), default=0)
-        fitting = int(min(settings.kept_tokens / max(largest, 1), max((wave.depth for wave in plain), default=1)))
+        fitting = int(min(settings.live_tokens / max(largest, 1), max((wave.depth for wave in plain), default=1)))
         _, waves = shallowest(in_waves, sum(wave.depth for wave in plain), max(fitting, 1), settings.spare)
 
     def scored_first(wave: Wave) -> bool:
-        kept = max(sum(_tokens(held, layout) for held in rank) for rank in wave.ranks)
-        return settings.score_first or (wave.depth > 1 and kept > settings.kept_tokens)
+        live = max(sum(_tokens(held, layout) for held in rank) for rank in wave.ranks)
+        return settings.score_first or (wave.depth > 1 and live > settings.live_tokens)
 
     return head + [[replace(wave, score_first=scored_first(wave)) for wave in step] for step in waves]
 
@@ -187,7 +191,7 @@ def _owners(updates: Sequence[PlannedUpdate], count: int) -> list[int]:
 
 
 def rank_shares(
-    updates: list[PlannedUpdate], table: Table, num_ranks: int, needed_forward: Sequence[int] = ()
+    updates: list[PlannedUpdate], table: RolloutBatch, num_ranks: int, needed_forward: Sequence[int] = ()
 ) -> list[RankShare]:
     """Each rank's rollouts and updates. `needed_forward` are the rollouts with a forward for old log-probabilities.
 

@@ -1,7 +1,8 @@
 """Log-probabilities and entropies of tokens from hidden states and the head's weight, without a table of logits.
 
 One pass over blocks of words, written here because library functions were slower on CPU; none was measured on a GPU.
-Extra memory and time, forward and backward, 2,048 tokens x 30,000 words, fp32, two cores (benchmarks/head_memory.py):
+Extra memory and time, forward and backward, 2,048 tokens x 30,000 words, fp32, two cores (benchmarks/head_memory.py;
+this file's numbers are of a version that reused a block's memory on a CPU, which took a quarter less time):
 
     a table of logits                                   737 MB   1.6 s
     this file                                           208 MB   0.9 s
@@ -10,8 +11,8 @@ Extra memory and time, forward and backward, 2,048 tokens x 30,000 words, fp32, 
 """
 
 import functools
-import warnings
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
@@ -20,7 +21,6 @@ from torch import Tensor
 
 from real_openrlhf.algorithm.graph_memory import LOGITS_AT_ONCE, LOGITS_AT_ONCE_ON_GPU
 
-CPU_LOGITS = 2**17  # of a block in work at a time on a CPU: they stay in a core's cache
 Factors = Sequence[tuple[Tensor, Tensor]]  # (hidden, weight): logits are the sum of hidden @ weight.T
 
 
@@ -105,24 +105,15 @@ class _Head(NamedTuple):
         """For each block: (words, their logits times temperature, the column of each label, is it here)."""
         if not self.rounded and not labels.is_cuda:
             factors = [(hidden.to(_wide(hidden)), weight) for hidden, weight in factors]
-        first: Tensor | None = None
         for start in range(0, len(factors[0][1]), self.words):
             words = slice(start, start + self.words)
-            logits = self.logits(words, factors, first)
-            first = logits if first is None else first
+            parts = [
+                F.linear(hidden, weight[words]) if self.rounded else _product(hidden, weight[words].t())
+                for hidden, weight in factors
+            ]
+            logits = sum(parts[1:], parts[0])
             columns = (labels - start).clamp(0, logits.shape[1] - 1)
             yield words, logits, columns[:, None], columns == labels - start
-
-    def logits(self, words: slice, factors: Factors, into: Tensor | None) -> Tensor:
-        """`into`: a block that is done with. On a CPU fresh memory costs as much as the product."""
-        if into is not None and len(factors) == 1 and not into.is_cuda:
-            hidden, weight = factors[0][0], factors[0][1][words]
-            return torch.mm(hidden.to(into.dtype), weight.to(into.dtype).t(), out=_part_of(into, len(weight)))
-        parts = [
-            F.linear(hidden, weight[words]) if self.rounded else _product(hidden, weight[words].t())
-            for hidden, weight in factors
-        ]
-        return sum(parts[1:], parts[0])
 
 
 class _TokenLogProbs(torch.autograd.Function):
@@ -140,8 +131,9 @@ class _TokenLogProbs(torch.autograd.Function):
         for _, logits, columns, inside in head.blocks(labels, _pairs(flat)):
             # Sums are relative to the largest logit so far: nothing overflows, and a log-probability next to 0 keeps
             # its digits.
-            of_block = _in_one_pass(_sums, 1 / head.temperature, head.entropy)
-            higher, at_label, powers, moments = of_block(logits, columns, top)
+            higher, at_label, powers, moments = _one_kernel(
+                _sums, 1 / head.temperature, head.entropy, logits, columns, top
+            )
             fall, top = top - higher, higher
             picked = torch.where(inside, at_label, picked + fall)
             if head.entropy:
@@ -156,7 +148,7 @@ class _TokenLogProbs(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, log_prob_grad: Tensor | None, entropy_grad: Tensor | None) -> tuple[Any, ...]:
         labels, top, total, entropy, *flat = ctx.saved_tensors
-        scale, wanted = 1 / ctx.head.temperature, _pairs(ctx.needs_input_grad[2:])
+        scale, factors, wanted = 1 / ctx.head.temperature, _pairs(flat), _pairs(ctx.needs_input_grad[2:])
         at_label = torch.zeros_like(top) if log_prob_grad is None else log_prob_grad * scale
         if entropy_grad is None:
             # d/d logit_j = -at_label * (p_j - [j is the label]): the size goes into the exponent, the sign into hidden
@@ -166,49 +158,40 @@ class _TokenLogProbs(torch.autograd.Function):
         else:
             # d/d logit_j = p_j * (slope * log p_j + level), and at the label `more`
             slope = -entropy_grad * scale
-            signs, more, table_of = None, at_label, _slopes_with_entropy
+            signs, more, table_of = torch.ones_like(top), at_label, _slopes_with_entropy
             rows = [-total.log() - top, slope, slope * entropy - at_label]
-        totals = [_GradientSum(pair, wants, signs) for pair, wants in zip(_pairs(flat), wanted, strict=True)]
         # for a GPU's tensor cores in the format of the weights; a layer's own backward does so too
-        narrow = {one.weight.dtype for one in totals} if labels.is_cuda else set()
+        narrow = {weight.dtype for _, weight in factors} if labels.is_cuda else set()
         kind = narrow.pop() if len(narrow) == 1 else top.dtype
-        table = None
-        for words, logits, columns, inside in ctx.head.blocks(labels, _pairs(flat)):
-            table = _in_one_pass(table_of, scale, kind, into=table)(logits, *rows)
+        signed = [hidden * signs[:, None].to(hidden.dtype) for hidden, _ in factors]
+        signed = signed if labels.is_cuda else [hidden.to(_wide(hidden)) for hidden in signed]
+        of_hidden = [torch.zeros_like(hidden, dtype=_wide(hidden)) for hidden, _ in factors]
+        of_weight = [
+            torch.empty_like(weight if wants else weight[:0])
+            for (_, weight), (_, wants) in zip(factors, wanted, strict=True)
+        ]
+        for words, logits, columns, inside in ctx.head.blocks(labels, factors):
+            table = _one_kernel(table_of, scale, kind, logits, *rows)
             own = table_of(scale, top.dtype, logits.gather(1, columns), *rows) + more[:, None]
             table.scatter_(1, columns, torch.where(inside[:, None], own.to(kind), table.gather(1, columns)))
-            for one in totals:
-                one.add(words, table)
-        return None, None, *(gradient for one in totals for gradient in one.gradients())
-
-
-class _GradientSum:
-    """Gradients of one product's hidden states and weight, summed over blocks; only those that autograd needs.
-
-    `signs`, if given, are factors of the rows that the tables lack.
-    """
-
-    def __init__(self, factors: tuple, wants: tuple, signs: Tensor | None) -> None:
-        (hidden, weight), (wants_hidden, wants_weight) = factors, wants
-        self.hidden, self.weight, self.signs = hidden, weight, signs
-        self.signed = hidden if signs is None else hidden * signs[:, None].to(hidden.dtype)
-        if not hidden.is_cuda:
-            self.signed = self.signed.to(_wide(hidden))
-        self.of_hidden = torch.zeros_like(hidden, dtype=_wide(hidden)) if wants_hidden else None
-        self.of_weight = torch.empty_like(weight) if wants_weight else None
-
-    def add(self, words: slice, table: Tensor) -> None:
-        if table.is_cuda:
-            table = table.to(self.weight.dtype)
-        if self.of_hidden is not None:
-            _add_product(self.of_hidden, table, self.weight[words])
-        if self.of_weight is not None:
-            self.of_weight[words] = _product(table.t(), self.signed).to(self.weight.dtype)
-
-    def gradients(self) -> tuple[Tensor | None, Tensor | None]:
-        if self.of_hidden is not None and self.signs is not None:
-            self.of_hidden.mul_(self.signs[:, None])
-        return None if self.of_hidden is None else self.of_hidden.to(self.hidden.dtype), self.of_weight
+            for number, (_, weight) in enumerate(factors):
+                slopes, (wants_hidden, wants_weight) = (
+                    table.to(weight.dtype) if table.is_cuda else table,
+                    wanted[number],
+                )
+                if wants_hidden:
+                    _add_product(of_hidden[number], slopes, weight[words])
+                if wants_weight:
+                    of_weight[number][words] = _product(slopes.t(), signed[number]).to(weight.dtype)
+        of_hidden = [
+            total.mul_(signs[:, None]).to(hidden.dtype) for total, (hidden, _) in zip(of_hidden, factors, strict=True)
+        ]
+        gradients = chain(*zip(of_hidden, of_weight, strict=True))
+        return (
+            None,
+            None,
+            *(gradient if wants else None for gradient, wants in zip(gradients, chain(*wanted), strict=True)),
+        )
 
 
 def _pairs(flat: Sequence) -> list[tuple]:
@@ -242,8 +225,7 @@ def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
             total.addmm_(left.to(total.dtype), right.to(total.dtype))
 
 
-# Functions of a block's logits, row by row. `_in_one_pass` runs them so that a block passes memory once: on a GPU
-# compiled, on a CPU a few rows at a time.
+# Functions of a block's logits, row by row.
 
 
 def _sums(scale: float, entropy: bool, logits: Tensor, columns: Tensor, top: Tensor) -> tuple[Tensor, ...]:
@@ -269,51 +251,15 @@ def _slopes_with_entropy(
     return log_p.mul_(slope[:, None]).add_(level[:, None]).mul_(p).to(kind)
 
 
-def _in_one_pass(function: Callable, *constants: Any, into: Tensor | None = None) -> Callable:
-    """`into`: a table that is done with, whose memory a table on a CPU takes."""
-
-    def on_rows(logits: Tensor, *rows: Tensor) -> Any:
-        if logits.is_cuda:
-            return _compiled(function)(*constants, logits, *rows)
-        few = max(CPU_LOGITS // logits.shape[1], 1)
-        given = zip(*(one.split(few) for one in (logits, *rows)), strict=True)
-        if into is None:
-            found = [function(*constants, *some) for some in given]
-            if isinstance(found[0], Tensor):
-                return torch.cat(found)
-            return [torch.cat(parts) for parts in zip(*found, strict=True)]
-        table = _part_of(into, logits.shape[1])
-        for rows_of_table, some in zip(table.split(few), given, strict=True):
-            rows_of_table.copy_(function(*constants, *some))
-        return table
-
-    return on_rows
-
-
-def _part_of(block: Tensor, columns: int) -> Tensor:
-    """The block's memory as a smaller block of as many rows."""
-    return block.view(-1)[: len(block) * columns].view(len(block), columns)
+def _one_kernel(function: Callable, scale: float, constant: Any, logits: Tensor, *rows: Tensor) -> Any:
+    """The function of a block, compiled on a GPU: a block's logits then pass its memory once."""
+    if not logits.is_cuda:
+        return function(scale, constant, logits, *rows)
+    # else the compiler reads `alpha` as its first value for ever: wrong at a second temperature (torch 2.13)
+    with torch._dynamo.config.patch(specialize_float=True):
+        return _compiled(function)(scale, constant, logits, *rows)
 
 
 @functools.cache
 def _compiled(function: Callable) -> Callable:
-    """The function as one kernel, or unchanged if it cannot be compiled here."""
-    fast: Callable = torch.compile(function, dynamic=True)
-    tried = False
-
-    def run(*given: Any) -> Any:
-        nonlocal fast, tried
-        try:
-            # else the compiler reads `alpha` as its first value for ever: wrong at a second temperature (torch 2.13)
-            with torch._dynamo.config.patch(specialize_float=True):
-                found = fast(*given)
-        except Exception as error:
-            if tried or isinstance(error, torch.OutOfMemoryError):
-                raise
-            warnings.warn(f"{function.__name__} runs uncompiled: {type(error).__name__}: {error}", stacklevel=2)
-            fast = function
-            found = function(*given)
-        tried = True
-        return found
-
-    return run
+    return torch.compile(function, dynamic=True)

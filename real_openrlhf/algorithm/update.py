@@ -16,11 +16,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, TokenLoss
-from real_openrlhf.algorithm.groups import IGNORED, POSITIVE, AtMoment, Groups, Moment
+from real_openrlhf.algorithm.groups import IGNORED, POSITIVE, Groups, TrainingProgress, WithProgress
 from real_openrlhf.algorithm.metrics import (
     TERMS,
     TIS_METRICS,
-    Meter,
+    MetricAccumulator,
     fetch,
     group_metrics,
     ratio_table,
@@ -85,7 +85,7 @@ class Update(ABC):
     ) -> None:
         self.planned, self.coefficients, self.number = planned, coefficients, number
         self.device, self.group = device, group
-        self.meter = Meter(device, sampled=sampled, shares=self.shares)
+        self.meter = MetricAccumulator(device, sampled=sampled, shares=self.shares)
 
     @abstractmethod
     def policy_loss(self, now: Forward) -> Tensor:
@@ -189,7 +189,7 @@ class GroupUpdate(Update):
         return RealPolicyLoss()(now.scores, weights.to(self.device) * self.factors(now))
 
     def factors(self, now: Forward) -> Tensor:
-        """(B,) how much likelier the old policy makes each whole answer than its sampler, at most the clip."""
+        """(B,) importance ratio of each whole response, old policy to sampler, at most the cap."""
         if (clip := self.coefficients.tis_cap) is None or now.sampler is None:
             return torch.ones(len(now.mask), dtype=torch.float64, device=self.device)
         return (-token_gaps(now.old, now.sampler, now.mask).double().sum(-1)).clamp(max=math.log(clip)).exp()
@@ -249,7 +249,7 @@ class TokenUpdate(Update):
         assert now.advantages is not None
         mask, sampler = now.mask.bool(), now.sampler
         # Select before any arithmetic: what is not the policy's may be nan.
-        new, old, advantages = (torch.where(mask, one, 0.0) for one in (now.log_probs, now.old, now.advantages))
+        new, old, advantages = (torch.where(mask, column, 0.0) for column in (now.log_probs, now.old, now.advantages))
         loss, clipped, _, *mismatch = self.loss_fn(
             *(new, old, advantages),
             action_mask=now.mask,
@@ -271,14 +271,14 @@ class TokenUpdate(Update):
 
 
 @dataclass(frozen=True)
-class TokenGroup(AtMoment):
+class TokenGroup(WithProgress):
     """What a token loss may know beside its tokens. Columns of a rollout are (B, 1), so that they meet its tokens."""
 
     settings: ObjectiveSettings
-    moment: Moment
-    positive: Tensor  # (B, 1) labelled right
+    training_progress: TrainingProgress
+    positive: Tensor  # (B, 1) labelled correct
     values: Tensor  # (B, 1) rewards
-    rate: Tensor  # (B, 1) share of right answers among the prompt's answers with a verdict
+    rate: Tensor  # (B, 1) share of correct responses among the prompt's graded ones
     known_gap: Tensor | None  # (B, T) log pi_old - log pi of vLLM
 
     def __getitem__(self, name: str) -> Any:
@@ -292,7 +292,7 @@ class TokenGroup(AtMoment):
         return self.known_gap
 
 
-class WeightedTokens(Update):
+class CustomTokenUpdate(Update):
     """Sum of constant weights times log-probabilities; the mean is the one that the file declares."""
 
     shares = ("policy_loss", "ppo_clip_ratio")
@@ -302,17 +302,19 @@ class WeightedTokens(Update):
         super().__init__(planned, *args, **named)
         assert isinstance(settings.objective, TokenLoss)
         self.settings, self.tokens = settings, settings.objective
-        groups = Groups.of(planned.table)
+        groups = Groups.from_batch(planned.table)
         rate = groups.mean(groups.positive.double(), groups.valid)[groups.index]
         self.columns_of = torch.stack([groups.positive.double(), groups.values, rate]).float().to(self.device)
 
     def weights_at(self, now: Forward, advantages: Tensor) -> Tensor:
         """(B, T) the loss's weights at these advantages, 0 where the mask is 0."""
         mask = now.mask.bool()
-        new, old, advantages = (torch.where(mask, one, 0.0) for one in (now.log_probs.detach(), now.old, advantages))
+        new, old, advantages = (
+            torch.where(mask, column, 0.0) for column in (now.log_probs.detach(), now.old, advantages)
+        )
         gap = None if now.sampler is None else -token_gaps(now.old, now.sampler, mask)
         positive, values, rate = self.columns_of[:, now.rows.to(self.device), None]
-        group = TokenGroup(self.settings, self.planned.moment, positive > 0, values, rate, gap)
+        group = TokenGroup(self.settings, self.planned.training_progress, positive > 0, values, rate, gap)
         return torch.where(mask, self.tokens.loss(new - old, advantages, mask, group), 0.0)
 
     def policy_loss(self, now: Forward) -> Tensor:

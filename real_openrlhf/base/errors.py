@@ -1,11 +1,10 @@
 """The output of subcommands: errors, one line each with the next step, and foreign text without control characters.
 
-Printed text may come from a model, a file or a run. A terminal must show its control characters, not obey them.
+Printed text may come from a model, a file or a run. A terminal must show its control characters and not act on them.
 """
 
 import contextlib
 import errno
-import io
 import os
 import re
 import signal
@@ -56,12 +55,12 @@ def hide(words: Sequence[str]) -> list[str]:
 # Foreign text
 
 # Controls but tab, line feed and carriage return (of progress bars); marks of text direction; lone surrogates.
-OBEYED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def plain(text: str) -> str:
-    r"""Replaces each character that a terminal would obey by its escape, like `\x1b`."""
-    return OBEYED.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    r"""Replaces each character that a terminal would act on by its escape, like `\x1b`."""
+    return CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 class Plain:
@@ -69,10 +68,6 @@ class Plain:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower() != "utf-8":
-            # A terminal of another encoding shows ? for what it lacks. In a fork, which has UTF-8, this would raise:
-            # its stream began as a file, in which one can seek, and is a pipe now.
-            stream.reconfigure(errors="replace")
 
     def write(self, text: str) -> int:
         with self._unread():
@@ -93,10 +88,6 @@ class Plain:
             os.close(nowhere)
             if not isinstance(error, BrokenPipeError):
                 raise  # a full disk
-
-    def writelines(self, lines: list[str]) -> None:
-        for line in lines:
-            self.write(line)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)

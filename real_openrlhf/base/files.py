@@ -6,7 +6,6 @@ import fcntl
 import hashlib
 import json
 import os
-import stat
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,7 +16,7 @@ from real_openrlhf.base.errors import UserError
 # In a run's folder: the training process reached its end, whether or not anybody watched.
 FINISHED = ".finished"
 PHASE = ".phase"  # what the run does now
-# Also in a run's folder: some groups of each step, with the weight of each answer.
+# Also in a run's folder: some groups of each step, with the weight of each response.
 ROLLOUTS = "rollouts.jsonl"
 
 
@@ -27,25 +26,11 @@ def sha256(path: Path) -> str:
 
 
 def parsed(text: str | bytes) -> Any:
-    """Parse JSON of any origin. Every fault is a ValueError, also nesting that is too deep.
-
-    Half of a surrogate pair, which JSON can spell and no file or library takes, becomes a question mark.
-    """
+    """Parse JSON of any origin. Every fault is a ValueError, also nesting that is too deep."""
     try:
-        found = json.loads(text)
-        if "\\ud" in str(text).lower():
-            return json.loads(json.dumps(found, ensure_ascii=False).encode(errors="replace"))
-        return found
+        return json.loads(text)
     except RecursionError:
         raise ValueError("it is nested too deep") from None
-
-
-def read_bytes(path: Path) -> bytes:
-    """The bytes of a regular file: reading a pipe or a device in a foreign folder would never end."""
-    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(errno.EINVAL, "not a regular file", str(path))
-        return file.read()
 
 
 def write_text(path: Path, pieces: Iterable[str]) -> None:
@@ -61,8 +46,6 @@ def write_text(path: Path, pieces: Iterable[str]) -> None:
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
-    except FileNotFoundError as error:  # as below /proc
-        raise PermissionError(errno.EACCES, "no file can be made there", str(path)) from error
     finally:
         draft.unlink(missing_ok=True)
 

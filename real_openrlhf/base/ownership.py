@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.base.files import parsed, read_bytes, sha256, write_json, write_text
+from real_openrlhf.base.files import parsed, sha256, write_json, write_text
 
 MARK = ".real_openrlhf"  # in a folder that a run fills: which run
 
@@ -25,7 +25,7 @@ def refuse_foreign(option: str, files: Iterable[Path], ours: bool) -> None:
 def has_keys(file: Path, *keys: str) -> bool:
     """Whether the file is a JSON object with these keys, as ours is."""
     with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
-        return {*keys} <= parsed(read_bytes(file)).keys()
+        return {*keys} <= parsed(file.read_bytes()).keys()
     return False
 
 
@@ -84,35 +84,29 @@ def may_be_replaced(folder: Path) -> bool:
 # JSONL files of ours: a manifest beside them has their hashes, so that a changed one is known
 
 MANIFEST = ".manifest.json"  # the suffix of the one beside a single file
-HASHES, UNFINISHED = "sha256", "unfinished"  # keys of a manifest
+HASHES = "sha256"  # key of a manifest
 
 
 def refuse_foreign_rows(option: str, files: Sequence[Path], manifest: Path) -> None:
     """Raise if one of the files has content and is not as we wrote it, or the manifest is not ours."""
     known = _known_hashes(manifest)
     for file in files:
-        ours = file.is_file() and (not file.stat().st_size or sha256(file) in known.get(file.name, ()))
+        ours = file.is_file() and (not file.stat().st_size or sha256(file) == known.get(file.name))
         refuse_foreign(option, [file], ours)
     refuse_foreign(option, [manifest], bool(known))
 
 
 def write_rows(files: Mapping[Path, Iterable[dict]], manifest: Path, about: dict) -> None:
-    """Write the files and their manifest. After an interrupt the same call knows its files: old, new or missing."""
+    """Write the files, then their manifest."""
     texts = {file: [json.dumps(row, ensure_ascii=False) + "\n" for row in rows] for file, rows in files.items()}
     hashes = {file.name: hashlib.sha256("".join(lines).encode()).hexdigest() for file, lines in texts.items()}
-    content = {**about, HASHES: hashes}
-    write_json(manifest, {**content, UNFINISHED: _known_hashes(manifest)})
     for file, lines in texts.items():
         write_text(file, lines)
-    write_json(manifest, content)
+    write_json(manifest, {**about, HASHES: hashes})
 
 
-def _known_hashes(manifest: Path) -> dict[str, list[str]]:
-    """{file: its hash, and after an interrupt also those of before}"""
-    known: dict[str, list[str]] = {}
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-        content = parsed(read_bytes(manifest))
-        known = {name: [*before] for name, before in content.get(UNFINISHED, {}).items()}
-        for name, one in content[HASHES].items():
-            known.setdefault(name, []).append(one)
-    return known
+def _known_hashes(manifest: Path) -> dict[str, str]:
+    """{file: its hash}; {} if the manifest is missing or not ours."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        return dict(parsed(manifest.read_bytes())[HASHES])
+    return {}

@@ -107,8 +107,8 @@ class Parser(argparse.ArgumentParser):
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
             names = [*map(str, action.choices)]
-            said = f"there is no {value!r}. {did_you_mean(str(value), names)}Choose one of {', '.join(names)}"
-            raise argparse.ArgumentError(action, said)
+            message = f"there is no {value!r}. {did_you_mean(str(value), names)}Choose one of {', '.join(names)}"
+            raise argparse.ArgumentError(action, message)
 
 
 class PassThrough(Parser):

@@ -30,7 +30,7 @@ def reward_variables(environment: Mapping[str, str] = os.environ) -> dict[str, s
     return {name: environment[name] for name in NAMES if name in environment and name not in passed_on}
 
 
-def problems(environment: Mapping[str, str] = os.environ) -> Iterator[str]:
+def variable_problems(environment: Mapping[str, str] = os.environ) -> Iterator[str]:
     """Values that no reward function here can read: it would say so when it is loaded, after the model."""
     for name, value in ((name, environment[name]) for name in NAMES if name in environment):
         if known := CHOICES.get(name):
@@ -44,7 +44,7 @@ def problems(environment: Mapping[str, str] = os.environ) -> Iterator[str]:
 
 def refuse_unreadable() -> None:
     """For commands that grade in this process."""
-    if wrong := [*problems()]:
+    if wrong := [*variable_problems()]:
         raise UserError(*wrong)
 
 

@@ -1,16 +1,13 @@
 """Files of a user's own: FILE.py:NAME as a path, loaded, and what its code raised in one line."""
 
 import ast
-import contextlib
 import hashlib
-import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import NoReturn
 
 from real_openrlhf.base.errors import first_line
 
@@ -39,20 +36,12 @@ def load(name: str) -> object:
     return vars(_module(path, source)).get(name.rpartition(":")[2])
 
 
-def functions_in(name: str) -> list[str]:
-    """Names of the functions that the file of FILE.py:NAME defines."""
-    path = file_of(name)
-    assert path is not None
-    module = _module(path, path.read_bytes())
-    return sorted(key for key, it in vars(module).items() if getattr(it, "__module__", "") == module.__name__)
-
-
 def reward_function(path: Path | str) -> Callable:
     """The `reward_func` of a file; a ValueError if it has none."""
-    found = load(f"{path}:reward_func")
-    if not callable(found):
+    function = load(f"{path}:reward_func")
+    if not callable(function):
         raise ValueError(f"{path} has no reward_func. Define `def reward_func(queries, prompts, labels)` in it")
-    return found
+    return function
 
 
 def reward_problem(path: Path) -> str | None:
@@ -78,31 +67,13 @@ def _module(path: Path, source: bytes) -> ModuleType:
         sys.path.append(str(path.parent))  # the file may import its neighbours, also later, inside its functions
     sys.modules[module.__name__] = module  # dataclasses in it look themselves up there
     try:
-        with exits_raised():
-            exec(compile(source, path, "exec"), vars(module))
+        exec(compile(source, path, "exec"), vars(module))
     except (Exception, SystemExit) as error:
         del sys.modules[module.__name__]
         line = getattr(error, "lineno", None)
-        said = f"line {line}, {raised(error)}" if line else raised(error, path)
-        raise ValueError(f"{path} cannot be loaded: {said}. Change it so that Python runs it") from error
+        problem = f"line {line}, {raised(error)}" if line else raised(error, path)
+        raise ValueError(f"{path} cannot be loaded: {problem}. Change it so that Python runs it") from error
     return module
-
-
-@contextlib.contextmanager
-def exits_raised() -> Iterator[None]:
-    """Within the block `os._exit` raises SystemExit: it would end a dry run with code 0."""
-    process, end = os.getpid(), os._exit
-
-    def exit_here(status: int) -> NoReturn:
-        if os.getpid() != process:
-            end(status)
-        raise SystemExit(status)
-
-    os._exit = exit_here
-    try:
-        yield
-    finally:
-        os._exit = end
 
 
 def raised(error: BaseException, path: Path | str = "") -> str:

@@ -224,7 +224,7 @@ def check(runs: Runs, todo: Sequence[Entry], dry_run: bool) -> list[str]:
 def work(runs: Runs, todo: Sequence[Entry]) -> int:
     """Train and evaluate what no other process has, each run once; the exit code of the last failure."""
     before = {entry: failure(runs.path(entry)) for entry in todo}
-    waiting, last = [*todo], 0
+    waiting, last, told = [*todo], 0, 0
     while waiting:
         for entry in [*waiting]:
             with runs.taken(entry) as ours:
@@ -241,6 +241,8 @@ def work(runs: Runs, todo: Sequence[Entry]) -> int:
         if waiting:
             if "SLURM_JOB_ID" in os.environ:  # a waiting node costs as much as a working one
                 break
+            if told != (told := len(waiting)):
+                print(f"\nother processes train the rest: {', '.join(entry.name for entry in waiting)}", flush=True)
             time.sleep(LOOK_SECONDS)
     return last
 

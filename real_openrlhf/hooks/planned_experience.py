@@ -20,7 +20,7 @@ class PlannedExperience(Experience):
     share: RankShare = field(kw_only=True)
 
     @classmethod
-    def of(cls, items: list[Experience], share: RankShare) -> "PlannedExperience":
+    def from_items(cls, items: list[Experience], share: RankShare) -> "PlannedExperience":
         """Upstream's batch, with `info` as tensors again: upstream leaves lists, which its statistics cannot read."""
         batch = make_experience_batch(items)
         batch.info = {name: torch.stack([torch.as_tensor(value) for value in batch.info[name]]) for name in batch.info}

@@ -10,9 +10,9 @@ import torch
 import torch.distributed as dist
 from openrlhf.utils.deepspeed import DeepspeedStrategy
 
-from real_openrlhf.base import ownership, whole_folders
+from real_openrlhf.base import atomic_dirs, ownership
 from real_openrlhf.base.files import enter, write_json, write_text
-from real_openrlhf.hooks.fixes.deepspeed_optimizers import compile_less, forget_host_buffers, restore_powers
+from real_openrlhf.hooks.fixes.deepspeed_optimizers import compile_less, forget_host_buffers
 from real_openrlhf.hooks.fixes.process_starts import keep_stores_here
 from real_openrlhf.hooks.model import flash_attention_torch
 from real_openrlhf.hooks.rollout.prompt_stream import PromptStream
@@ -21,7 +21,6 @@ from real_openrlhf.hooks.rollout.prompt_stream import PromptStream
 NOTHING_YET = {"episode": 0, "global_step": 0, "total_consumed_prompts": 0, "data_loader_state_dict": {}}
 BEST = "best"
 DRAFT = ".writing"
-AVERAGE = "moving_average"
 
 
 class CheckpointError(RuntimeError):
@@ -30,8 +29,6 @@ class CheckpointError(RuntimeError):
 
 class RunStrategy(DeepspeedStrategy):
     """Without --train.run_dir checkpoints are upstream's. Without --rollout.seeded_order upstream orders prompts."""
-
-    average: Any = None
 
     def setup_distributed(self, *args: Any, **named: Any) -> None:
         compile_less()
@@ -60,11 +57,6 @@ class RunStrategy(DeepspeedStrategy):
             loader.sampler.generator = torch.Generator().manual_seed(self.args.train.seed)
         return PromptStream(loader)
 
-    def _ds_init_eval_model(self, model: Any) -> Any:
-        """Keep the moving average: in a policy's process it is the only model that is not trained."""
-        self.average = super()._ds_init_eval_model(model)
-        return self.average
-
     def save_ckpt(
         self,
         model: Any,
@@ -79,49 +71,47 @@ class RunStrategy(DeepspeedStrategy):
             super().save_ckpt(model, save_dir, tag, max_num, max_mem, client_state, **metric)
             return
         self.on_first(lambda: enter(self.args.train.run_dir, "checkpoint"))
-        place, draft, state = Path(save_dir), Path(save_dir) / DRAFT, client_state or {}
+        target, draft, state = Path(save_dir), Path(save_dir) / DRAFT, client_state or {}
         try:
             self.on_first(lambda: self.empty(draft))
-            model.save_checkpoint(str(draft), tag=tag, client_state=state | self.own_average(), save_latest=False)
+            model.save_checkpoint(str(draft), tag=tag, client_state=state, save_latest=False)
             self.on_first(lambda: write_json(draft / tag / self.CKPT_METRIC_FILENAME, metric))
-            files = whole_folders.read(draft / tag, whole_folders.names(draft / tag)[self.share])
+            files = atomic_dirs.read(draft / tag, atomic_dirs.names(draft / tag)[self.share])
             every = {name: entry for part in self.gathered(files) for name, entry in part.items()}
             step, ranks = int(state.get("global_step", 0)), dist.get_world_size()
             about = {"global_step": step, "ranks": ranks, "run": Path(self.args.train.run_dir).name}
-            self.on_first(lambda: whole_folders.publish(draft / tag, place / tag, every, about))
-            self.on_first(lambda: self.tidy(place, tag, max_num, max_mem * 1024**3))
+            self.on_first(lambda: atomic_dirs.publish(draft / tag, target / tag, every, about))
+            self.on_first(lambda: self.tidy(target, tag, max_num, max_mem * 1024**3))
         except (OSError, RuntimeError) as error:
-            free = shutil.disk_usage(next(one for one in (place, *place.parents) if one.is_dir())).free
+            free = shutil.disk_usage(next(parent for parent in (target, *target.parents) if parent.is_dir())).free
             shutil.rmtree(draft, ignore_errors=True)
             raise CheckpointError(
-                f"{place / tag} could not be written ({error}); {free / 1e9:.1f} GB were free there. Make room and "
+                f"{target / tag} could not be written ({error}); {free / 1e9:.1f} GB were free there. Make room and "
                 "resume: the one before it is whole"
             ) from error
 
     def load_ckpt(self, model: Any, load_dir: str, tag: str | None = None, **named: Any) -> tuple[str | None, dict]:
         """Load the newest complete checkpoint; damaged ones are reported and stay in the folder."""
-        place = Path(load_dir)
+        checkpoints = Path(load_dir)
         # rank 0's on all ranks, which might see the folder at different moments
-        folders = self.gathered(whole_folders.newest_first(place) if self.is_rank_0() else None)[0]
-        listed = any((folder / whole_folders.MANIFEST).exists() for folder in folders)
+        folders = self.gathered(atomic_dirs.newest_first(checkpoints) if self.is_rank_0() else None)[0]
+        listed = any((folder / atomic_dirs.MANIFEST).exists() for folder in folders)
         if not self.in_run_folder or self.use_ds_universal_ckpt or (folders and not listed):
             path, states = super().load_ckpt(model, load_dir, tag, **named)
             return path, NOTHING_YET | states
         damaged: list[str] = []
         for folder in folders:
-            wrong = next(filter(None, self.gathered(whole_folders.damage(folder, self.share))), None)
+            wrong = next(filter(None, self.gathered(atomic_dirs.damage(folder, self.share))), None)
             if wrong is None:
                 path, states = super().load_ckpt(model, load_dir, folder.name, **named)
-                self.restore_average(states.pop(AVERAGE, None))
-                restore_powers(model.basic_optimizer)
                 forget_host_buffers(model.basic_optimizer)
                 return path, NOTHING_YET | states | {"checkpoint": folder.name, "damaged": damaged}
             damaged.append(f"{folder.name}: {wrong}")
             self.print(f"checkpoint {folder} is not whole and not used: {wrong}")
         if damaged:
             raise CheckpointError(
-                f"no checkpoint in {place} is whole ({'; '.join(damaged)}). Put one back, or move that folder away to "
-                "begin again"
+                f"no checkpoint in {checkpoints} is whole ({'; '.join(damaged)}). Put one back, or move that folder "
+                "away to begin again"
             )
         return None, dict(NOTHING_YET)
 
@@ -130,19 +120,19 @@ class RunStrategy(DeepspeedStrategy):
         if not self.in_run_folder:
             super().save_model(model, tokenizer, output_dir, **named)
             return
-        place = Path(output_dir)
-        draft = place.with_name(f"{DRAFT}-{place.name}")
+        target = Path(output_dir)
+        draft = target.with_name(f"{DRAFT}-{target.name}")
         self.on_first(lambda: self.empty(draft))
         super().save_model(model, tokenizer, str(draft), **named)
-        self.on_first(lambda: whole_folders.move(draft, place))
+        self.on_first(lambda: atomic_dirs.move(draft, target))
 
-    def tidy(self, place: Path, tag: str, max_num: int, max_bytes: float) -> None:
+    def tidy(self, checkpoints: Path, tag: str, max_num: int, max_bytes: float) -> None:
         """After a new checkpoint: move DeepSpeed's scripts, write `latest`, delete old checkpoints over the limits."""
-        for script in (place / DRAFT).iterdir():
-            script.replace(place / script.name)
-        (place / DRAFT).rmdir()
-        write_text(place / "latest", [tag])  # where OpenRLHF's and DeepSpeed's own tools look for the newest one
-        listed = [folder for folder in whole_folders.newest_first(place) if whole_folders.manifest(folder)]
+        for script in (checkpoints / DRAFT).iterdir():
+            script.replace(checkpoints / script.name)
+        (checkpoints / DRAFT).rmdir()
+        write_text(checkpoints / "latest", [tag])  # where OpenRLHF's and DeepSpeed's own tools look for the newest one
+        listed = [folder for folder in atomic_dirs.newest_first(checkpoints) if atomic_dirs.manifest(folder)]
         others = [folder for folder in listed if folder.name != tag]  # other folders are not ours
         best = [folder for folder in others if folder.name.startswith(BEST)]
         regular = [folder for folder in others if folder not in best]
@@ -151,7 +141,9 @@ class RunStrategy(DeepspeedStrategy):
                 self.remove(folder, "a better checkpoint was saved")
             best = []
         room = max(max_num, 1) - (not tag.startswith(BEST))
-        while regular and (len(regular) > room or whole_folders.size_of([place / tag, *best, *regular]) > max_bytes):
+        while regular and (
+            len(regular) > room or atomic_dirs.size_of([checkpoints / tag, *best, *regular]) > max_bytes
+        ):
             # as upstream: without a metric first, then the worst, then the oldest
             metrics = {folder: self._read_ckpt_metric(folder) for folder in regular}
             least = min(reversed(regular), key=lambda folder: (metrics[folder] is not None, metrics[folder] or 0.0))
@@ -161,17 +153,6 @@ class RunStrategy(DeepspeedStrategy):
     def remove(self, folder: Path, why: str) -> None:
         shutil.rmtree(folder)
         self.print(f"Deleted checkpoint {folder} ({why})")
-
-    def own_average(self) -> dict:
-        """This rank's part of the moving average, which OpenRLHF's checkpoints lack."""
-        if self.average is None:
-            return {}
-        return {AVERAGE: [_own_part(parameter).detach().cpu().clone() for parameter in self.average.parameters()]}
-
-    def restore_average(self, parts: list[torch.Tensor] | None) -> None:
-        if self.average is not None and parts is not None:
-            for parameter, values in zip(self.average.parameters(), parts, strict=True):
-                _own_part(parameter).data.copy_(values)
 
     @property
     def in_run_folder(self) -> bool:
@@ -199,8 +180,3 @@ class RunStrategy(DeepspeedStrategy):
         values: list = [None] * dist.get_world_size()
         dist.all_gather_object(values, value)
         return values
-
-
-def _own_part(parameter: torch.nn.Parameter) -> torch.Tensor:
-    """This rank's part of a parameter: ZeRO-3 keeps it in `ds_tensor` and empties the parameter itself."""
-    return getattr(parameter, "ds_tensor", parameter)

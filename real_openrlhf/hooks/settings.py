@@ -45,12 +45,17 @@ def batching_of(args: SimpleNamespace) -> str:
     return "whole_groups" if args.actor.policy_loss_type == "real" else args.train.batching
 
 
+def trains_whole_groups(args: SimpleNamespace) -> bool:
+    """Whether the experience maker gives each rank its rollouts: OpenRLHF must not sort them by length again."""
+    return args.train.batching == "whole_groups"
+
+
 def estimator_of(args: SimpleNamespace) -> str:
     return args.algo.advantage.estimator or ("group_norm" if args.actor.policy_loss_type == "real" else "gae")
 
 
 def threshold_of(args) -> float:
-    """The score above which a rollout is right: the flag's, else 0.5, since scores are then 0 or 1."""
+    """The score above which a response is correct: the flag's, else 0.5, since scores are then 0 or 1."""
     threshold = args.algo.real.label_threshold
     return 0.5 if threshold is None else threshold
 

@@ -5,14 +5,13 @@ What makes OpenRLHF portable (engine, fixes, model, rollout, run_strategy) knows
 
 from typing import Any
 
+from real_openrlhf.hooks.settings import trains_whole_groups
 
-def deals_itself(args) -> bool:
-    """Whether the experience maker gives each rank its rollouts: OpenRLHF must not sort them by length again."""
-    return args.train.batching == "whole_groups"
+__all__ = ["actor_trainer_class", "evaluate_by_score", "experience_maker_class", "trains_whole_groups"]
 
 
 def experience_maker_class(args) -> type:
-    if deals_itself(args):
+    if trains_whole_groups(args):
         from real_openrlhf.hooks.controller.experience_maker import ExperienceMaker
 
         return ExperienceMaker
@@ -22,7 +21,7 @@ def experience_maker_class(args) -> type:
 
 
 def actor_trainer_class(args) -> type:
-    if deals_itself(args):
+    if trains_whole_groups(args):
         from real_openrlhf.hooks.actor.policy_trainer import PolicyTrainer
 
         return PolicyTrainer
@@ -31,7 +30,7 @@ def actor_trainer_class(args) -> type:
     return EngineStartTrainer
 
 
-def judge_answers(samples_generator: Any) -> None:
-    from real_openrlhf.hooks.controller import kept_groups
+def evaluate_by_score(samples_generator: Any) -> None:
+    from real_openrlhf.hooks.controller import rollout_logger
 
-    kept_groups.judge_answers(samples_generator)
+    rollout_logger.evaluate_by_score(samples_generator)

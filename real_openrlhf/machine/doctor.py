@@ -1,6 +1,6 @@
 """Is this machine ready to train? One line for each thing that training needs: ok, or what to do.
 
-Checks that can hang or crash (CUDA, Ray, vLLM, the verifier) run in separate processes, which are killed at a timeout.
+Checks that can hang or crash (CUDA, Ray, vLLM) run in separate processes, which are killed at a timeout.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from pathlib import Path
 from real_openrlhf import OPENRLHF_VERSION, patching
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.machine import nvidia
-from real_openrlhf.machine.probe import ProbeFailed, home_is_writable, probe
+from real_openrlhf.machine.probe import ProbeFailed, probe
 
 OK, WARN, FAIL = "ok", "warn", "FAIL"
 GB = 2**30
@@ -30,12 +30,12 @@ SET_UP = "bash examples/scripts/setup_env.sh"
 class Check:
     name: str
     level: str
-    found: str
+    state: str
     todo: str = ""
 
 
-def _checked(name: str, good: bool, found: str, todo: str, otherwise: str = FAIL) -> Check:
-    return Check(name, OK, found) if good else Check(name, otherwise, found, todo)
+def _checked(name: str, good: bool, state: str, todo: str, otherwise: str = FAIL) -> Check:
+    return Check(name, OK, state) if good else Check(name, otherwise, state, todo)
 
 
 def locked() -> dict[str, str]:
@@ -53,15 +53,15 @@ def check_packages() -> Iterator[Check]:
     todo = f"install Python 3.11 or 3.12, then run {SET_UP} cpu (or gpu)"
     yield _checked("python", (3, 11) <= sys.version_info[:2] <= (3, 12), f"{python} at {sys.executable}", todo)
     for package, version in wanted.items():
-        found = ""
+        state = ""
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found = importlib.metadata.version(package)
-        if found.partition("+")[0] == version.partition("+")[0]:  # PyTorch's build for CPU is 2.13.0+cpu
+            state = importlib.metadata.version(package)
+        if state.partition("+")[0] == version.partition("+")[0]:  # PyTorch's build for CPU is 2.13.0+cpu
             good += 1
         else:
-            level = WARN if found and package != "openrlhf" else FAIL
+            level = WARN if state and package != "openrlhf" else FAIL
             install = f"run pip install --no-deps {package}=={version}; {SET_UP} installs all packages"
-            yield Check(package, level, f"{found}, tested with {version}" if found else "not installed", install)
+            yield Check(package, level, f"{state}, tested with {version}" if state else "not installed", install)
     yield Check("packages", OK, f"{good} have the version that was tested")
 
 
@@ -81,13 +81,11 @@ def check_room() -> Iterator[Check]:
             memory = min(memory, int(Path(limit).read_text()))
     todo = "close other programs: a CPU run needs about 1 GB for each of policy, vLLM engine, reference and trainer"
     yield _checked("memory", memory >= 8 * GB, f"{memory / GB:.0f} GB available", todo, otherwise=WARN)
-    for place in {os.stat(place).st_dev: place for place in (tempfile.gettempdir(), os.getcwd())}.values():
-        free = shutil.disk_usage(place).free
+    for folder in {os.stat(folder).st_dev: folder for folder in (tempfile.gettempdir(), os.getcwd())}.values():
+        free = shutil.disk_usage(folder).free
         todo = "free some space: a run writes checkpoints to its folder, Ray writes logs and objects to /tmp"
         level = WARN if free >= GB else FAIL
-        yield _checked("disk", free >= 10 * GB, f"{free / GB:.0f} GB free at {place}", todo, otherwise=level)
-    todo = "set REAL_CACHE to a folder that can be written: made models and caches of libraries go there"
-    yield _checked("home", home_is_writable(), os.path.expanduser("~"), todo, otherwise=WARN)
+        yield _checked("disk", free >= 10 * GB, f"{free / GB:.0f} GB free at {folder}", todo, otherwise=level)
     shared = shutil.disk_usage("/dev/shm").total if os.path.isdir("/dev/shm") else 0
     todo = "in Docker, start the container with --shm-size=8g; with less, Ray's object store is slow"
     yield _checked("/dev/shm", shared >= 2 * GB, f"{shared / GB:.1f} GB", todo, otherwise=WARN)
@@ -97,16 +95,16 @@ def devices(torch: str, built_for: str | None, cuda: list) -> Check:
     """The devices that PyTorch sees, beside those of the driver."""
     gpus = nvidia.gpu_count()
     if nvidia.environment_for_cpu() and gpus:
-        found = f"{gpus} GPUs, not used by this environment for CPU; to use them run {SET_UP} gpu"
-        return Check("devices", OK, found)
+        state = f"{gpus} GPUs, not used by this environment for CPU; to use them run {SET_UP} gpu"
+        return Check("devices", OK, state)
     if cuda:
-        found = f"{len(cuda)} x {cuda[0][0]}, {min(memory for _, memory in cuda) / GB:.0f} GB each"
-        return Check("devices", OK, found)
+        state = f"{len(cuda)} x {cuda[0][0]}, {min(memory for _, memory in cuda) / GB:.0f} GB each"
+        return Check("devices", OK, state)
     if not gpus:
         return Check("devices", OK, f"no GPU; training on {len(os.sched_getaffinity(0))} CPU cores")
     if built_for:
-        found, _, todo = nvidia.why_torch_sees_none(built_for).partition(". ")
-        return Check("devices", FAIL, found, todo)
+        state, _, todo = nvidia.why_torch_sees_none(built_for).partition(". ")
+        return Check("devices", FAIL, state, todo)
     return Check("devices", FAIL, f"nvidia-smi sees {gpus} GPUs, torch {torch} is built for CPU", f"run {SET_UP} gpu")
 
 
@@ -129,12 +127,6 @@ gpus = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.
 print(json.dumps({'vllm': f'{vllm.__version__} for {current_platform.device_type}', 'torch': torch.__version__,
                   'built_for': torch.version.cuda, 'cuda': [(gpu.name, gpu.total_memory) for gpu in gpus]}))
 """
-VERIFIER = r"""
-import json
-from same_answer import verify
-verdict = verify(r'\boxed{\sqrt{8}}', r'2\sqrt{2}')
-print(json.dumps({'score': verdict.score, 'reason': verdict.reason}))
-"""
 
 
 def check_ray() -> Iterator[Check]:
@@ -148,20 +140,12 @@ def check_stack() -> Iterator[Check]:
     yield devices(**answer)
 
 
-def check_verifier() -> Iterator[Check]:
-    answer = probe(VERIFIER, timeout=60)
-    todo = "set REAL_VERIFIER_DEADLINE or REAL_VERIFIER_MEMORY_MB to a larger number"
-    right = answer == {"score": 1.0, "reason": "algebra"}
-    yield _checked("verifier", right, f"√8 = 2√2: {answer['score']}, {answer['reason']}", todo)
-
-
 RAY_LOGS = "read /tmp/ray/session_latest/logs; usual reasons are a full /tmp, a proxy, or no free port"
 # Each with the name of its line and the advice if its process fails.
 CHECKS = (
     (check_packages, "", ""),
     (check_patches, "", ""),
     (check_room, "", ""),
-    (check_verifier, "verifier", f"run {SET_UP} cpu (or gpu), which installs math-verify and what it needs"),
     (check_stack, "vllm import", f"delete the environment, then run {SET_UP} cpu (or gpu)"),
     (check_ray, "ray start", RAY_LOGS),
 )
@@ -185,7 +169,7 @@ def run(args: argparse.Namespace) -> int:
         checks.append(check)
         if not args.json:
             todo = f" -> {check.todo}" if check.todo else ""
-            print(f"{check.level:<5} {check.name:<17} {check.found}{todo}", flush=True)
+            print(f"{check.level:<5} {check.name:<17} {check.state}{todo}", flush=True)
     failures, warnings = (sum(check.level == level for check in checks) for level in (FAIL, WARN))
     if args.json:
         print(json.dumps({"ok": failures == 0, "checks": [asdict(check) for check in checks]}, indent=1))

@@ -50,13 +50,13 @@ def driver_version() -> str:
 @cache
 def memory_sizes() -> tuple[int, ...]:
     """Bytes of each GPU that PyTorch may use. Asking makes a CUDA context, which must not stay in a launcher."""
-    found = probe(
+    answer = probe(
         "import json, torch\n"
         "print(json.dumps({'bytes': [torch.cuda.get_device_properties(index).total_memory\n"
         "                            for index in range(torch.cuda.device_count())]}))",
         timeout=120,
     )
-    return tuple(found["bytes"])
+    return tuple(answer["bytes"])
 
 
 def local_gpus() -> tuple[int, float | None]:
@@ -87,7 +87,9 @@ def expandable_segments(environment: Mapping[str, str]) -> dict[str, str]:
     """
     words = {name: environment.get(name, "").replace(" ", "").split(",") for name in ALLOCATOR}
     return {
-        name: ",".join(one for one in each if one != EXPANDABLE) for name, each in words.items() if EXPANDABLE in each
+        name: ",".join(word for word in each if word != EXPANDABLE)
+        for name, each in words.items()
+        if EXPANDABLE in each
     }
 
 
@@ -109,11 +111,11 @@ def engine_arguments(trains: bool = False) -> dict[str, str]:
 def why_torch_sees_none(torch_cuda: str) -> str:
     """The reason and the remedy, where PyTorch, built for this CUDA, sees none of the GPUs that are there."""
     driver, least = driver_version(), LEAST_DRIVER.get(int(torch_cuda.partition(".")[0] or 0), 0)
-    found = f"torch sees no GPU, nvidia-smi sees {gpu_count()}: driver {driver}, torch built for CUDA {torch_cuda}"
+    facts = f"torch sees no GPU, nvidia-smi sees {gpu_count()}: driver {driver}, torch built for CUDA {torch_cuda}"
     if int(driver.partition(".")[0] or 0) < least:
-        return f"{found} needs driver {least} or later. Update the driver, or use a machine or image that has it."
+        return f"{facts} needs driver {least} or later. Update the driver, or use a machine or image that has it."
     return (
-        f"{found}, which go together. Look at CUDA_VISIBLE_DEVICES, and in a container at "
+        f"{facts}, which go together. Look at CUDA_VISIBLE_DEVICES, and in a container at "
         "NVIDIA_DRIVER_CAPABILITIES, which must contain compute."
     )
 

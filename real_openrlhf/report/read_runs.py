@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from real_openrlhf.base.errors import UserError, first_line, plain
-from real_openrlhf.base.files import parsed, read_bytes
+from real_openrlhf.base.files import parsed
 from real_openrlhf.base.old_names import METRICS, current_record
 from real_openrlhf.recipes.run_flags import flags_of
 from real_openrlhf.runs.run_folder import state
@@ -135,7 +135,7 @@ def _read_metrics(path: Path, whole: bool) -> "dict[str, pandas.DataFrame]":
     import pandas
 
     steps: dict[str, dict[int, dict[str, float]]] = {phase: {} for phase in PHASES}
-    lines = read_bytes(path).decode().splitlines()
+    lines = path.read_bytes().decode().splitlines()
     for number, line in enumerate(lines, 1):
         try:
             row = parsed(line)
@@ -163,6 +163,6 @@ def word(value: object, longest: int = LABEL) -> str:
 
 def _read_json(path: Path) -> Any:
     try:
-        return parsed(read_bytes(path)) if path.exists() else None
+        return parsed(path.read_bytes()) if path.exists() else None
     except ValueError as problem:
         raise UnreadableRun(f"{path.name} is broken or half-written: {first_line(problem)}") from problem

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from real_openrlhf.base.errors import UserError, plain
-from real_openrlhf.base.files import ROLLOUTS, parsed, read_bytes
+from real_openrlhf.base.files import ROLLOUTS, parsed
 from real_openrlhf.base.parsing import path_of, whole
 
 LETTERS = 600  # at most, of each text that is shown
@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
 
 def read(folder: Path) -> list[dict[str, Any]]:
     """The groups in the order of writing, each with its rollouts; lines that are cut off or of others are skipped."""
-    text = read_bytes(folder / ROLLOUTS) if (folder / ROLLOUTS).exists() else b""
+    text = (folder / ROLLOUTS).read_bytes() if (folder / ROLLOUTS).exists() else b""
     groups = []
     for line in text.splitlines():
         try:

@@ -86,7 +86,7 @@ def _ask(grader: Grader, golds: tuple[str, ...], answer: str) -> Verdict:
 
 def reward_function(grader: Grader) -> Callable[[list[str], list[str], list[str]], dict]:
     """Make a `reward_func`; OpenRLHF calls it per response, in a thread of a rollout actor. Starts its workers."""
-    if wrong := next(reward_variables.problems(), None):
+    if wrong := next(reward_variables.variable_problems(), None):
         raise ValueError(wrong)
     think = os.environ.get("REAL_THINK", "auto")
     allowed = tuple(filter(None, os.environ.get("REAL_ALLOW", "").split(",")))

@@ -65,15 +65,18 @@ def machine(gpus: Iterable[str] = ()) -> dict[str, str]:
     flags = set(facts.get("flags", facts.get("Features", "")).split())
     return {
         "cpu": facts.get("model name") or platform.processor() or platform.machine(),
-        "instructions": " ".join(one for one in INSTRUCTIONS if one in flags),
+        "instructions": " ".join(name for name in INSTRUCTIONS if name in flags),
         "gpus": ", ".join(gpus),
     }
 
 
 def variables(environment: Mapping[str, str]) -> dict[str, str]:
     """The environment variables that change results, with the defaults of those that choose verdicts."""
-    found = {**GRADERS, **{name: environment[name] for name in (*GRADERS, *LIMITS, *CHANGES) if environment.get(name)}}
-    return dict(sorted(found.items()))
+    values = {
+        **GRADERS,
+        **{name: environment[name] for name in (*GRADERS, *LIMITS, *CHANGES) if environment.get(name)},
+    }
+    return dict(sorted(values.items()))
 
 
 def versions() -> dict[str, str]:
@@ -94,8 +97,8 @@ def code() -> dict[str, str | None]:
         version = _git(checkout, "describe", "--always", "--dirty", "--tags")
         tree = None if version.endswith(DIRTY) else _git(checkout, "rev-parse", "HEAD^{tree}")
     except (OSError, subprocess.CalledProcessError) as error:
-        said = (getattr(error, "stderr", "") or str(error)).strip().partition("\n")[0]
-        return {"code_version": __version__, "tree": None, "no_tree": f"git failed: {said}"}
+        message = (getattr(error, "stderr", "") or str(error)).strip().partition("\n")[0]
+        return {"code_version": __version__, "tree": None, "no_tree": f"git failed: {message}"}
     return {"code_version": version, "tree": tree} | ({} if tree else {"no_tree": "tracked files had been changed"})
 
 
@@ -115,11 +118,11 @@ def package_sha256() -> str:
 
 def earlier(record: Mapping, now: Mapping) -> dict[str, list[dict]]:
     """Code and place of a resumed run's earlier parts, without those that equal today's; nothing if all do."""
-    found = {}
+    parts_of = {}
     for name, keys in (("earlier_code", CODE), ("earlier_places", PLACE)):
         parts = [*record.get(name, ()), {key: record[key] for key in keys if key in record}]
         today = {key: now[key] for key in keys if key in now}
         unlike = [part for number, part in enumerate(parts) if part and part != today and part not in parts[:number]]
         if unlike:
-            found[name] = unlike
-    return found
+            parts_of[name] = unlike
+    return parts_of

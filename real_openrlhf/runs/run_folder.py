@@ -22,8 +22,6 @@ from real_openrlhf.base.old_names import current_record
 # Keys of every run.json, with their types; its flags are those of the version that wrote it.
 RECORD = {"recipe": (str,), "algo": (str,), "seed": (int, str), "status": (str,)}
 
-LONGEST_NAME = 200  # a file system takes 255 bytes, and files are written beside it
-
 LOCK = ".lock"
 SILENT_SECONDS = 3600.0  # after which a run on another machine is dead
 
@@ -37,11 +35,7 @@ def refuse_name(folder: Path, name: str | None) -> None:
     if name is None:
         return
     if not re.fullmatch(r"[A-Za-z0-9][\w.+=-]*", name):
-        raise UserError(
-            f"--run-name {name[:LONGEST_NAME]!r}: use letters, digits and . _ - + = only; --runs-dir names the place."
-        )
-    if len(name) > LONGEST_NAME:
-        raise UserError(f"--run-name has {len(name)} letters: use {LONGEST_NAME} at most.")
+        raise UserError(f"--run-name {name!r}: use letters, digits and . _ - + = only; --runs-dir names the place.")
     if (folder / name / "run.json").exists():
         raise UserError(f"{folder / name} exists already. Continue it with --resume, or choose another --run-name.")
     if os.path.lexists(folder / name) and not is_unused(folder / name):
@@ -99,8 +93,8 @@ def read(path: Path) -> dict:
     except FileNotFoundError:
         raise UserError(f"{path} has no run.json, so it is not a run. Name another run.") from None
     except (ValueError, OSError) as error:
-        said = f"{path / 'run.json'} is not JSON ({last_line(error)}). Restore it, or name another run."
-        raise UserError(said) from None
+        message = f"{path / 'run.json'} is not JSON ({last_line(error)}). Restore it, or name another run."
+        raise UserError(message) from None
     known = record if isinstance(record, dict) else {}
     if lacking := [key for key, kind in RECORD.items() if type(known.get(key)) not in kind]:
         raise UserError(
@@ -195,8 +189,8 @@ def only_one(path: Path) -> Iterator[int]:
 def json_value(words: tuple[str, ...]) -> bool | int | float | str | list:
     """A flag's words as run.json keeps them: true for a switch, numbers as numbers; JSON has no infinity."""
     values: list[int | float | str] = [*words]
-    for place, word in enumerate(words):
+    for number, word in enumerate(words):
         for kind in (float, int):
             with contextlib.suppress(ValueError):
-                values[place] = value if math.isfinite(value := kind(word)) else word
+                values[number] = value if math.isfinite(value := kind(word)) else word
     return True if not values else values[0] if len(values) == 1 else values

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from real_openrlhf.hooks.engine import plugin
-from real_openrlhf.machine import nvidia, probe
+from real_openrlhf.machine import nvidia
 from real_openrlhf.recipes.run_flags import Recipe, RunFlags
 from real_openrlhf.training.checks import preflight
-from real_openrlhf.training.tiny_task import cache_folder
 
 TRAINER = ("-m", "openrlhf.cli.train_ppo_ray")
 SET_UP = "bash examples/scripts/setup_env.sh"
@@ -92,7 +91,7 @@ class LaunchTarget:
             if flags.args.ds.adam_offload:
                 # DeepSpeed's Adam is a loop over threads: Ray would give each rank one
                 ours[THREADS] = str(threads_each(flags.ranks // flags.nodes))
-        environment = {**probe.caches_elsewhere(cache_folder()), **ours, **os.environ}
+        environment = {**ours, **os.environ}
         for name, rest in nvidia.expandable_segments({} if self.on_cpu else environment).items():
             environment.pop(name)
             environment |= {name: rest} if rest else {}

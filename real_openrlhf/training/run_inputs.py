@@ -254,10 +254,6 @@ def _row_count(path: Path) -> int | None:
     with contextlib.suppress(OSError, ValueError, UserError):  # of a broken file, which its own check reports
         if path.suffix == ".jsonl":
             return len(path.read_bytes().splitlines())
-        if path.suffix == ".parquet":
-            import pyarrow.parquet
-
-            return int(pyarrow.parquet.ParquetFile(path).metadata.num_rows)
         if path.suffix in SUFFIXES:
             return sum(1 for _ in read_local(path).rows)
     return None

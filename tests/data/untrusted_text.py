@@ -13,7 +13,7 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from real_openrlhf.base.errors import OBEYED, UserError, exit_code, on_one_line, plain
+from real_openrlhf.base.errors import CONTROLS, UserError, exit_code, on_one_line, plain
 from real_openrlhf.data.problems import read_problems
 from real_openrlhf.data.sources import read_local
 from real_openrlhf.hooks.rollout.reward_calls import Fault, checked
@@ -115,14 +115,14 @@ def a_run_is_read_or_refused(record: bytes, lines: bytes, results: bytes) -> Non
             run_folder.state(here)
         with contextlib.suppress(UnreadableRun):
             run = read_run(here)
-            assert all(not OBEYED.search(text) for text in (run.name, run.algo, run.status))
+            assert all(not CONTROLS.search(text) for text in (run.name, run.algo, run.status))
             tasks([run])
         said = io.StringIO()
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
             progress = Progress(here, None, here / "train.log")
             progress.offsets = dict.fromkeys(progress.offsets, 0)
             exit_code("test", lambda: progress.close() or print(summary(here)) or 0)
-        assert not OBEYED.search(said.getvalue())
+        assert not CONTROLS.search(said.getvalue())
 
 
 PNG = "data:image/png;base64,"
@@ -174,12 +174,12 @@ def a_page_shows_words_and_runs_none(name: str, algo: str, recipe: str, flags: d
         shown.feed(html)
         shown.close()
         assert shown.wrong == []
-        assert not OBEYED.search(html)
+        assert not CONTROLS.search(html)
         html.encode()
         for table in made:
             assert not re.search(r"<[a-zA-Z/!]", table_forms.to_markdown(table))
             assert all(line[:1] not in "=+@" for line in table_forms.to_csv(table).splitlines()[1:])
-            assert not OBEYED.search(table_forms.to_markdown(table))
+            assert not CONTROLS.search(table_forms.to_markdown(table))
 
 
 def a_reward_is_numbers_or_a_fault(value: object) -> None:
@@ -191,7 +191,7 @@ def a_reward_is_numbers_or_a_fault(value: object) -> None:
 
 def a_terminal_obeys_nothing(text: str) -> None:
     shown = plain(text)
-    assert not OBEYED.search(shown) and plain(shown) == shown
+    assert not CONTROLS.search(shown) and plain(shown) == shown
     shown.encode()
     said = io.StringIO()
 
@@ -201,7 +201,7 @@ def a_terminal_obeys_nothing(text: str) -> None:
 
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         assert exit_code("test", fail) == 2
-    assert not OBEYED.search(said.getvalue())
+    assert not CONTROLS.search(said.getvalue())
 
 
 PROPERTIES = {

@@ -14,8 +14,8 @@ from varlen_on_cpu import dense, stand_in
 
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.hooks.model import flash_attention_torch as ours
-from real_openrlhf.hooks.model import unfit_models
-from real_openrlhf.hooks.model.logit_free_head import LogitFreeHead, attach
+from real_openrlhf.hooks.model import model_support
+from real_openrlhf.hooks.model.fused_logprobs import FusedLogprobsHead, attach
 from real_openrlhf.training.checks import model_check
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -52,11 +52,11 @@ def refuse_unfit(model, **asked) -> None:
 
 
 def actor_of(model):
-    return SimpleNamespace(model=model, logit_free=LogitFreeHead(model, 1.0, False, lambda line: None))
+    return SimpleNamespace(model=model, fused_logprobs=FusedLogprobsHead(model, 1.0, False, lambda line: None))
 
 
 def log_probs(actor, tokens, **named):
-    return actor.logit_free.scoring(actor.model, tokens.roll(-1, 1), False)(tokens, **named)["logits"][..., 0]
+    return actor.fused_logprobs.scoring(actor.model, tokens.roll(-1, 1), False)(tokens, **named)["logits"][..., 0]
 
 
 def raw(name: str, **more) -> dict:
@@ -138,10 +138,10 @@ def test_a_vision_models_packed_texts_are_refused_or_exact(name, way):
     assert (padded[0, 10:] - alone[0, 10:]).abs().max() < 1e-5
 
 
-@pytest.mark.parametrize("name", unfit_models.PLAIN)
+@pytest.mark.parametrize("name", model_support.PLAIN)
 def test_the_classes_that_are_not_asked_have_nothing_to_say(name):
     model_class = type(AutoModelForCausalLM.from_config(AutoConfig.for_model(name, **SIZES)))
-    assert unfit_models.attention_problem({"num_attention_heads": 4, "head_dim": 32}, model_class) is None
+    assert model_support.attention_problem({"num_attention_heads": 4, "head_dim": 32}, model_class) is None
 
 
 # `flash_attention_torch`: packed, padded and one by one are the same attention; what CUDA would be called with

@@ -2,13 +2,11 @@
 
 import io
 import json
-import os
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
-import invented_runs as invented
 import pytest
 import untrusted_text as untrusted
 from hypothesis import HealthCheck, Phase, given, settings
@@ -64,15 +62,6 @@ def test_a_terminal_is_shown_controls_and_does_not_get_them():
     with redirect_stdout(said), redirect_stderr(said):
         assert exit_code("x", lambda: print("\x1b]0;owned\x07") or 0) == 0
     assert said.getvalue() == "\\x1b]0;owned\\x07\n"
-
-
-@pytest.mark.parametrize("name", ["run.json", "metrics.jsonl", "eval/results.json"])
-def test_a_pipe_in_a_run_folder_is_not_waited_for(tmp_path, refused, name):
-    folder = invented.write_run(tmp_path, "real", 1)
-    (folder / "eval").mkdir()
-    (folder / name).unlink(missing_ok=True)
-    os.mkfifo(folder / name)
-    assert "not a regular file" in refused("report", folder, "--out", tmp_path / "out")
 
 
 # `real-openrlhf grade`.

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from naive import naive_losses, naive_score
 
 from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, OBJECTIVES, find
-from real_openrlhf.algorithm.groups import Table
+from real_openrlhf.algorithm.groups import RolloutBatch
 from real_openrlhf.algorithm.objective import ObjectiveSettings, make_groups
 from real_openrlhf.algorithm.schedule import Limit
 from real_openrlhf.algorithm.step_plan import PlannedUpdate, PlanSettings, RankShare, plan_rollouts, rank_shares
@@ -32,7 +32,7 @@ IN_FILES = (f"{FOLDER}/oapl.py:oapl", f"{FOLDER}/disco.py:disco_lratio")
 class Case:
     choices: ObjectiveSettings
     coefficients: Coefficients
-    rollouts: Table
+    rollouts: RolloutBatch
     plan: PlanSettings
     mask: torch.Tensor  # (rollouts, tokens) the policy's own tokens: one span, or one for each turn
     moved: float  # how far log-probabilities are from the old ones after the first update
@@ -59,7 +59,7 @@ def cases(draw, max_group_size=8, max_groups=5, max_length=6, left_out=False):
     kl_old = 0.0 if left_out else draw(st.sampled_from([0.0, 0.1]))
     own |= {"tau": tau} if "tau" in find(name).settings else {}
     choices = ObjectiveSettings(name, draw(st.sampled_from(["zero_loss", "keep"])), own)
-    rollouts = Table(
+    rollouts = RolloutBatch(
         labels=torch.tensor(labels),
         groups=torch.tensor([37 * group - 11 for group in order]),
         values=torch.tensor([random.choice(rewards[group]) for group in order]),
@@ -79,7 +79,7 @@ def cases(draw, max_group_size=8, max_groups=5, max_length=6, left_out=False):
         seed=draw(st.integers(0, 2**16)),
         epochs=2 if left_out else draw(st.integers(1, 2)),
         depth=draw(st.sampled_from([None, 1, 2, 3, 1000])),
-        kept_tokens=draw(st.sampled_from([0, tokens / 2, math.inf])),
+        live_tokens=draw(st.sampled_from([0, tokens / 2, math.inf])),
         score_first=draw(st.booleans()),
         known_at_old=choices.score in KNOWN_AT_OLD,
     )
@@ -171,10 +171,10 @@ def test_loss_and_gradient_are_the_papers_in_any_layout(sizes, examples):
     exact()
 
 
-@pytest.mark.parametrize(("kept_tokens", "score_first"), [(math.inf, False), (0, True)])
-def test_a_wave_is_scored_first_if_its_graphs_do_not_fit(kept_tokens, score_first):
+@pytest.mark.parametrize(("live_tokens", "score_first"), [(math.inf, False), (0, True)])
+def test_a_wave_is_scored_first_if_its_graphs_do_not_fit(live_tokens, score_first):
     groups, lengths = torch.arange(8) // 4, torch.tensor([3, 4, 2, 5, 1, 2, 6, 3])
-    rollouts = Table(groups % 2, groups, lengths=lengths, whole=lengths)
+    rollouts = RolloutBatch(groups % 2, groups, lengths=lengths, whole=lengths)
     plan = PlanSettings(2, 1, Limit(1), seed=0, epochs=2, depth=1000, known_at_old=True)
-    _, later = plan_rollouts(rollouts, replace(plan, kept_tokens=kept_tokens))
+    _, later = plan_rollouts(rollouts, replace(plan, live_tokens=live_tokens))
     assert [wave.score_first for wave in later.waves] == [score_first]

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from naive import NAIVE_TOKENS, naive_group_loss
 
 from real_openrlhf import check_whole_groups, real_policy_loss
-from real_openrlhf.algorithm import trial
+from real_openrlhf.algorithm import validate_objective
 from real_openrlhf.algorithm.formulas import IN_FILES as IN_FILE
 from real_openrlhf.algorithm.formulas import OBJECTIVES, Constant, Objective, find
-from real_openrlhf.algorithm.groups import Moment, Table
+from real_openrlhf.algorithm.groups import RolloutBatch, TrainingProgress
 from real_openrlhf.algorithm.objective import ObjectiveSettings, make_groups, score_weights
 from real_openrlhf.algorithm.schedule import Limit
 from real_openrlhf.algorithm.step_plan import PlanSettings, plan_rollouts, rank_shares
@@ -48,8 +48,10 @@ def test_loss_and_gradient_are_the_naive_ones(name, rows, tau, uniform_groups, d
     loss, counted = naive_group_loss(choices, leaves, labels, values)
     loss = loss / max(counted, 1) if own.get("reduction") == "mean" else loss
     expected = torch.autograd.grad(loss, leaves) if loss.requires_grad else [0.0] * len(leaves)
-    table = Table(torch.tensor(labels), torch.zeros(len(rows), dtype=torch.long), torch.tensor(values))
-    got = score_weights(choices, torch.tensor(scores, dtype=torch.float64), table, moment=Moment(3))
+    table = RolloutBatch(torch.tensor(labels), torch.zeros(len(rows), dtype=torch.long), torch.tensor(values))
+    got = score_weights(
+        choices, torch.tensor(scores, dtype=torch.float64), table, training_progress=TrainingProgress(3)
+    )
     assert got.loss.item() == pytest.approx(loss.item(), rel=1e-10, abs=1e-12)
     assert got.weights.tolist() == pytest.approx([float(g) for g in expected], rel=1e-9, abs=1e-12)
 
@@ -66,8 +68,8 @@ def test_a_method_that_became_a_file_weighs_as_it_did_built_in(case):
         found = [*weights.flatten().tolist(), *choices.objective.clipped(alone, log_ratio).double().flatten().tolist()]
     else:
         *ints, values, lengths, scores = (torch.tensor(column, dtype=torch.float64) for column in FROZEN["rollouts"])
-        table = Table(*(column.long() for column in ints), values, lengths)
-        weighed = score_weights(choices, scores, table, moment=Moment(5, 10))
+        table = RolloutBatch(*(column.long() for column in ints), values, lengths)
+        weighed = score_weights(choices, scores, table, training_progress=TrainingProgress(5, 10))
         found = [weighed.loss.item(), *weighed.weights.tolist()]
     assert found == pytest.approx(expected, rel=1e-12, abs=1e-14)
 
@@ -84,7 +86,7 @@ def test_a_token_loss_in_a_file_has_its_papers_gradient(name, right, rate):
     for factor in (1.0, 0.7):
         choices = ObjectiveSettings(path, own={s: one.default * factor for s, one in find(path).settings.items()})
         column = torch.ones(5, 1, dtype=torch.float64)
-        group = TokenGroup(choices, Moment(), column * right > 0, column * right, column * rate, old - drawn)
+        group = TokenGroup(choices, TrainingProgress(), column * right > 0, column * right, column * rate, old - drawn)
         found = choices.objective.loss(new - old, advantages, mask, group)
         for row in range(5):
             leaf = new[row, mask[row]].requires_grad_()
@@ -101,8 +103,8 @@ def test_a_group_of_equal_rewards_has_loss_0_and_stays_in_the_denominator(unifor
     scores = torch.tensor([0.3, -0.2, 0.9, 0.1, 0.4], dtype=torch.float64)
     values = torch.tensor([1.0, 0.0, 0.3, 0.1 + 0.2, 0.3], dtype=torch.float64)  # equal in float32
     choices = ObjectiveSettings(LISTWISE, uniform_groups=uniform_groups)
-    table = Table(labels, groups, values)
-    found, alone = score_weights(choices, scores, table), score_weights(choices, scores[:2], table.of([0, 1]))
+    table = RolloutBatch(labels, groups, values)
+    found, alone = score_weights(choices, scores, table), score_weights(choices, scores[:2], table.select([0, 1]))
     assert found.loss.item() == pytest.approx(alone.loss.item() / 2, abs=1e-15)
     assert found.weights.tolist() == pytest.approx([*(alone.weights / 2).tolist(), 0, 0, 0], abs=1e-15)
 
@@ -129,14 +131,14 @@ def batch():
 def test_any_trainer_takes_graded_rewards_and_lengths():
     new, old, mask, lengths = batch()
     rewards = [0.25, -1.0, 0.5, 0.5, math.nan, 2.0]  # the last has no tokens
-    assert trial.problem(ObjectiveSettings(OWN)) is None
+    assert validate_objective.objective_problem(ObjectiveSettings(OWN)) is None
     loss, metrics = real_policy_loss(new, old, mask, rewards, [0, 0, 0, 1, 1, 1], objective=OWN, own={"power": 2})
     means = ((new - old) * mask).sum(-1) / lengths.clamp(min=1)
     expected = -(means * torch.tensor(rewards) / lengths**2)[:3].sum() / 2  # the second group has one reward left
     assert loss.item() == pytest.approx(expected.item(), abs=1e-14)
     assert metrics["real/frac_unlabelled"] == 2 / 6
     with pytest.raises(ValueError, match="is an objective of graded rewards and got none"):
-        make_groups(ObjectiveSettings(LISTWISE), Table(torch.tensor([0, 1]), torch.zeros(2)))
+        make_groups(ObjectiveSettings(LISTWISE), RolloutBatch(torch.tensor([0, 1]), torch.zeros(2)))
     with pytest.raises(ValueError, match="reward of sample 0 is infinite"):
         real_policy_loss(new, old, mask, [math.inf, *rewards[1:]], [0] * 6, objective=LISTWISE)
 
@@ -144,7 +146,7 @@ def test_any_trainer_takes_graded_rewards_and_lengths():
 def test_rewards_and_lengths_travel_with_the_plan():
     """On every rank, at the places of the labels, whatever the layout."""
     lengths, rewards = [4, 2, 5, 1, 3, 6, 2, 3], [0.5, 0.0, 1.0, 0.25, 0.0, 0.75, 0.5, 1.0]
-    rollouts = Table(
+    rollouts = RolloutBatch(
         labels=(torch.tensor(rewards) > 0.5).long(),
         groups=torch.arange(8) // 2,
         values=torch.tensor(rewards),
@@ -157,12 +159,14 @@ def test_rewards_and_lengths_travel_with_the_plan():
         columns = ((s.table.values.tolist(), s.table.lengths.tolist()) for s in own.updates)
         seen = [row for values, counts in columns for row in zip(values, counts, strict=True)]
         assert sorted(seen) == sorted(zip(rewards, lengths, strict=True))
-        assert {s.moment for s in own.updates} == {Moment(5, 9)}  # the fifth step, in a resumed run too
+        assert {s.training_progress for s in own.updates} == {
+            TrainingProgress(5, 9)
+        }  # the fifth step, in a resumed run too
 
 
 def test_a_rollouts_weight_takes_the_clipped_factor_of_its_whole_answer():
     lengths, labels = [3, 1, 2, 2], torch.tensor([1, 0, 0, 1])
-    rollouts = Table(labels, torch.zeros(4), None, torch.tensor(lengths), torch.tensor([5] * 4))
+    rollouts = RolloutBatch(labels, torch.zeros(4), None, torch.tensor(lengths), torch.tensor([5] * 4))
     settings = PlanSettings(groups_per_step=1, num_ranks=1, limit=Limit(2), seed=0)
     (step,) = plan_rollouts(rollouts, settings)
     table = GroupUpdate(ObjectiveSettings(), step, Coefficients(tis_cap=1.2))
@@ -171,7 +175,7 @@ def test_a_rollouts_weight_takes_the_clipped_factor_of_its_whole_answer():
     for rows in (torch.tensor(rows) for wave in step.waves for rows in wave.ranks[0]):
         columns = (leaf[rows], leaf[rows].detach(), None, sampler[rows])
         table.loss(Forward("log_ratio_old", rows, mask[rows], *columns)).backward()
-    plain = score_weights(ObjectiveSettings(), torch.zeros(4), Table(labels, torch.zeros(4))).weights
+    plain = score_weights(ObjectiveSettings(), torch.zeros(4), RolloutBatch(labels, torch.zeros(4))).weights
     factors = [min(math.exp(-(sampler[row, :length].sum())), 1.2) for row, length in enumerate(lengths)]
     assert [round(factor, 3) for factor in factors] == [0.819, 1.2, 1.162, 0.497]
     for row, length in enumerate(lengths):

@@ -9,18 +9,18 @@ import torch
 from small_runs import run_args
 from tiny_models import Numbers
 
-from real_openrlhf.base.errors import OBEYED
+from real_openrlhf.base.errors import CONTROLS
 from real_openrlhf.base.files import ROLLOUTS
 from real_openrlhf.cli import main
 from real_openrlhf.hooks.controller import run_log as run_log_module
-from real_openrlhf.hooks.controller.kept_groups import GroupKeeper, choose, judge_answers
+from real_openrlhf.hooks.controller.rollout_logger import RolloutLogger, choose, evaluate_by_score
 from real_openrlhf.report import show
 
 HOSTILE = "<script>alert(1)</script>\x1b[2J\x07\r\u202e\ud800' onload='x\nline 2 \x9b31m</td>"
 
 
-def keeper(folder, count=2) -> GroupKeeper:
-    return GroupKeeper(with_groups(folder, count), Numbers())
+def keeper(folder, count=2) -> RolloutLogger:
+    return RolloutLogger(with_groups(folder, count), Numbers())
 
 
 def with_groups(folder, count=2) -> SimpleNamespace:
@@ -95,7 +95,7 @@ def test_a_held_out_answer_is_right_by_its_score_as_a_label_is():
         answers[2].scores, answers[3].scores = torch.tensor([0.0]), torch.tensor([math.nan])
         generator = SimpleNamespace(args=run_args(), generate_eval_samples=lambda answers=answers: answers)
         generator.args.train.batching = batching
-        judge_answers(generator)
+        evaluate_by_score(generator)
         assert [float(one.rewards[0]) for one in generator.generate_eval_samples()] == pytest.approx(right)
 
 
@@ -126,13 +126,13 @@ def test_after_a_resume_no_step_is_twice_or_lost(tmp_path):
 
 
 def test_the_file_has_a_largest_size_and_says_so_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(run_log_module, "KEPT_BYTES", 2000)
+    monkeypatch.setattr(run_log_module, "ROLLOUTS_BYTES", 2000)
     log = run_log(tmp_path)
     for number in range(1, 9):
         step(log, number, "a" * 100)
     assert 1000 < (tmp_path / ROLLOUTS).stat().st_size <= 2000
     notes = [json.loads(line)["say"] for line in (tmp_path / "notes.jsonl").read_text().splitlines()]
-    assert notes == [f"{ROLLOUTS} is full: no groups of later steps are kept"]
+    assert notes == [f"{ROLLOUTS} is full: later steps are not in it"]
 
 
 @pytest.fixture
@@ -151,7 +151,7 @@ def shown(capsys, *words) -> str:
 
 def test_show_prints_a_step(run, capsys):
     text = shown(capsys, run, "--step", 2)
-    assert not OBEYED.search(text + (run / ROLLOUTS).read_text()) and "\r" not in text
+    assert not CONTROLS.search(text + (run / ROLLOUTS).read_text()) and "\r" not in text
     assert "answer 2" in text and "answer 3" not in text and "b" * 700 not in text
     assert "  correct    reward 1  score +0.1000  weight +0.5000\n" in text
     assert "  incorrect  reward 0  score -0.1000  weight -0.2500\n" in text

@@ -9,7 +9,7 @@ from tiny_models import SIZES, model_of
 from torch import nn
 
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.hooks.model.logit_free_head import LogitFreeHead, attach
+from real_openrlhf.hooks.model.fused_logprobs import FusedLogprobsHead, attach
 
 TEMPERATURE = 0.7
 
@@ -39,13 +39,13 @@ def plain(model, inputs, labels):
     return torch.stack([picked, -(log_probs.exp() * log_probs).sum(-1)], -1)
 
 
-def scored_by(head: LogitFreeHead, model, inputs, labels):
+def scored_by(head: FusedLogprobsHead, model, inputs, labels):
     inputs = dict(inputs)
     return head.scoring(model, labels, True)(inputs.pop("input_ids"), **inputs)["logits"]
 
 
-def logit_free(model, inputs, labels):
-    return scored_by(LogitFreeHead(model, TEMPERATURE, False, lambda line: None), model, inputs, labels)
+def fused_logprobs(model, inputs, labels):
+    return scored_by(FusedLogprobsHead(model, TEMPERATURE, False, lambda line: None), model, inputs, labels)
 
 
 def as_in_a_run(model, inputs, labels):
@@ -54,7 +54,7 @@ def as_in_a_run(model, inputs, labels):
     ds = SimpleNamespace(fused_logprobs=True, packing_samples=False, attn_implementation="sdpa")
     args = SimpleNamespace(ds=ds, actor=SimpleNamespace(entropy_coef=1.0))
     attach(actor, SimpleNamespace(args=args, print=lambda line: None))
-    return scored_by(actor.logit_free, model, inputs, labels)
+    return scored_by(actor.fused_logprobs, model, inputs, labels)
 
 
 def solve(function, model) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
@@ -87,7 +87,7 @@ def test_values_and_gradients_are_those_through_logits(name, checkpointing):
         model.gradient_checkpointing_enable({"use_reentrant": False})
         model.enable_input_require_grads()
     model.train()
-    (expected, expected_gradients), (found, gradients) = solve(plain, model), solve(logit_free, model)
+    (expected, expected_gradients), (found, gradients) = solve(plain, model), solve(fused_logprobs, model)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
     assert gradients.keys() == expected_gradients.keys() and any("head" in one or "embed" in one for one in gradients)
     for parameter, gradient in expected_gradients.items():
@@ -98,7 +98,7 @@ def test_values_and_gradients_are_those_through_logits(name, checkpointing):
 @pytest.mark.parametrize("name", ["untied", "lora"])
 def test_rounded_logits_are_the_models_own_in_bf16(name):
     model = MODELS[name]().to(torch.bfloat16)
-    expected, exact, rounded = (solve(function, model)[0] for function in (plain, logit_free, as_in_a_run))
+    expected, exact, rounded = (solve(function, model)[0] for function in (plain, fused_logprobs, as_in_a_run))
     assert float((exact - expected).abs().max()) > 1e-3
     assert float((rounded - expected).abs().max()) < (1e-5 if name == "untied" else 5e-2)
 
@@ -106,13 +106,13 @@ def test_rounded_logits_are_the_models_own_in_bf16(name):
 def test_the_first_batch_is_checked_and_no_other():
     model, lines, calls = MODELS["untied"]().to(torch.bfloat16), [], []
     model.register_forward_pre_hook(lambda *_: calls.append(1))
-    head, inputs = LogitFreeHead(model, TEMPERATURE, False, lines.append), batch()
+    head, inputs = FusedLogprobsHead(model, TEMPERATURE, False, lines.append), batch()
     labels = inputs["input_ids"].roll(-1, 1)
     for _ in range(2):
         with torch.no_grad():
             head.scoring(model, labels, False)(**inputs)
     assert len(calls) == 3 and len(lines) == 1
-    assert lines[0].startswith("logit-free head: 8 tokens differ from the model's own logits by at most 0.0")
+    assert lines[0].startswith("fused head: 8 tokens differ from the model's own logits by at most 0.0")
 
 
 @pytest.mark.parametrize(
@@ -135,15 +135,15 @@ def test_a_model_that_changes_its_logits_unannounced_is_stopped(change):
         return output
 
     model.forward = changed
-    with pytest.raises(UserError, match="the logit-free head gives a token the log-probability"):
-        solve(logit_free, model)
+    with pytest.raises(UserError, match="the fused head gives a token the log-probability"):
+        solve(fused_logprobs, model)
 
 
 def test_a_model_that_does_not_call_its_head_is_stopped():
     model = MODELS["untied"]()
     model.get_output_embeddings = lambda: nn.Linear(16, 61)
     with pytest.raises(UserError, match="does not call"):
-        solve(logit_free, model)
+        solve(fused_logprobs, model)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_a_model_that_does_not_call_its_head_is_stopped():
 )
 def test_a_model_that_says_that_it_changes_its_logits_is_refused(name, changes, field):
     with pytest.raises(UserError, match=f"{field}.*--no-ds.fused_logprobs"):
-        LogitFreeHead(model_of(name, **changes), 1.0, False, print)
+        FusedLogprobsHead(model_of(name, **changes), 1.0, False, print)
 
 
 def test_a_head_that_is_not_linear_is_refused():
@@ -168,4 +168,4 @@ def test_a_head_that_is_not_linear_is_refused():
     model = MODELS["untied"]()
     model.set_output_embeddings(Cosine(16, 61))
     with pytest.raises(UserError, match="needs a linear head.*not Cosine"):
-        LogitFreeHead(model, 1.0, False, print)
+        FusedLogprobsHead(model, 1.0, False, print)

@@ -266,8 +266,8 @@ def test_another_version_is_a_warning_and_another_openrlhf_or_a_missing_package_
     (tmp_path / ".real_env").write_text("complete\ncpu 3.11 /venv /repository\nhash\n")
     found = of(doctor.check_packages)
     assert [found[name].level for name in ("openrlhf", "transformers", "deepspeed")] == ["FAIL", "warn", "FAIL"]
-    assert found["packages"].found.startswith("1 have")  # torch
-    assert found["transformers"].found.startswith("5.16.0, tested with ")
+    assert found["packages"].state.startswith("1 have")  # torch
+    assert found["transformers"].state.startswith("5.16.0, tested with ")
     assert "pip install --no-deps deepspeed==" in found["deepspeed"].todo
 
 
@@ -277,7 +277,7 @@ def test_an_openrlhf_without_the_patches_is_a_failure_with_the_command(tmp_path,
     monkeypatch.delitem(sys.modules, "openrlhf", raising=False)
     monkeypatch.syspath_prepend(tmp_path)
     found = of(doctor.check_patches)["patches"]
-    assert found.level == "FAIL" and f"{tmp_path}/openrlhf" in found.found
+    assert found.level == "FAIL" and f"{tmp_path}/openrlhf" in found.state
     assert f"-m real_openrlhf.patching apply --root {tmp_path}`" in found.todo
 
 
@@ -332,9 +332,9 @@ def test_what_is_broken_is_a_failure_with_advice(broken):
     report = json.loads(said.stdout)
     failed = {check["name"]: check for check in report["checks"] if check["level"] == "FAIL"}
     assert (said.returncode, report["ok"], said.stderr) == (1, False, "")
-    assert {"verifier", "vllm import", "ray start"} <= failed.keys()
+    assert {"vllm import", "ray start"} <= failed.keys()
     assert all(check["todo"] for check in failed.values())
-    assert "torch is broken" in failed["vllm import"]["found"] and "ray is broken" in failed["ray start"]["found"]
+    assert "torch is broken" in failed["vllm import"]["state"] and "ray is broken" in failed["ray start"]["state"]
 
 
 @pytest.mark.parametrize(
@@ -353,4 +353,4 @@ def test_devices_that_torch_does_not_see_are_told(monkeypatch, for_cpu, cuda, bu
     monkeypatch.setattr(nvidia, "driver_version", lambda: "550.54.15")
     monkeypatch.setattr(nvidia, "environment_for_cpu", lambda: for_cpu)
     found = doctor.devices("2.13.0", built_for, [["H200", 139 * 2**30]] * cuda)
-    assert found.level == level and said in found.found and bool(found.todo) == (level != "ok")
+    assert found.level == level and said in found.state and bool(found.todo) == (level != "ok")

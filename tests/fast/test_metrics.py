@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from real_openrlhf.algorithm.formulas import OBJECTIVES
-from real_openrlhf.algorithm.groups import Table
+from real_openrlhf.algorithm.groups import RolloutBatch
 from real_openrlhf.algorithm.metrics import (
     GROUP_METRICS,
     MISMATCH_METRICS,
@@ -27,7 +27,7 @@ from real_openrlhf.algorithm.objective import ObjectiveSettings, score_weights
 def measure(scores, labels, groups, score_drift=0.0, **options):
     settings = ObjectiveSettings(**options)
     scores, labels, groups = torch.tensor(scores, dtype=torch.float64), torch.tensor(labels), torch.tensor(groups)
-    table = Table(labels, groups, labels == 1)
+    table = RolloutBatch(labels, groups, labels == 1)
     return group_metrics(scores, table, score_weights(settings, scores, table), settings, score_drift=score_drift)[0]
 
 
@@ -164,7 +164,7 @@ def test_a_batch_of_updates_has_the_numbers_of_all_its_rollouts(right):
     updates, tables, ratios = [], [], []
     for count in right:
         labels = (torch.arange(8) < count).long()
-        table = Table(labels, torch.zeros(8, dtype=torch.long))
+        table = RolloutBatch(labels, torch.zeros(8, dtype=torch.long))
         weighed = score_weights(settings, scores, table)
         numbers, counts = group_metrics(scores, table, weighed, settings)
         log_probs = torch.full((8, 2), 0.1 * (count + 1))  # each update in another range

@@ -10,7 +10,7 @@ from naive import naive_losses, naive_score, weights_of_real
 
 from real_openrlhf import group_weights, real_policy_loss
 from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, OBJECTIVES, SCORES
-from real_openrlhf.algorithm.groups import IGNORED, POSITIVE, Table
+from real_openrlhf.algorithm.groups import IGNORED, POSITIVE, RolloutBatch
 from real_openrlhf.algorithm.metrics import GROUP_METRICS
 from real_openrlhf.algorithm.objective import ObjectiveSettings, rollout_scores, score_weights
 from real_openrlhf.algorithm.policy_loss import RealPolicyLoss, kl_k1, kl_old
@@ -23,7 +23,7 @@ score = st.floats(-5, 5)
 def weigh(scores, labels, name="real", **own):
     """One group, in float64."""
     scores, labels = torch.as_tensor(scores, dtype=torch.float64), torch.as_tensor(labels)
-    table = Table(labels, torch.zeros_like(labels), labels == POSITIVE)
+    table = RolloutBatch(labels, torch.zeros_like(labels), labels == POSITIVE)
     return score_weights(ObjectiveSettings(name, own=own), scores, table)
 
 
@@ -51,7 +51,7 @@ def test_extreme_scores_in_float32(name, labels, uniform_groups):
     settings = ObjectiveSettings(name, uniform_groups=uniform_groups)
     labels = torch.tensor(labels, dtype=torch.long)
     for scores in ([500.0, -500.0, 500.0, -500.0], [-500.0, -500.0, 500.0, 500.0], [500.0] * 4, [-500.0] * 4):
-        table = Table(labels, torch.zeros_like(labels), labels == POSITIVE)
+        table = RolloutBatch(labels, torch.zeros_like(labels), labels == POSITIVE)
         weighed = score_weights(settings, torch.tensor(scores[: len(labels)]), table)
         assert weighed.weights.dtype == torch.float32
         assert weighed.loss.isfinite() and weighed.weights.isfinite().all()

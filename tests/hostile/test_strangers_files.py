@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from invented_runs import write_run
 
-from real_openrlhf.base import ownership, whole_folders
+from real_openrlhf.base import atomic_dirs, ownership
 from real_openrlhf.cli import main
 from real_openrlhf.evaluation import store
 from real_openrlhf.report import page
@@ -110,7 +110,7 @@ def test_a_draft_takes_no_strangers_place(tmp_path, name):
         folder.mkdir(parents=True)
         (folder / "file").write_text(folder.name)
     with pytest.raises(FileExistsError):
-        whole_folders.move(draft, place)
+        atomic_dirs.move(draft, place)
     assert (place / "file").read_text() == place.name and draft.exists()
 
 
@@ -132,29 +132,6 @@ def test_an_interrupted_report_is_known_as_ours(tmp_path, monkeypatch):
         patch.setattr(page, "_save", interrupted)
         page.write(runs, skipped, tmp_path / "site")
     page.refuse_foreign(tmp_path / "site")
-
-
-@pytest.mark.parametrize("files", [0, 1])  # of two, written before the kill
-def test_data_that_a_kill_interrupted_are_known_as_ours(here, monkeypatch, files):
-    (here / "more.jsonl").write_text('{"problem": "1+1?", "answer": "2"}\n{"problem": "1+2?", "answer": "3"}\n')
-    whole, left = ownership.write_text, [files]
-
-    def killed(path: Path, pieces: list[str]) -> None:
-        if not left[0]:
-            raise KeyboardInterrupt
-        left[0] -= 1
-        whole(path, pieces)
-
-    for source in ("math.jsonl", "more.jsonl", "math.jsonl"):  # none was there; then the first call's; then a mixture
-        left[0] = files
-        with monkeypatch.context() as patch:
-            patch.setattr(ownership, "write_text", killed)
-            assert main(["data", source, "--out", "made.jsonl"]) == 130
-    assert main("data more.jsonl --out made.jsonl".split()) == 0
-    assert len((here / "made.jsonl").read_text().splitlines()) == 2
-    with (here / "made.jsonl").open("a") as file:
-        file.write("my own row\n")
-    assert main("data more.jsonl --out made.jsonl".split()) == 2
 
 
 def test_an_evaluation_that_was_killed_before_its_manifest_goes_on(tmp_path):

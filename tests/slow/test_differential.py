@@ -122,17 +122,6 @@ def test_gradient_loss_and_every_logged_mean_are_the_naive_ones(start_ranks, ran
     assert all([one["pairs"] for one in records[0]] == [one["pairs"] for one in other] for other in records)
 
 
-def test_the_moving_average_takes_in_every_optimizer_step_once(start_ranks, random_model):
-    """OpenRLHF counts micro-batches; here one step has four of them and moves the weights by 1e-2 or so."""
-    case = {"zero_stage": 2, "ema": True, "micro_batch_size": 1, "learning_rate": 1e-2, "epochs": 2}
-    case["flags"] = ("--actor.lr_scheduler", "linear", "--actor.lr_warmup_ratio", "0")
-    for *steps, _ in start_ranks(2, "zero_jobs")("differential_jobs.compared", model=random_model, **case):
-        assert steps[0]["micro_batches"] == 4
-        rates = [step["pairs"]["actor_lr"] for step in steps]  # logged, and what the optimizer took
-        assert all(logged == taken for logged, taken in rates) and len({*rates}) == len(steps)
-        assert max(step["average_error"] for step in steps) < 1e-6
-
-
 def test_a_rank_without_rollouts_trains_nothing(start_ranks, random_model):
     """Of four ranks each has one rollout of a group, or none of it, or none at all."""
     kinds = {"kinds": ("uniform", "uniform", "ignored", "uniform"), "micro_batch_size": 1, "skip": True, "epochs": 2}

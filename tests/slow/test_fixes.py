@@ -88,7 +88,7 @@ def test_a_nan_or_an_infinity_on_one_rank_changes_nothing_on_either(two_ranks, r
         assert report["steps"] == 0
 
 
-def test_a_run_gives_ray_longer_than_its_own_30_seconds_while_the_raylet_lives(monkeypatch, capsys):
+def test_a_run_gives_ray_longer_than_its_own_30_seconds_while_the_raylet_lives(monkeypatch):
     """With a raylet that ends: tests/e2e/test_ray_processes.py."""
     from ray._private import services
 
@@ -107,7 +107,6 @@ def test_a_run_gives_ray_longer_than_its_own_30_seconds_while_the_raylet_lives(m
     monkeypatch.setattr(process_starts, "SECONDS", 1.0)
     process_starts.wait_longer()
     assert services.get_node("address", "node") == ("address", "node") and not unknown
-    assert capsys.readouterr().err == "Ray has not started in 0 s, and gets 1\n"
     unknown += [RuntimeError("no such node")] * 99
     with pytest.raises(RuntimeError):
         services.get_node("address", "node")

@@ -10,7 +10,7 @@ from small_world import REPOSITORY
 ATTENTION = ("--ds.attn_implementation", "flash_attention_torch")
 PACKED = (*ATTENTION, "--ds.packing_samples", "--vllm.num_engines", "1")
 KL = (*PACKED, *"--algo.kl.use_loss --algo.kl.init_coef 0.001 --algo.kl.estimator k3".split())
-TWO_UPDATES = {"prompts": 2, "groups_per_step": 1, "logit_free": True, "flags": PACKED}
+TWO_UPDATES = {"prompts": 2, "groups_per_step": 1, "fused_logprobs": True, "flags": PACKED}
 UPSTREAM = {"batching": "whole_groups", "entropy_coef": 0.0}
 
 # A form, and the waits of two updates beside 5 in each forward: of each update the guard's, the norm's and the
@@ -36,7 +36,7 @@ FORMS = {
 # Where the forward is another one, its waits are others too: of all forwards, then beside them.
 OTHERS = {
     "padded": ({"flags": ATTENTION}, 2),
-    "with logits": ({"logit_free": False}, 4),
+    "with logits": ({"fused_logprobs": False}, 4),
 }
 ALL = {name: (case, 5, rest) for name, (case, rest) in FORMS.items()} | {
     name: (case, forward, 7) for name, (case, forward) in OTHERS.items()

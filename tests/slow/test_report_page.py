@@ -9,7 +9,7 @@ import invented_runs as invented
 import pytest
 import untrusted_text as untrusted
 
-from real_openrlhf.base.errors import OBEYED
+from real_openrlhf.base.errors import CONTROLS
 from real_openrlhf.cli import main
 
 
@@ -85,9 +85,9 @@ def test_a_whole_report_of_hostile_runs(tmp_path, capsys):
     assert main(["report", str(tmp_path / "runs"), "--out", str(out)]) == 0
     assert {path for path in tmp_path.rglob("*") if out not in path.parents and path != out} == before
     assert {path.parent.name for path in out.rglob("*.*")} == {"report", "figures", "tables"}
-    assert not OBEYED.search(capsys.readouterr().out)
+    assert not CONTROLS.search(capsys.readouterr().out)
     page = untrusted.Page()
     text = (out / "index.html").read_text()
     page.feed(text)
-    assert page.wrong == [] and not OBEYED.search(text)
+    assert page.wrong == [] and not CONTROLS.search(text)
     assert not re.search("<script", text, re.IGNORECASE) and "&lt;script&gt;alert(1)" in text

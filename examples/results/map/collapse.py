@@ -160,5 +160,5 @@ def table(runs: Sequence[Run], _: Path) -> Table:
 
 
 if __name__ == "__main__":
-    found = campaigns.runs([Path(word) for word in sys.argv[1:]] or [Path(__file__).parent], to_the_end=False)
+    found = campaigns.runs([Path(word) for word in sys.argv[1:]] or [Path(__file__).parent], run_training_script=False)
     print(to_markdown(table(found, Path())), end="")

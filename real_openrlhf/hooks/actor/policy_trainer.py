@@ -26,7 +26,7 @@ from real_openrlhf.algorithm.graph_memory import RUNTIME_BYTES, graph_bytes_per_
 from real_openrlhf.algorithm.metrics import STOP_ABOVE, WARN_ABOVE, fetch, logged_of_batch, norm_metrics, over_updates
 from real_openrlhf.algorithm.schedule import Wave
 from real_openrlhf.algorithm.step_plan import PlannedUpdate
-from real_openrlhf.algorithm.update import Coefficients, Forward, GroupUpdate, TokenUpdate, Update, WeightedTokens
+from real_openrlhf.algorithm.update import Coefficients, CustomTokenUpdate, Forward, GroupUpdate, TokenUpdate, Update
 from real_openrlhf.base.files import enter
 from real_openrlhf.hooks.fixes.deepspeed_optimizers import accumulate_as_flagged
 from real_openrlhf.hooks.model.lora_weights import refuse_shared_weights
@@ -84,7 +84,7 @@ class PolicyTrainer(EngineStartTrainer):
         self.tables: list[Tensor] = []  # one per update of the last batch, for `take_tables`
         self.mismatch = Mismatch(self.args, self.strategy.print)
 
-    def kept_tokens(self) -> float:
+    def live_tokens(self) -> float:
         """Number of tokens whose graphs fit in this rank's memory, by which the controller limits waves; at least 0.
 
         It follows from sizes only, not from the memory that is free now: a restarted run must make the same plan, and
@@ -97,7 +97,7 @@ class PolicyTrainer(EngineStartTrainer):
             config.num_hidden_layers,
             config.vocab_size,
             checkpointing=args.actor.gradient_checkpointing_enable,
-            logit_free=args.ds.fused_logprobs,
+            fused_logprobs=args.ds.fused_logprobs,
         )
         if get_accelerator().device_name() == "cpu":  # an equal part of the machine's memory
             left = psutil.virtual_memory().total / args.actor.num_gpus_per_node
@@ -106,7 +106,10 @@ class PolicyTrainer(EngineStartTrainer):
             if args.train.colocate_all and not args.train.async_enable and not args.vllm.enable_sleep:
                 left -= args.vllm.gpu_memory_utilization * get_accelerator().total_memory()  # vLLM stays beside it
         # weights, gradients, Adam's states and reference of this rank in training, and ZeRO-3's gathers
-        sizes = [(getattr(one, "ds_numel", one.numel()), one.requires_grad) for one in self.engine.module.parameters()]
+        sizes = [
+            (getattr(weight, "ds_numel", weight.numel()), weight.requires_grad)
+            for weight in self.engine.module.parameters()
+        ]
         every = sum(size for size, _ in sizes)
         offloaded = args.ref.offload and args.ds.zero_stage == 3  # DeepSpeed moves weights under ZeRO-3 only
         resident = resident_bytes(
@@ -118,7 +121,7 @@ class PolicyTrainer(EngineStartTrainer):
             adam_offload=args.ds.adam_offload,
             reference=every if args.derived.reference and not offloaded else 0,
         )
-        return graph_memory.kept_tokens(left - sum(resident.values()), per_token)
+        return graph_memory.live_tokens(left - sum(resident.values()), per_token)
 
     def take_tables(self) -> list[Tensor]:
         """Return the last batch's scores and weights to the controller, one table per update, and forget them."""
@@ -157,7 +160,7 @@ class PolicyTrainer(EngineStartTrainer):
         if self.settings:
             make = partial(GroupUpdate, self.settings)
         elif self.loss:
-            make = partial(WeightedTokens, self.loss)
+            make = partial(CustomTokenUpdate, self.loss)
         number = self.engine.global_steps + 1
         return make(planned, coefficients, number, self.device, self.dp_group, sampled)
 
@@ -244,10 +247,6 @@ class PolicyTrainer(EngineStartTrainer):
         """Change the weights; return the logged numbers (learning rate, norm) that the next step overwrites."""
         rate = self.actor_scheduler.get_last_lr()[0]  # the scheduler then moves on to the next update's
         self.strategy.optimizer_step(self.actor_optim, self.actor, self.actor_scheduler, name="actor")
-        if self.ema_model:
-            # Upstream counts calls per micro-batch and updates the average at the step's last one: make this the last.
-            self.strategy.time_steps["ema"] += self.strategy.accumulated_gradient - 1
-            self.strategy.moving_average(self.actor, self.ema_model, self.ema_beta, self.device.type)
         return {"actor_lr": rate, "actor_grad_norm": self.strategy.get_grad_norm(self.actor)}
 
 

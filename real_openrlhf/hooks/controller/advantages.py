@@ -1,7 +1,7 @@
-"""Advantages for OpenRLHF's losses, as OpenRLHF computes them, but of the rollouts that have a verdict and tokens.
+"""Advantages for OpenRLHF's losses, as OpenRLHF computes them, but of the graded responses with tokens.
 
-OpenRLHF gives a rollout without a verdict the reward 0, which trains it as a wrong one. Here such a rollout has
-advantage 0 and is in no mean, as it has weight 0 in REAL. If all have a verdict, the numbers are OpenRLHF's, but for
+OpenRLHF gives an ungraded response the reward 0, which trains it as an incorrect one. Here such a response has
+advantage 0 and is in no mean, as it has weight 0 in REAL. If all are graded, the numbers are OpenRLHF's, but for
 a group of equal rewards: its advantages are 0. OpenRLHF's float32 mean of eight rewards of 0.1 is not 0.1, and the
 deviation by which it divides is then as small as that difference.
 """
@@ -9,7 +9,7 @@ deviation by which it divides is then as small as that difference.
 from types import SimpleNamespace
 
 import torch
-from openrlhf.models.utils import compute_approx_kl, compute_reward
+from openrlhf.models.utils import compute_reward
 from openrlhf.trainer.ppo_utils.experience import Experience
 from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
 from torch import Tensor
@@ -20,21 +20,21 @@ WHITENED = ("reinforce", "reinforce_baseline")
 
 
 def add_advantages(maker: RemoteExperienceMaker, samples: list[Experience], known: Tensor) -> None:
-    """Set advantages and their logged numbers; `known` says which rollouts have a verdict and tokens."""
-    args, kl_coef = maker.args, maker.kl_ctl.value
+    """Set advantages and their logged numbers; `known` says which responses are graded and have tokens."""
+    args = maker.args
     estimator, size = args.algo.advantage.estimator, args.rollout.n_samples_per_prompt
     shaped, spread = shaped_rewards(estimator, torch.cat([sample.rewards for sample in samples]).float(), known, size)
     gamma = args.algo.advantage.gamma if estimator == "reinforce" else 1.0
     for position, sample in enumerate(samples):
-        mask, one = sample.action_mask, slice(position, position + 1)
-        kl = torch.zeros(mask.shape) if sample.kl is None else sample.kl
-        reward = compute_reward(shaped[one], kl_coef, kl, action_mask=mask, reward_clip_range=args.reward.clip_range)
+        mask, row = sample.action_mask, slice(position, position + 1)
+        no_kl, bounds = torch.zeros(mask.shape), args.reward.clip_range
+        reward = compute_reward(shaped[row], 0.0, no_kl, action_mask=mask, reward_clip_range=bounds)
         if gamma == 1:  # each token's sum from it on: OpenRLHF loops over tokens, of which a step has eight million
             returns = (mask * reward).flip(-1).cumsum(-1).flip(-1)
         else:
             returns = maker.get_cumulative_returns(reward, mask, gamma)
-        sample.advantages = returns.masked_fill(~known[one, None], 0.0)
-        sample.info |= {"return": reward.sum(-1).masked_fill(~known[one], 0.0), "group_reward_std": spread[one]}
+        sample.advantages = returns.masked_fill(~known[row, None], 0.0)
+        sample.info |= {"return": reward.sum(-1).masked_fill(~known[row], 0.0), "group_reward_std": spread[row]}
     if estimator in WHITENED:
         whiten([sample for sample, has in zip(samples, known.tolist(), strict=True) if has], args.algo.advantage)
 
@@ -74,13 +74,3 @@ def whiten(samples: list[Experience], settings: SimpleNamespace) -> None:
         scale = (tokens - mean).pow(2).mean().clamp(min=1e-8).rsqrt()
     for sample in samples:
         sample.advantages = (sample.advantages - mean) * scale
-
-
-def add_kl(samples: list[Experience], estimator: str) -> None:
-    """The KL to the reference model of each token, for a KL that is a part of the reward, and its logged means."""
-    for sample in samples:
-        mask = sample.action_mask.bool()
-        new, base = (torch.where(mask, one, 0.0) for one in (sample.action_log_probs, sample.base_action_log_probs))
-        sample.kl = compute_approx_kl(new, base, kl_estimator=estimator)
-        count = mask.sum(-1).clamp(min=1)
-        sample.info |= {"kl": sample.kl.sum(-1) / count, "logprobs_diff": (new - base).sum(-1) / count}

@@ -13,12 +13,12 @@ from openrlhf.trainer.ppo_utils.length_penalty import apply_length_penalties
 from torch import Tensor
 
 from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, against_sampler
-from real_openrlhf.algorithm.groups import IGNORED, Table
+from real_openrlhf.algorithm.groups import IGNORED, RolloutBatch
 from real_openrlhf.algorithm.objective import make_groups
 from real_openrlhf.algorithm.schedule import SPARE, SPARE_ZERO_3, Layout, Limit, Positions
 from real_openrlhf.algorithm.step_plan import PlannedUpdate, PlanSettings, plan_rollouts, rank_shares
 from real_openrlhf.base.files import enter
-from real_openrlhf.hooks.controller.advantages import add_advantages, add_kl
+from real_openrlhf.hooks.controller.advantages import add_advantages
 from real_openrlhf.hooks.controller.labels import label_rollouts
 from real_openrlhf.hooks.planned_experience import PlannedExperience
 from real_openrlhf.hooks.settings import loss_settings, objective_settings, ranks_of, reads_old, skips
@@ -41,8 +41,7 @@ class ExperienceMaker(RemoteExperienceMaker):
         self.plan_seconds = 0.0
         self.objective, self.loss = objective_settings(self.args), loss_settings(self.args)
         self.reads_old = reads_old(self.args, self.objective)
-        self.kl_in_reward = self.args.algo.kl.init_coef > 0 and not self.args.algo.kl.use_loss
-        self.kept_tokens: float | None = None
+        self.live_tokens: float | None = None
 
     @torch.no_grad()
     def make_experience_batch(self, rollout_samples: list[Experience]) -> list[PlannedExperience]:
@@ -52,42 +51,38 @@ class ExperienceMaker(RemoteExperienceMaker):
         table = describe(samples, *label_rollouts(samples, self.args), self.args)
         if self.objective is None:
             apply_length_penalties(samples, self.args)
-        if self.kl_in_reward:  # advantages depend on log-probabilities, so all rollouts need a forward before the plan
-            self.log_probs(samples, table, needs_forward=table.trained)
-            add_kl(samples, self.args.algo.kl.estimator)
         table = self.with_gradients(samples, table)
         settings, start = self.plan_settings(), time.perf_counter()
         updates = plan_rollouts(table, settings, self.rollout_step)
         self.plan_seconds, self.rollout_step = time.perf_counter() - start, self.rollout_step + 1
         needs_forward = self.needs_forward(table, updates)
-        if not self.kl_in_reward:
-            self.log_probs(samples, table, needs_forward)
+        self.log_probs(samples, table, needs_forward)
         items = [item for sample in samples for item in split_experience_batch(sample)]
         means = rollout_means(items)
         shares = rank_shares(updates, table, self.num_ranks, needs_forward)
         shares = [replace(share, metrics=means | share.metrics) for share in shares]
-        return [PlannedExperience.of([items[i] for i in share.rollouts], share) for share in shares]
+        return [PlannedExperience.from_items([items[i] for i in share.rollouts], share) for share in shares]
 
-    def with_gradients(self, samples: list[Experience], table: Table) -> Table:
+    def with_gradients(self, samples: list[Experience], table: RolloutBatch) -> RolloutBatch:
         """The table with what has a gradient and what is trained; a loss of tokens gets its advantages."""
         if self.objective:
             has_gradient = make_groups(self.objective, table).valid
         else:
             known = table.labels != IGNORED
             add_advantages(self, samples, known)
-            has_gradient = torch.tensor([bool((one.advantages * one.action_mask).any()) for one in samples])
+            has_gradient = torch.tensor([bool((sample.advantages * sample.action_mask).any()) for sample in samples])
             if self.loss and not self.loss.objective.two_sides:  # it may weigh tokens of advantage 0
                 has_gradient = known
         return replace(table, has_gradient=has_gradient, is_trained=has_gradient if self.skips else None)
 
-    def needs_forward(self, table: Table, updates: list[PlannedUpdate]) -> Positions:
+    def needs_forward(self, table: RolloutBatch, updates: list[PlannedUpdate]) -> Positions:
         """The rollouts whose old log-probabilities are computed before training.
 
         Those of an objective's first update come with its own forward, because the policy is still the old policy.
         """
         if not self.reads_old:
             return []
-        if self.objective is None or self.kl_in_reward:
+        if self.objective is None:
             return table.trained
         return sorted({*table.trained} - {*(updates[0].trained if updates else ())})
 
@@ -104,18 +99,18 @@ class ExperienceMaker(RemoteExperienceMaker):
         )
         if self.objective is None:
             return settings
-        if self.kept_tokens is None:
-            self.kept_tokens = min(ray.get(self.actor_model_group.async_run_method("call_trainer", "kept_tokens")))
+        if self.live_tokens is None:
+            self.live_tokens = min(ray.get(self.actor_model_group.async_run_method("call_trainer", "live_tokens")))
         return replace(
             settings,
             depth=int(real.max_live_micro_batches) or None if real.max_live_micro_batches != "auto" else None,
-            kept_tokens=self.kept_tokens,
+            live_tokens=self.live_tokens,
             score_first=real.max_live_micro_batches == "0",
             known_at_old=self.objective.score in KNOWN_AT_OLD,
             spare=SPARE_ZERO_3 if self.args.ds.zero_stage == 3 else SPARE,
         )
 
-    def log_probs(self, samples: list[Experience], table: Table, needs_forward: Positions) -> None:
+    def log_probs(self, samples: list[Experience], table: RolloutBatch, needs_forward: Positions) -> None:
         """Compute old log-probabilities of these rollouts, and the reference model's of all trained ones.
 
         Unknown values are nan, so that reading one by mistake ends the run. If nothing reads the old policy (the
@@ -150,7 +145,7 @@ class ExperienceMaker(RemoteExperienceMaker):
         # a rank with nothing left repeats a rollout
         batches = [micro_batch or chosen[:1] for rank in wave.ranks for micro_batch in rank]
         columns = ("sequences", "action_mask", "attention_mask")
-        alone = [Experience(**{name: getattr(one, name) for name in columns}, info={}) for one in samples]
+        alone = [Experience(**{name: getattr(sample, name) for name in columns}, info={}) for sample in samples]
         joined = [
             Experience.concat_experiences([alone[position] for position in batch], self.tokenizer.pad_token_id)
             for batch in batches
@@ -176,9 +171,9 @@ def rollout_means(items: list[Experience]) -> dict[str, float]:
     return dict(zip(names, (torch.tensor(rows, dtype=torch.float64).sum(0) / len(items)).tolist(), strict=True))
 
 
-def describe(samples: list[Experience], labels: Tensor, values: Tensor, args: SimpleNamespace) -> Table:
+def describe(samples: list[Experience], labels: Tensor, values: Tensor, args: SimpleNamespace) -> RolloutBatch:
     """The columns of a batch. Rollouts of a prompt must be adjacent."""
-    return Table(
+    return RolloutBatch(
         labels=labels,
         groups=torch.arange(len(samples)) // args.rollout.n_samples_per_prompt,
         values=values,

@@ -13,8 +13,8 @@ from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSAB
 
 logger = logging.getLogger(__name__)
 
-# A reward function may return this among its `extra_logs`: 1 for a wrong response without a readable answer, TRPA's
-# lowest level. It is taken out here, so it is never a metric.
+# A reward function may return this among its `extra_logs`: 1 for an incorrect response without a readable answer,
+# TRPA's lowest level. It is taken out here, so it is never a metric.
 NO_ANSWER = "label/no_answer"
 
 
@@ -26,7 +26,7 @@ def label_rollouts(samples: list[Experience], args: SimpleNamespace) -> tuple[Te
     size, real = args.rollout.n_samples_per_prompt, args.algo.real
     graded, threshold = args.actor.policy_loss_type != "real" or find(real.objective).graded, real.label_threshold
     parsable = [not sample.info.pop(NO_ANSWER, torch.zeros(1))[0] for sample in samples]
-    scores = [math.nan if one.scores is None else float(one.scores[0]) for one in samples]
+    scores = [math.nan if sample.scores is None else float(sample.scores[0]) for sample in samples]
     complete_columns(samples)
     labels = []
     for position, (sample, score) in enumerate(zip(samples, scores, strict=True)):

@@ -7,10 +7,10 @@ import ray
 from torch import Tensor
 
 from real_openrlhf.base.files import enter
-from real_openrlhf.hooks.controller.kept_groups import GroupKeeper
+from real_openrlhf.hooks.controller.rollout_logger import RolloutLogger
 from real_openrlhf.hooks.controller.run_log import RunLog
 from real_openrlhf.hooks.run_strategy import BEST
-from real_openrlhf.hooks.trainer_classes import deals_itself
+from real_openrlhf.hooks.trainer_classes import trains_whole_groups
 
 
 class RunController:
@@ -21,11 +21,11 @@ class RunController:
         self.args: SimpleNamespace = trainer.args
         self.evaluated: int | None = None  # the last step that was evaluated
         self.log: RunLog | None = None
-        self.keeper: GroupKeeper | None = None
+        self.keeper: RolloutLogger | None = None
         if self.args.train.run_dir:  # replaces TensorBoard's logger and forwards calls to it
             self.log = trainer.tensorboard_logger = RunLog(self.args, trainer.tensorboard_logger)
             if self.args.logger.rollout_groups:
-                self.keeper = GroupKeeper(self.args, trainer.tokenizer)
+                self.keeper = RolloutLogger(self.args, trainer.tokenizer)
 
     def restore(self, states: dict) -> None:
         """Set the counters that steps depend on, and let the log drop lines of steps that will be repeated."""
@@ -77,7 +77,7 @@ class RunController:
             own |= self.log.group_stats(samples)
         if self.log and self.keeper:
             tables: list[Tensor] = []
-            if deals_itself(self.args):  # from the first rank: all are equal
+            if trains_whole_groups(self.args):  # from the first rank: all are equal
                 tables = ray.get(self.trainer.actor_model_group.async_run_method("call_trainer", "take_tables"))[0]
             self.log.groups = self.keeper.of_step(samples, tables)
         return own

@@ -11,7 +11,7 @@ from pathlib import Path
 from real_openrlhf.base.files import ROLLOUTS, parsed
 from real_openrlhf.hooks.settings import threshold_of
 
-KEPT_BYTES = 32 << 20  # of rollouts.jsonl, at most
+ROLLOUTS_BYTES = 32 << 20  # of rollouts.jsonl, at most
 
 
 class RunLog:
@@ -35,7 +35,7 @@ class RunLog:
         right = [[score > self.threshold for score in group] for group in groups]  # nan counts as not right
         return {
             **entropy(rollout_samples),
-            **by_verdict(rollout_samples, scores, self.threshold),
+            **by_correctness(rollout_samples, scores, self.threshold),
             "rollout/pass_rate": sum(map(sum, right)) / max(len(known), 1),
             "rollout/frac_all_correct": sum(map(all, right)) / len(groups),
             "rollout/frac_all_wrong": sum(not any(group) for group in right) / len(groups),
@@ -60,13 +60,13 @@ class RunLog:
     def resume(self, states: dict, evaluates: bool) -> None:
         """Move lines of steps that will be repeated to metrics.discarded.jsonl, and note it in resumes.jsonl."""
         step = states["global_step"]
-        kept = self.path.with_name(ROLLOUTS)
+        rollouts = self.path.with_name(ROLLOUTS)
         whole, again = _parts(self.path, step, evaluates)
         if again:
             self._append("metrics.discarded.jsonl", again if again.endswith(b"\n") else again + b"\n")
             os.truncate(self.path, len(whole))
-        if kept.exists():
-            os.truncate(kept, len(_parts(kept, step, evaluates)[0]))
+        if rollouts.exists():
+            os.truncate(rollouts, len(_parts(rollouts, step, evaluates)[0]))
         if whole or again or "checkpoint" in states:
             about = {"step": step, "checkpoint": states.get("checkpoint"), "damaged": states.get("damaged", [])}
             says = [f"a checkpoint is not whole and not used: {damage}" for damage in about["damaged"]]
@@ -85,11 +85,11 @@ class RunLog:
         file, about = self.path.with_name(ROLLOUTS), {"phase": "train", "step": step}
         lines = b"".join(json.dumps(about | group).encode() + b"\n" for group in self.groups)
         size = (file.stat().st_size if file.exists() else 0) + len(lines)
-        if lines and size <= KEPT_BYTES:
+        if lines and size <= ROLLOUTS_BYTES:
             self._append(ROLLOUTS, lines)
         elif lines and not self.is_full:
             self.is_full = True
-            self._line("notes.jsonl", {"step": step, "say": f"{ROLLOUTS} is full: no groups of later steps are kept"})
+            self._line("notes.jsonl", {"step": step, "say": f"{ROLLOUTS} is full: later steps are not in it"})
 
     def _write(self, phase: str, step: int, values: dict) -> None:
         numbers = {key: float(value) for key, value in values.items() if isinstance(value, int | float)}
@@ -110,8 +110,8 @@ class RunLog:
 def _parts(path: Path, step: int, evaluates: bool) -> tuple[bytes, bytes]:
     """(lines to keep, the rest): the rest starts at the first line that is torn or to be written again."""
     lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
-    kept = list(takewhile(lambda line: step and _stays(line, step, evaluates), lines))
-    return b"".join(kept), b"".join(lines[len(kept) :])
+    stay = list(takewhile(lambda line: step and _stays(line, step, evaluates), lines))
+    return b"".join(stay), b"".join(lines[len(stay) :])
 
 
 def _stays(line: bytes, step: int, evaluates: bool) -> bool:
@@ -132,11 +132,11 @@ def entropy(rollout_samples: list) -> dict[str, float]:
     return {"rollout/entropy": -sum(float(log_probs[mask].double().sum()) for log_probs, mask in drawn) / tokens}
 
 
-def by_verdict(samples: list, scores: list[float], threshold: float) -> dict[str, float]:
-    """Mean length and share of truncated answers, for right and for wrong answers; no number if there are none."""
+def by_correctness(samples: list, scores: list[float], threshold: float) -> dict[str, float]:
+    """Mean length and share of truncated responses, of correct and of incorrect ones; nothing for none."""
     stats, pairs = {}, [*zip(samples, scores, strict=True)]
     right = [sample for sample, score in pairs if score > threshold]
-    wrong = [sample for sample, score in pairs if score <= threshold]  # nan, no verdict, is neither
+    wrong = [sample for sample, score in pairs if score <= threshold]  # nan, ungraded, is neither
     for own, length, cut in (
         (right, "rollout/response_length_correct", "rollout/frac_truncated_correct"),
         (wrong, "rollout/response_length_incorrect", "rollout/frac_truncated_incorrect"),

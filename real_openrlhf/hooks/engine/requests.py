@@ -87,7 +87,7 @@ def executor(url: str | list[str] | None) -> Any:
 
     class Executor(SingleTurnAgentExecutor):
         def __init__(self) -> None:
-            files = [one for one in ([url] if isinstance(url, str) else url or [])[:1] if one.endswith(".py")]
+            files = [file for file in ([url] if isinstance(url, str) else url or [])[:1] if file.endswith(".py")]
             super().__init__(None if files else url)
             if files:
                 self.reward_endpoints, self.reward_func = files, reward_function(files[0])
@@ -103,11 +103,11 @@ def executor(url: str | list[str] | None) -> Any:
 
         async def _fetch_rewards_via_func(self, queries: list, prompts: list, labels: list) -> list[dict]:
             each = zip(queries, prompts, labels, strict=True)
-            return list(await asyncio.gather(*(self.calls.reward(*one) for one in each)))
+            return list(await asyncio.gather(*(self.calls.reward(*call) for call in each)))
 
         async def _fetch_rewards_via_http(self, queries: list, prompts: list, labels: list) -> list[dict]:
             try:
-                return [checked(one) for one in await super()._fetch_rewards_via_http(queries, prompts, labels)]
+                return [checked(result) for result in await super()._fetch_rewards_via_http(queries, prompts, labels)]
             except Fault as fault:
                 return [self.calls.failed(fault, prompts[0])]
             except RuntimeError as error:  # upstream gave up after its retries

@@ -39,20 +39,20 @@ class Buckets:
         self.weights, self.gathered = weights, gathered
         self.shapes: list[list[tuple[int, ...]]] = []  # of each bucket's tensors
         room, kind = 0, None
-        for _, one in getattr(weights, "parameters", weights):  # shapes only: lora_weights.py merges when sent
-            shape = self._shape(one)
-            size = prod(shape) * one.element_size()
-            if size > room or one.dtype != kind:
+        for _, weight in getattr(weights, "parameters", weights):  # shapes only: lora_weights.py merges when sent
+            shape = self._shape(weight)
+            size = prod(shape) * weight.element_size()
+            if size > room or weight.dtype != kind:
                 self.shapes.append([])
-                room, kind = BUCKET_BYTES, one.dtype
+                room, kind = BUCKET_BYTES, weight.dtype
             self.shapes[-1].append(shape)
             room -= size
 
-    def _shape(self, one: Any) -> tuple[int, ...]:
-        if hasattr(one, "ds_shape"):
-            return tuple(one.ds_shape)
-        with self.gathered(one):  # a tensor-parallel parameter has its whole shape only while it is gathered
-            return tuple(one.shape)
+    def _shape(self, weight: Any) -> tuple[int, ...]:
+        if hasattr(weight, "ds_shape"):
+            return tuple(weight.ds_shape)
+        with self.gathered(weight):  # a tensor-parallel parameter has its whole shape only while it is gathered
+            return tuple(weight.shape)
 
     def __len__(self) -> int:
         return len(self.shapes)
@@ -63,8 +63,8 @@ class Buckets:
             names, weights = zip(*(next(left) for _ in shapes), strict=True)
             flat = torch.empty(sum(map(prod, shapes)), dtype=weights[0].dtype, device=weights[0].device)
             parts = Parts(names, shapes)
-            for (_, place), one in zip(parts.split(flat), weights, strict=True):
-                with self.gathered(one):
-                    place.copy_(one.data)
+            for (_, part), weight in zip(parts.split(flat), weights, strict=True):
+                with self.gathered(weight):
+                    part.copy_(weight.data)
             setattr(flat, "ds_shape", flat.shape)  # noqa: B010  OpenRLHF reads `ds_shape` under ZeRO-3
             yield parts, flat

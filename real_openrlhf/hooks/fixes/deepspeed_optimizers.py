@@ -1,4 +1,4 @@
-"""DeepSpeed's optimizers: compile fewer, sum gradients in the flagged format, and restore Adam's state on resume.
+"""DeepSpeed's optimizers: compile fewer, sum gradients in the flagged format, and resume asleep.
 
 DeepSpeed compiles operators at their first use; its AdamW for GPUs would need a minute of nvcc. PyTorch's AdamW does
 the same and replaces it. It is fused, except for tiny models on a CPU, so that committed runs stay repeatable. Only
@@ -30,7 +30,7 @@ class AdamW(torch.optim.AdamW):
 
     def __init__(self, params: Iterable[dict], adam_w_mode: bool = True, **settings: Any) -> None:
         groups = list(params)
-        numbers = sum(getattr(one, "ds_numel", one.numel()) for group in groups for one in group["params"])
+        numbers = sum(getattr(weight, "ds_numel", weight.numel()) for group in groups for weight in group["params"])
         super().__init__(groups, fused=get_accelerator().device_name() != "cpu" or numbers > TINY, **settings)
 
 
@@ -51,7 +51,7 @@ def accumulate_as_flagged(engine: Any) -> None:
     """Add up micro-batches' gradients in the format that `--ds.grad_accum_dtype` names, under ZeRO-2 too.
 
     Under ZeRO-2 DeepSpeed before 0.19.8 sums in the weights' format and converts the sum: with bf16 it is 1.5 % off
-    after 128 micro-batches. Later versions sum in separate buffers of the right format. ZeRO-3 obeys the flag. With
+    after 128 micro-batches. Later versions sum in separate buffers of the right format. ZeRO-3 follows the flag. With
     offloaded Adam ZeRO-2 uses another code path, which stays unchanged.
     """
     optimizer = engine.optimizer
@@ -64,21 +64,6 @@ def accumulate_as_flagged(engine: Any) -> None:
             return [tensor.to(dtype) for tensor in tensors_of(parameters, dtype)]
 
         wrap(optimizer, "get_all_grad_tensors", converted)
-
-
-def restore_powers(optimizer: Any) -> None:
-    """After a resume: multiply up the powers of Adam's betas, once for each step before the checkpoint.
-
-    DeepSpeed's Adam for offloaded states carries these powers from step to step, and no checkpoint stores them. A new
-    process would use std::pow instead of the repeated product. The two differ in the last bit, and so would every
-    later update. The steps made here train a weight that is thrown away.
-    """
-    if not hasattr(optimizer, "ds_opt_adam"):  # only DeepSpeedCPUAdam has it
-        return
-    group, nobodys = optimizer.param_groups[0], [torch.zeros(1) for _ in range(4)]  # weight, gradient, moments
-    settings = (group["lr"], *group["betas"], group["eps"], group["weight_decay"], group["bias_correction"])
-    for step in range(1, max((int(state.get("step", 0)) for state in optimizer.state.values()), default=0) + 1):
-        optimizer.ds_opt_adam.adam_update(optimizer.opt_id, step, *settings, *nobodys)
 
 
 def forget_host_buffers(optimizer: Any) -> None:

@@ -45,19 +45,15 @@ def wait_longer() -> None:
         return started
 
     def get_node(*args: Any) -> Any:
-        began, told = time.monotonic(), False
+        began = time.monotonic()
         while True:
             try:
                 return once(*args)
             except RuntimeError:  # the node is not known yet
-                waited = time.monotonic() - began
                 if raylet and raylet[0].poll() is not None:
                     sys.exit("RayError: Ray's raylet ended while it started. Its raylet.err says why; then --resume")
-                if waited > SECONDS:
+                if time.monotonic() - began > SECONDS:
                     raise
-                if waited > SECONDS / 4 and not told:
-                    told = True
-                    print(f"Ray has not started in {waited:.0f} s, and gets {SECONDS:.0f}", file=sys.stderr)
                 time.sleep(0.2)
 
     services.start_raylet, services.get_node = start_raylet, get_node

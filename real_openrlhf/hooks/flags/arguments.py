@@ -16,10 +16,16 @@ from real_openrlhf.base.old_names import FLAGS, VALUES, current_value
 from real_openrlhf.base.parsing import positive, whole
 from real_openrlhf.base.reward_variables import reward_variables
 from real_openrlhf.base.user_files import absolute
-from real_openrlhf.hooks.flags.refusals import notes, problems, run_problems
+from real_openrlhf.hooks.flags.refusals import notes, run_problems, whole_group_problems
 from real_openrlhf.hooks.settings import batching_of, estimator_of
 
-__all__ = ["add", "refuse_too_few_gpus", "resolve", "reward_variables", "to_the_end"]  # the patches call these
+__all__ = [
+    "add",
+    "refuse_too_few_gpus",
+    "resolve",
+    "reward_variables",
+    "run_training_script",
+]  # the patches call these
 
 # --actor.policy_loss_type: upstream's two losses, and `real` for every objective and loss of tokens of ours.
 POLICY_LOSSES = ["ppo", "gspo", "real"]
@@ -47,7 +53,11 @@ def add(parser: argparse.ArgumentParser) -> None:
 def _add_real(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     named = ", ".join(f"{name} ({objective.source})" for name, objective in OBJECTIVES.items())
-    taus = {name: one.settings["tau"].default for name, one in OBJECTIVES.items() if "tau" in one.settings}
+    taus = {
+        name: objective.settings["tau"].default
+        for name, objective in OBJECTIVES.items()
+        if "tau" in objective.settings
+    }
     others = ", ".join(f"for {name} {tau:g}" for name, tau in taus.items() if tau != 0.5)
     objective = (
         f"formula over a prompt's scores: {named}; or your own, FILE.py:NAME, a function (scores, groups, settings) "
@@ -66,7 +76,7 @@ def _add_real(group: argparse._ArgumentGroup) -> None:
         "value given; TRPA: 0.001; default: 0)"
     )
     cap = (
-        "multiply the weight of a rollout by pi_old / pi of vLLM of its whole answer, at most this (truncated "
+        "multiply the weight of a rollout by pi_old / pi of vLLM of its whole response, at most this (truncated "
         "importance sampling of sequences; paper: none; default: none)"
     )
     depth = (
@@ -75,17 +85,17 @@ def _add_real(group: argparse._ArgumentGroup) -> None:
         "(default: auto)"
     )
     truncated = (
-        "label of a wrong rollout cut at the length limit: negative, as in the authors' code, or ignored "
-        "(default: negative)"
+        "label of an incorrect response cut at the length limit: negative, as in the authors' code, or ignore, which "
+        "leaves it ungraded (default: negative)"
     )
     threshold = (
         "a score above this is positive, else negative; without it scores other than 0 and 1 are refused (paper: "
         "scores are 0 or 1; default: none; 0.5 for an objective of graded rewards, which uses labels in metrics only)"
     )
     own = "; ".join(
-        f"{name}: {setting}, {one.help} ({one.default})"
+        f"{name}: {setting}, {constant.help} ({constant.default})"
         for name, objective in OBJECTIVES.items()
-        for setting, one in objective.settings.items()
+        for setting, constant in objective.settings.items()
         if setting not in ("score", "tau")
     )
     takers = ", ".join(name for name, objective in OBJECTIVES.items() if "score" in objective.settings)
@@ -145,8 +155,8 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
         "else off, as upstream)"
     )
     at_once = (
-        "answers that a vLLM engine draws at once, at most (default: vLLM's, 128 for OpenRLHF's engines; every recipe "
-        "here: rollouts / engines, from 128 to 512)"
+        "responses that a vLLM engine draws at once, at most (default: vLLM's, 128 for OpenRLHF's engines; every "
+        "recipe here: rollouts / engines, from 128 to 512)"
     )
     steps, run_dir = "end after N rollout steps (default: 0 = all data)", "write DIR/metrics.jsonl, one line a step"
     start, end = "evaluate before the first step (default: off, as upstream)", "evaluate after the last step"
@@ -190,11 +200,11 @@ def resolve(args: SimpleNamespace) -> SimpleNamespace:
         kl.init_coef = 0.0 if real else 0.01
     args.algo.advantage.estimator = estimator_of(args)
     args.algo.real.objective = absolute(args.algo.real.objective)
-    wrong = [*run_problems(args), *(problems(args) if args.train.batching == "whole_groups" else ())]
+    wrong = [*run_problems(args), *(whole_group_problems(args) if args.train.batching == "whole_groups" else ())]
     if wrong:
         raise UserError(*wrong)
     if real and args.rollout.n_samples_per_prompt == 1 and not find(args.algo.real.objective).of_tokens:
-        args.algo.advantage.estimator = OF_THE_BATCH[0]  # nothing reads it; OpenRLHF refuses others with one answer
+        args.algo.advantage.estimator = OF_THE_BATCH[0]  # nothing reads it; OpenRLHF refuses others with one response
     scored_against_reference = real and find(args.algo.real.objective).needs_reference
     kl.use_loss = kl.use_loss or scored_against_reference  # OpenRLHF then keeps the reference's log-probabilities
     asked = rollout.mismatch != "off" or args.algo.advantage.is_correction_level != "off"
@@ -219,20 +229,20 @@ def refuse_too_few_gpus(args: SimpleNamespace) -> None:
     offered = int(ray.cluster_resources().get("GPU", 0))
     if offered >= needed:
         return
-    said = f"this run needs {needed} GPUs at least, and Ray has {offered}"
+    message = f"this run needs {needed} GPUs at least, and Ray has {offered}"
     if os.environ.get("RAY_ADDRESS", "local") != "local":
-        print(f"note: {said}: it waits until more nodes join", flush=True)
+        print(f"note: {message}: it waits until more nodes join", flush=True)
         return
     print(
-        f"error: {said}: it would wait for ever. Give fewer --actor.num_gpus_per_node and --vllm.num_engines, or join "
-        "a cluster with RAY_ADDRESS. Without a GPU: `real-openrlhf train --recipe cpu`, whose --dry-run --all shows "
-        "the variables that this takes",
+        f"error: {message}: it would wait for ever. Give fewer --actor.num_gpus_per_node and --vllm.num_engines, or "
+        "join a cluster with RAY_ADDRESS. Without a GPU: `real-openrlhf train --recipe cpu`, whose --dry-run --all "
+        "shows the variables that this takes",
         file=sys.stderr,
     )
     sys.exit(2)
 
 
-def to_the_end(train: Callable[[SimpleNamespace], None], parse: Callable[[], SimpleNamespace]) -> None:
+def run_training_script(train: Callable[[SimpleNamespace], None], parse: Callable[[], SimpleNamespace]) -> None:
     """Run the training script. Refused flags give one line each on standard error, and exit code 2.
 
     At its end the script writes the file FINISHED into the run's folder.

@@ -63,11 +63,10 @@ def run_problems(args: SimpleNamespace) -> Iterator[str]:
             "--vllm.enable_sleep: with --train.async_enable the engines draw while the policy trains, so they cannot "
             "sleep. Leave it out (--no-vllm.enable_sleep), and count GPUs of their own for them: on eight, --gpus 4"
         )
-    if train.enable_ema and ds.zero_stage == 3:
+    if train.enable_ema and (ds.zero_stage == 3 or train.batching == "whole_groups"):
         yield (
-            "--train.enable_ema with --ds.zero_stage 3: OpenRLHF 0.11.2 does not write the average back (its pull "
-            "request 1357), so the saved model would be the untrained one. Use --ds.zero_stage 2, or leave "
-            "--train.enable_ema out"
+            "--train.enable_ema: with --ds.zero_stage 3 OpenRLHF 0.11.2 saves the untrained model (its pull request "
+            "1357), and the trainer of --train.batching whole_groups makes no average. Leave it out"
         )
     if train.batching == "upstream" and args.rollout.mismatch != "off":
         yield (
@@ -100,7 +99,7 @@ def notes(args: SimpleNamespace) -> Iterator[str]:
         )
 
 
-def problems(args: SimpleNamespace) -> Iterator[str]:
+def whole_group_problems(args: SimpleNamespace) -> Iterator[str]:
     """Refusals with `--train.batching whole_groups`, for every method, then for its loss."""
     for topic in (_labels, _batches, _machinery, _numbers, _files):
         yield from topic(args)
@@ -122,16 +121,10 @@ def weighted_problems(args: SimpleNamespace) -> Iterator[str]:
 
 
 def _labels(args: SimpleNamespace) -> Iterator[str]:
-    reward, threshold = args.reward, args.algo.real.label_threshold
-    if not reward.remote_url and not args.train.agent_func_path:
+    if not args.reward.remote_url and not args.train.agent_func_path:
         yield (
             "labels are the `scores` of a reward function, and there is none. Give --reward.remote_url FILE.py, for "
             "example real_openrlhf/rewards/math_reward.py (a reward model's scalar is no label)"
-        )
-    if threshold is not None and not math.isfinite(threshold):
-        yield (
-            f"--algo.real.label_threshold {threshold}: no score, or every score, is above it. Use a number between "
-            "the scores of wrong and right answers"
         )
 
 
@@ -173,53 +166,28 @@ def _batches(args: SimpleNamespace) -> Iterator[str]:
             f"--train.batch_size {train.batch_size} is not a multiple of --train.micro_batch_size {micro} x {ranks} "
             "ranks. Change one of them, or use --train.dynamic_batch_enable"
         )
-    if train.dynamic_batch_enable and train.batch_size < ranks:
-        yield (
-            f"--train.batch_size {train.batch_size} gives no sample to some of the {ranks} ranks. Use fewer ranks "
-            "(--actor.num_gpus_per_node) or a larger batch"
-        )
     if args.rollout.n_samples_per_prompt < 2:
         yield from _alone(args)
 
 
 def _alone(args: SimpleNamespace) -> Iterator[str]:
-    """Refuse one answer a prompt where the method compares a prompt's answers."""
-    real, group = args.algo.real, args.rollout.n_samples_per_prompt
-    where = f"--rollout.n_samples_per_prompt {group}: "
-    of_tokens = _of_tokens(args)
-    if of_tokens and args.algo.advantage.estimator not in OF_THE_BATCH:
+    """Refuse one response a prompt where the method compares a prompt's responses."""
+    where = f"--rollout.n_samples_per_prompt {args.rollout.n_samples_per_prompt}: "
+    if not _of_tokens(args) and _two_sides(args):
         yield (
-            f"{where}--algo.advantage.estimator {args.algo.advantage.estimator} compares a prompt's answers. Use "
-            f"{' or '.join(OF_THE_BATCH)}, or 8 answers"
+            f"{where}--algo.real.uniform_groups zero_loss leaves out a group of one side, and one response is one "
+            "side. Use 8, as the paper does, or --algo.real.uniform_groups keep"
         )
-    if args.actor.policy_loss_type == "real":
-        from real_openrlhf.algorithm import trial
-        from real_openrlhf.algorithm.objective import ObjectiveSettings
-
-        kept = "zero_loss" if of_tokens else "keep"
-        with contextlib.suppress(Exception):  # of the settings or of the user's function: `_objective` reports it
-            if not trial.learns_alone(ObjectiveSettings(real.objective, kept, given_settings(real))):
-                yield (
-                    f"{where}--algo.real.objective {real.objective} compares a prompt's answers, so one alone has no "
-                    "gradient. Use 8, or an objective of one side such as real or bce"
-                )
-            elif _two_sides(args) and not of_tokens:
-                yield (
-                    f"{where}--algo.real.uniform_groups zero_loss leaves out a group of one side, and one answer is "
-                    "one side. Use 8, as the paper does, or --algo.real.uniform_groups keep"
-                )
+    elif _of_tokens(args) and args.algo.advantage.estimator not in OF_THE_BATCH:
+        yield (
+            f"{where}--algo.advantage.estimator {args.algo.advantage.estimator} compares a prompt's responses. Use "
+            f"{' or '.join(OF_THE_BATCH)}, or 8 responses"
+        )
 
 
 def _ppo(args: SimpleNamespace) -> Iterator[str]:
     """Refuse parts of PPO that REAL does not use, and what would change a reward or a score after labels are made."""
-    kl = args.algo.kl
     yield from weighted_problems(args)
-    if kl.init_coef > 0 and not kl.use_loss:
-        yield (
-            f"--algo.kl.init_coef {kl.init_coef:g} without --algo.kl.use_loss puts the KL into a reward, which REAL "
-            "uses as a label only. Use --algo.kl.init_coef 0 (the paper), or add --algo.kl.use_loss "
-            "--algo.kl.estimator k3"
-        )
     for flag in ("overlong_buffer_len", "stop_properly_penalty_coef"):
         value = getattr(args.reward, flag)
         if value is not None:
@@ -227,11 +195,6 @@ def _ppo(args: SimpleNamespace) -> Iterator[str]:
                 f"--reward.{flag} {value} changes a reward by its length, and REAL's labels are made before that. "
                 "Leave it out; --algo.real.truncated says what a rollout cut at the limit counts as"
             )
-    if args.algo.dynamic_filtering_enable and args.algo.real.uniform_groups == "keep":
-        yield (
-            "--algo.dynamic_filtering_enable removes the groups that --algo.real.uniform_groups keep is about. Use "
-            "one of them"
-        )
     if args.ds.lora.dropout > 0:
         yield (
             f"--ds.lora.dropout {args.ds.lora.dropout:g} makes two forwards of one rollout differ, so its score would "
@@ -245,6 +208,12 @@ def _machinery(args: SimpleNamespace) -> Iterator[str]:
         yield (
             "--train.batching whole_groups trains no critic, and --algo.advantage.estimator gae starts one. Use "
             "another estimator (group_norm), or --train.batching upstream"
+        )
+    if args.algo.kl.init_coef > 0 and not args.algo.kl.use_loss:
+        yield (
+            f"--algo.kl.init_coef {args.algo.kl.init_coef:g} without --algo.kl.use_loss puts the KL into the reward, "
+            "which --train.batching whole_groups does not do. Use --algo.kl.init_coef 0 (the paper), or add "
+            "--algo.kl.use_loss --algo.kl.estimator k3"
         )
     if ds.zero_stage not in (1, 2, 3):
         yield (
@@ -285,8 +254,6 @@ def _objective(args: SimpleNamespace) -> Iterator[str]:
     except ValueError as error:
         yield f"--algo.real.set {' '.join(real.set)}: {error}"
         return
-    if objective.of_tokens and real.uniform_groups == "keep":
-        yield f"--algo.real.uniform_groups keep is not read by {real.objective}, a loss of tokens. Leave it out"
     if isinstance(objective, TokenLoss) and args.actor.loss_agg_mode not in ("token-mean", objective.mean):
         yield (
             f"--actor.loss_agg_mode {args.actor.loss_agg_mode}: {real.objective} declares the mean {objective.mean}. "
@@ -306,12 +273,14 @@ def _objective(args: SimpleNamespace) -> Iterator[str]:
                 "rescales it. Use --rollout.top_p 1, or leave this out"
             )
     if file_of(real.objective):
-        from real_openrlhf.algorithm import trial  # imports torch, only for a formula of the user's own
+        from real_openrlhf.algorithm import validate_objective  # imports torch, only for a formula of the user's own
         from real_openrlhf.algorithm.objective import ObjectiveSettings
 
         with contextlib.suppress(ValueError):  # a bad setting, which `_numbers` reports
             sampled = args.rollout.mismatch != "off"
-            if wrong := trial.problem(ObjectiveSettings(objective, own=given), args.train.max_steps, sampled):
+            if wrong := validate_objective.objective_problem(
+                ObjectiveSettings(objective, own=given), args.train.max_steps, sampled
+            ):
                 yield f"--algo.real.objective {real.objective}: {wrong}"
 
 

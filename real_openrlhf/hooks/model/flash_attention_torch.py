@@ -16,9 +16,9 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.hooks.fixes.process_starts import accept_attention
-from real_openrlhf.hooks.model import unfit_models
+from real_openrlhf.hooks.model import model_support
 
-NAME = unfit_models.ATTENTION
+NAME = model_support.ATTENTION
 
 
 class Sequences(NamedTuple):
@@ -56,11 +56,11 @@ def register() -> None:
 
 def refuse_unknown(model: PreTrainedModel) -> None:
     """Refuse a model whose attention is more than causal softmax attention with a window."""
-    if problem := unfit_models.attention_problem(model.config.get_text_config().to_dict(), type(model)):
+    if problem := model_support.attention_problem(model.config.get_text_config().to_dict(), type(model)):
         refuse(f"{type(model).__name__} {problem}")
 
 
-def refuse(what: str, remedy: str = unfit_models.ATTENTION_REMEDY) -> NoReturn:
+def refuse(what: str, remedy: str = model_support.ATTENTION_REMEDY) -> NoReturn:
     raise UserError(f"{NAME}: {what}. {remedy}")
 
 
@@ -92,9 +92,9 @@ def attention(
         refuse(f"keys of width {query.shape[3]} and values of width {value.shape[3]}")
     batch, _, length, _ = query.shape
     packed = sequences(attention_mask, position_ids, batch)
-    q, k, v = (one.transpose(1, 2).flatten(0, 1) for one in (query, key, value))
+    q, k, v = (states.transpose(1, 2).flatten(0, 1) for states in (query, key, value))
     if packed.places is not None:
-        q, k, v = (one[packed.places] for one in (q, k, v))
+        q, k, v = (states[packed.places] for states in (q, k, v))
     way = by_kernel if query.is_cuda else one_by_one
     result = way(q, k, v, packed, scaling, sliding_window)
     if packed.places is not None:
@@ -105,8 +105,8 @@ def attention(
 def sequences(mask: Tensor | None, positions: Tensor | None, batch: int) -> Sequences:
     """Computed in the first layer of a forward, then kept on the mask or positions tensor that all layers receive."""
     given: Any = positions if mask is None else mask
-    if given is None:  # no other attention could separate packed answers either
-        refuse("this model hands attention neither positions nor a mask", unfit_models.PACKING_REMEDY)
+    if given is None:  # no other attention could separate packed responses either
+        refuse("this model hands attention neither positions nor a mask", model_support.PACKING_REMEDY)
     if given.ndim != 2:
         refuse("this model hands attention neither positions nor a mask of padding, of (batch, tokens)")
     if not hasattr(given, "_sequences"):
@@ -133,7 +133,7 @@ def one_by_one(q: Tensor, k: Tensor, v: Tensor, of: Sequences, scale: float | No
         seen, length = None, end - begin
         if window and length > window:
             seen = q.new_ones(length, length, dtype=torch.bool).tril().triu(1 - window)
-        x, y, z = (one[begin:end].transpose(0, 1)[None] for one in (q, k, v))
+        x, y, z = (states[begin:end].transpose(0, 1)[None] for states in (q, k, v))
         part = F.scaled_dot_product_attention(x, y, z, seen, 0.0, seen is None, scale=scale, enable_gqa=shared)
         parts.append(part[0].transpose(0, 1))
     return torch.cat(parts)

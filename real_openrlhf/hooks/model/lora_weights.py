@@ -27,7 +27,7 @@ def refuse_shared_weights(model: torch.nn.Module) -> None:
             owners.setdefault(id(parameter), []).append(name)
     for name, layer in adapted.items():
         places = owners.get(id(getattr(layer.get_base_layer(), "weight", None)), [])
-        if others := [place for place in places if not place.startswith(f"{name}.") and place != name]:
+        if others := [other for other in places if not other.startswith(f"{name}.") and other != name]:
             raise SharedAdapterError(
                 f"--ds.lora.target_modules: {name} shares its weight with {others[0]}, so vLLM would draw from "
                 "another model than the trained one. Leave it out of the targets; all-linear does"

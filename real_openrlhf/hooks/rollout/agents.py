@@ -47,14 +47,16 @@ def _with_checked_steps(agent: type) -> type:
     class Checked(agent):
         async def step(self, states: dict, **named: Any) -> dict:
             result = await super().step(states, **named)
-            verdict = checked(result)
+            checked_result = checked(result)
             if mine := result.get("sampling_params"):  # upstream reads `logprobs` of these
                 mine.logprobs = states["sampling_params"].logprobs
             if result.get("scores") is None:
-                del verdict["scores"]  # upstream then takes the sum of the rewards as the trajectory's score
-            verdict["rewards"] = torch.tensor(verdict["rewards"], dtype=torch.float64)  # upstream calls item() on it
-            verdict["extra_logs"][UNFINISHED] = float(not result["done"])
-            return {name: value for name, value in result.items() if name != "scores"} | verdict
+                del checked_result["scores"]  # upstream then takes the sum of the rewards as the trajectory's score
+            checked_result["rewards"] = torch.tensor(
+                checked_result["rewards"], dtype=torch.float64
+            )  # upstream calls item() on it
+            checked_result["extra_logs"][UNFINISHED] = float(not result["done"])
+            return {name: value for name, value in result.items() if name != "scores"} | checked_result
 
     return Checked
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from copy import copy
 from typing import Any
 
-from real_openrlhf.hooks.trainer_classes import judge_answers
+from real_openrlhf.hooks.trainer_classes import evaluate_by_score
 
 
 class State(dict):
@@ -31,7 +31,7 @@ class PromptStream:
     def serve(self, samples_generator: Any) -> None:
         """Keep the generator: it has the loader position, rollouts drawn ahead and request seeds."""
         self.generator = samples_generator
-        judge_answers(samples_generator)
+        evaluate_by_score(samples_generator)
 
     @property
     def draws(self) -> Counter[bytes]:
@@ -90,8 +90,8 @@ def seeded_each(sampling_params, count: int) -> list:
     if sampling_params.seed is None:
         return [sampling_params] * count
     each = [copy(sampling_params) for _ in range(count)]
-    for index, one in enumerate(each):
-        one.seed += index * 0x9E3779B1  # far apart: samples of close seeds do not meet
+    for index, params in enumerate(each):
+        params.seed += index * 0x9E3779B1  # far apart: samples of close seeds do not meet
     return each
 
 

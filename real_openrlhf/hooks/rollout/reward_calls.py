@@ -1,4 +1,4 @@
-"""Calls of the user's reward function. If a call fails, its response has no verdict, and the run goes on.
+"""Calls of the user's reward function. If a call fails, its response is ungraded, and the run goes on.
 
 The rollout actors make one call per response. `REAL_REWARD_SECONDS` limits the time of a call.
 """
@@ -38,7 +38,7 @@ class RewardCalls:
         self.faults: Counter[str] = Counter()
 
     async def reward(self, query: str, prompt: str, label: Any) -> dict:
-        """The reward as OpenRLHF expects it; after a fault the score is nan, which means: no verdict."""
+        """The reward as OpenRLHF expects it; after a fault the score is nan, which means: ungraded."""
         try:
             async with self.turns:
                 return checked(await self._call(query, prompt, label))
@@ -50,7 +50,7 @@ class RewardCalls:
         count = self.faults[fault.kind]
         if str(count).strip("0") == "1":  # the 1st, 10th, 100th
             logger.warning(
-                "the reward function failed (%s), %d times so far: %.500s; prompt %.80r; its responses are ignored",
+                "the reward function failed (%s), %d times so far: %.500s; prompt %.80r; its responses are ungraded",
                 *(fault.kind, count, repr(str(fault)), prompt),
             )
         return {"rewards": 0.0, "scores": math.nan, "extra_logs": {FAILED + fault.kind: 1.0}}
@@ -62,8 +62,8 @@ class RewardCalls:
         try:
             return await asyncio.wait_for(answer, self.seconds)
         except TimeoutError:
-            said = f"no reward in {self.seconds:g} s; a run's limit, REAL_REWARD_SECONDS, is {self.limit:g}"
-            raise Fault("hangs", said) from None
+            message = f"no reward in {self.seconds:g} s; a run's limit, REAL_REWARD_SECONDS, is {self.limit:g}"
+            raise Fault("hangs", message) from None
 
     def _run(self, loop: asyncio.AbstractEventLoop, answer: asyncio.Future, arguments: tuple) -> None:
         process, value, fault = os.getpid(), None, None
@@ -92,7 +92,7 @@ def checked(value: Any) -> dict:
     score = reward if value.get("scores") is None else number("scores", value["scores"])
     logs = value.get("extra_logs")
     if not math.isfinite(reward) or math.isinf(score):
-        raise Fault("not_finite", f"rewards {reward}, scores {score}; a score of nan alone says: no verdict")
+        raise Fault("not_finite", f"rewards {reward}, scores {score}; a score of nan alone means: ungraded")
     return {"rewards": reward, "scores": score, "extra_logs": dict(logged(logs if isinstance(logs, dict) else {}))}
 
 

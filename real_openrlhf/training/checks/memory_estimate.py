@@ -112,8 +112,8 @@ def peak(shape: Shape, flags: RunFlags, gpu_bytes: float) -> float:
     if flags.in_waves:
         sizes, ds = (shape.hidden, shape.intermediate, shape.layers, shape.vocabulary), flags.args.ds
         again = flags.args.actor.gradient_checkpointing_enable
-        each = graph_memory.graph_bytes_per_token(*sizes, checkpointing=again, logit_free=ds.fused_logprobs)
-        graphs = max(graph_memory.kept_tokens(gpu_bytes - fixed, each) - tokens(flags, "train"), 0.0) * each
+        each = graph_memory.graph_bytes_per_token(*sizes, checkpointing=again, fused_logprobs=ds.fused_logprobs)
+        graphs = max(graph_memory.live_tokens(gpu_bytes - fixed, each) - tokens(flags, "train"), 0.0) * each
     return fixed + max(head + graphs, layer + graphs, scoring)
 
 

@@ -52,14 +52,14 @@ def model_problems(flags: RunFlags, config: dict) -> Iterator[str]:
 
 
 def unfit_problems(flags: RunFlags, config: dict) -> Iterator[str]:
-    """Reasons why packing, the attention or the logit-free head do not go with this model."""
-    from real_openrlhf.hooks.model import unfit_models
+    """Reasons why packing, the attention or the fused head do not go with this model."""
+    from real_openrlhf.hooks.model import model_support
 
     ds, train = flags.args.ds, flags.args.train
     packs = ds.packing_samples or train.dynamic_batch_enable or ds.ring_attn_size > 1  # OpenRLHF packs with either
-    way = unfit_models.Way(ds.attn_implementation, packs, ds.fused_logprobs)
+    way = model_support.Features(ds.attn_implementation, packs, ds.fused_logprobs)
     try:
-        read, model_class = unfit_models.as_transformers_reads(config)
+        read, model_class = model_support.as_transformers_reads(config)
     except Exception:  # Python code of the model's own, or a field that is missing: loading asks again
         read, model_class = config.get("text_config") or config, None
-    yield from unfit_models.problems(way, read, model_class)
+    yield from model_support.model_problems(way, read, model_class)

@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from real_openrlhf.base import ownership, reward_variables, whole_folders
+from real_openrlhf.base import atomic_dirs, ownership, reward_variables
 from real_openrlhf.base.errors import BY_VARIABLE, KEY_VARIABLE, LOGIN, WANDB_KEY, UserError
 from real_openrlhf.base.parsing import short_path
 from real_openrlhf.base.user_files import reward_problem
@@ -31,7 +31,7 @@ def findings(request: Request, target: LaunchTarget) -> Findings:
     flags, args, local = right.flags, right.args, target.address is None
     for check in (flag_checks.size_problems, flag_checks.chosen_loss, _reward):
         every.add(check(flags))
-    every.add(reward_variables.problems())
+    every.add(reward_variables.variable_problems())
     every.add(_key(right, target))
     machine = [*target.launch_problems(flags), *(preflight.kernel_problems(flags) if local else ())]
     if args.dry_run and local and machine:
@@ -160,7 +160,7 @@ def _resumed(request: Request, target: LaunchTarget) -> Iterator[str]:
         yield Note(f"{begun}: it goes on with these") if key == "data" else f"{begun}. {put_back}"
     flags = request.flags
     manifests = (
-        whole_folders.manifest(path.parent) for path in Path(flags.text("--ckpt.path")).glob("_actor/*/manifest.json")
+        atomic_dirs.manifest(path.parent) for path in Path(flags.text("--ckpt.path")).glob("_actor/*/manifest.json")
     )
     for others in {(manifest or {}).get("ranks", flags.ranks) for manifest in manifests} - {flags.ranks}:
         if not flags.args.ds.use_universal_ckpt:

@@ -7,18 +7,26 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, START, UNPARSABLE, Groups, Moment, Table
+from real_openrlhf.algorithm.groups import (
+    IGNORED,
+    NEGATIVE,
+    POSITIVE,
+    UNPARSABLE,
+    Groups,
+    RolloutBatch,
+    TrainingProgress,
+)
 from real_openrlhf.algorithm.objective import ObjectiveSettings, make_groups, rollout_scores
 from real_openrlhf.algorithm.update import TokenGroup
-from real_openrlhf.base.user_files import exits_raised, raised
+from real_openrlhf.base.user_files import raised
 
-# One group of each kind: mixed, right only, wrong only, ignored only, and one rollout of either side.
+# One group of each kind: mixed, correct only, incorrect only, ungraded only, and one rollout of either side.
 KINDS = (
     "a group with both sides",
-    "a group of right answers alone",
-    "a group of wrong answers alone",
-    "a group that is ignored as a whole",
-    "a group of one right and one wrong answer",
+    "a group of correct responses alone",
+    "a group of incorrect responses alone",
+    "a group without a graded response",
+    "a group of one correct and one incorrect response",
 )
 REMEDY = (
     "groups.sum, groups.mean, groups.std and groups.zscores are 0 on an empty side, groups.logsumexp and "
@@ -32,42 +40,25 @@ LENGTHS = (3, 5, 2, 4, 1, 6, 2, 2, 3, 7, 1)
 DRIFT = (0.2, -0.1, 0.3, 0.1, -0.2, 0.25, 0.15, -0.3, 0.05, -0.15, 0.35)
 
 
-def problem(settings: ObjectiveSettings, steps: int = 10, sampled: bool = True) -> str | None:
+def objective_problem(settings: ObjectiveSettings, steps: int = 10, sampled: bool = True) -> str | None:
     """The defect of the objective's loss, in one line with the fix; None if it can train in a run of these steps.
 
     `sampled`: the run has vLLM's log-probabilities.
     """
     of_moment = partial(_problem_of_tokens, sampled=sampled) if settings.objective.of_tokens else _problem_of_groups
-    with exits_raised():
-        problems = {step: of_moment(settings, Moment(step, steps)) for step in (1, max(steps, 1))}
+    problems = {step: of_moment(settings, TrainingProgress(step, steps)) for step in (1, max(steps, 1))}
     if len({*problems.values()}) < 2:
         return problems[1]
-    # what is wrong at one end only, as a factor `progress`, which is 0 in the first step
+    # a defect at one end only, as of a factor `progress`, which is 0 in the first step
     return next(f"in step {step} of {steps} {problem}" for step, problem in problems.items() if problem)
 
 
-def learns_alone(settings: ObjectiveSettings) -> bool:
-    """Whether a prompt with one answer has a gradient, of a loss of tokens at advantages of the batch."""
-    if settings.objective.of_tokens:
-        log_ratio, right = torch.tensor([[0.1, -0.2]] * 2), torch.tensor([[True], [False]])
-        advantages = torch.where(right, 1.0, -1.0).expand(2, 2)
-        rate = right.float()  # of its one answer
-        group = TokenGroup(settings, START, right, rate, rate, torch.zeros(2, 2))
-        mask = torch.ones(2, 2, dtype=torch.bool)
-        return bool(settings.objective.loss(log_ratio, advantages, mask, group).any())
-    scores = (_on_policy(settings.score)[:2] + torch.tensor(DRIFT[:2], dtype=torch.float64)).requires_grad_()
-    columns = torch.tensor([POSITIVE, NEGATIVE]), torch.tensor([0, 1]), torch.tensor([1.0, 0.0])
-    groups = make_groups(settings, Table(*columns))
-    loss = settings.objective.loss(scores.masked_fill(~groups.valid, 0.0), groups, settings)
-    return loss.requires_grad and bool(torch.autograd.grad(loss.sum(), scores)[0].any())
-
-
-def _problem_of_groups(settings: ObjectiveSettings, moment: Moment) -> str | None:
+def _problem_of_groups(settings: ObjectiveSettings, training_progress: TrainingProgress) -> str | None:
     values = torch.tensor(REWARDS) if settings.objective.graded else None
     # With uniform groups kept, the formula meets empty sides, as it does in every run for the metrics of each side.
-    kept = replace(settings, uniform_groups="keep")
+    every_group = replace(settings, uniform_groups="keep")
     columns = torch.tensor(LABELS), torch.tensor(GROUPS), values, torch.tensor(LENGTHS)
-    groups = make_groups(kept, Table(*columns), moment)
+    groups = make_groups(every_group, RolloutBatch(*columns), training_progress)
     drift = torch.tensor(DRIFT, dtype=torch.float64)
     moves = False
     for moved in (0.0, 1.0):  # in the first update after a rollout all scores are equal
@@ -89,7 +80,7 @@ def _on_policy(kind: str) -> Tensor:
 
 def _slopes(loss: Tensor, scores: Tensor) -> Tensor:
     """(groups, K) the gradient of each group's loss."""
-    return torch.stack([torch.autograd.grad(one, scores, retain_graph=True)[0] for one in loss])
+    return torch.stack([torch.autograd.grad(own, scores, retain_graph=True)[0] for own in loss])
 
 
 def _problem(settings: ObjectiveSettings, scores: Tensor, groups: Groups) -> str | None:
@@ -101,7 +92,7 @@ def _problem(settings: ObjectiveSettings, scores: Tensor, groups: Groups) -> str
         got = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
         return f"it returns {got}, not one loss for each group, ({groups.count},). Use groups.sum or groups.mean"
     if not loss.isfinite().all():
-        kinds = ", ".join(kind for kind, one in zip(KINDS, loss.tolist(), strict=True) if not math.isfinite(one))
+        kinds = ", ".join(kind for kind, value in zip(KINDS, loss.tolist(), strict=True) if not math.isfinite(value))
         return f"it is not finite for {kinds}. {REMEDY}"
     if not torch.equal(loss, settings.objective.loss(scores, groups, settings)):
         return "it gives another loss when called again, so ranks would disagree. Leave chance out"
@@ -109,18 +100,18 @@ def _problem(settings: ObjectiveSettings, scores: Tensor, groups: Groups) -> str
         return "it has no gradient. Use torch's differentiable functions of the scores, without detach or no_grad"
     slopes = _slopes(loss, scores)
     if not slopes.isfinite().all():
-        wrong = {GROUPS[place] for place in (~slopes.isfinite().all(dim=0)).nonzero().flatten().tolist()}
+        wrong = {GROUPS[rollout] for rollout in (~slopes.isfinite().all(dim=0)).nonzero().flatten().tolist()}
         kinds = "equal scores" if wrong >= {0, 1, 2, 4} else ", ".join(KINDS[group] for group in sorted(wrong))
         return f"its gradient is not finite for {kinds}. {REMEDY}"
     if slopes[:, ~groups.valid].any():
-        return "it gives weight to ignored rollouts. Use groups.positive, groups.negative or groups.valid to choose"
+        return "it gives weight to ungraded responses. Use groups.positive, groups.negative or groups.valid to choose"
     own = groups.index == torch.arange(groups.count)[:, None]
     if slopes[~own].any():
         return "the loss of a group reads other groups' scores. Use the sums that `groups` makes of each group"
     return None
 
 
-def _problem_of_tokens(settings: ObjectiveSettings, moment: Moment, sampled: bool) -> str | None:
+def _problem_of_tokens(settings: ObjectiveSettings, training_progress: TrainingProgress, sampled: bool) -> str | None:
     """The same for a loss of tokens: it must weigh each rollout alike in any micro-batch."""
     mask = torch.arange(max(LENGTHS)) < torch.tensor(LENGTHS)[:, None]
     drift = torch.tensor(DRIFT)[:, None] * (torch.arange(max(LENGTHS)) + 1.0).sin() * mask
@@ -130,7 +121,7 @@ def _problem_of_tokens(settings: ObjectiveSettings, moment: Moment, sampled: boo
 
     def weights(rows: slice, tokens: int) -> Tensor:
         gap = (drift.roll(1, 0) * mask)[rows, :tokens] if sampled else None
-        group = TokenGroup(settings, moment, positive[rows], values[rows], rate[rows], gap)
+        group = TokenGroup(settings, training_progress, positive[rows], values[rows], rate[rows], gap)
         return settings.objective.loss(drift[rows, :tokens], advantages[rows, :tokens], mask[rows, :tokens], group)
 
     try:

@@ -1,4 +1,4 @@
-"""Models that packing, attention or the logit-free head would train wrongly, by configuration.
+"""Models that packing, attention or the fused head would train wrongly, by configuration.
 
 A dry run asks before anything is downloaded; the policy's processes ask again when they have loaded the model.
 """
@@ -14,7 +14,7 @@ ATTENTION_REMEDY = (
 HEAD_REMEDY = "Leave --ds.fused_logprobs out (recipes: --no-ds.fused_logprobs)"
 PACKING_REMEDY = (
     "Leave --ds.packing_samples and --train.dynamic_batch_enable out (recipes: --no-ds.packing_samples "
-    "--no-train.dynamic_batch_enable): padded answers train exactly"
+    "--no-train.dynamic_batch_enable): padded responses train exactly"
 )
 # Names in model configurations for a factor or a cap after the head.
 AFTER_THE_HEAD = (
@@ -28,27 +28,27 @@ OF_STATE = ("linear_conv", "linear_num", "linear_attn", "mamba_", "ssm_", "conv_
 PLAIN = ("llama", "qwen2", "qwen3")  # their classes need not be imported, which takes seconds
 
 
-class Way(NamedTuple):
+class Features(NamedTuple):
     """What a run asks of its model."""
 
     attention: str
     packs: bool
-    logit_free: bool
+    fused_logprobs: bool
 
 
-def problems(way: Way, config: Mapping, model_class: Any = None) -> Iterator[str]:
+def model_problems(wanted: Features, config: Mapping, model_class: Any = None) -> Iterator[str]:
     """`config`: the text model's, with the defaults of transformers. `model_class`: None for a plain model."""
     state = keeps_state(config)
-    if state and way.packs:
-        yield (f"{state}, and in packed answers it would go on from one answer into the next. {PACKING_REMEDY}")
-    if way.packs and loses_positions(config):
+    if state and wanted.packs:
+        yield (f"{state}, and in packed responses it would go on from one into the next. {PACKING_REMEDY}")
+    if wanted.packs and loses_positions(config):
         yield (
-            "this model's layers get no positions (mrope_section), which separate packed answers: each would attend "
+            "this model's layers get no positions (mrope_section), which separate packed responses: each would attend "
             f"to those before it. {PACKING_REMEDY}"
         )
-    if way.attention == ATTENTION and (problem := attention_problem(config, model_class)):
+    if wanted.attention == ATTENTION and (problem := attention_problem(config, model_class)):
         yield f"{ATTENTION}: this model {problem}. {ATTENTION_REMEDY}"
-    if way.logit_free and (problem := head_problem(config)):
+    if wanted.fused_logprobs and (problem := head_problem(config)):
         yield problem
 
 

@@ -1,4 +1,4 @@
-"""rollouts.jsonl: the fields of a prompt and its answers, and the choice of groups that are kept.
+"""rollouts.jsonl: the fields of a prompt and its responses, and the choice of the groups that are logged.
 
 Training and metrics do not depend on this file, and no random number is drawn for it.
 """
@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE
-from real_openrlhf.hooks.settings import threshold_of
+from real_openrlhf.hooks.settings import threshold_of, trains_whole_groups
 
 LABELS = {POSITIVE: "positive", NEGATIVE: "negative", UNPARSABLE: "negative", IGNORED: "ignored"}
 LETTERS = {"prompt": 2000, "gold": 400, "answer": 4000}  # at most, half from a text's start and half from its end
 Weighed = tuple[str, float | None, float | None]  # label, score, weight
 
 
-class GroupKeeper:
+class RolloutLogger:
     """Chooses and formats groups; each sample is an Experience of OpenRLHF with one rollout."""
 
     def __init__(self, args: Any, tokenizer: Any) -> None:
@@ -32,14 +32,14 @@ class GroupKeeper:
         groups = [samples[start : start + self.size] for start in range(0, len(samples), self.size)]
         plain = ([(self.label(sample), None, None) for sample in own] for own in groups)
         rows = [weighed.get(group) or row for group, row in enumerate(plain)]
-        kept = []
+        logged = []
         for group in choose([{label for label, *_ in own} for own in rows], weighed, self.count):
             own = groups[group]
             gold = expected_answer(str(own[0].labels[0]))
             question = {"prompt": cut("prompt", own[0].prompts[0]), "gold": cut("gold", gold)}
             rollouts = [self.rollout(sample, *row) for sample, row in zip(own, rows[group], strict=True)]
-            kept.append(question | {"rollouts": rollouts})
-        return kept
+            logged.append(question | {"rollouts": rollouts})
+        return logged
 
     def label(self, sample: Any) -> str:
         """The label by the verifier's score, for rollouts that are in no table."""
@@ -56,7 +56,7 @@ class GroupKeeper:
 def in_last_update(tables: Iterable[Tensor]) -> dict[int, list[Weighed]]:
     """{group: its rollouts in the last update that trained it}, in the order of training.
 
-    The weight's sign is flipped: a weight above 0 makes the answer likelier.
+    The weight's sign is flipped: a positive weight makes the response more likely.
     """
     rows: dict[int, list[Weighed]] = {}
     for table in tables:
@@ -95,10 +95,10 @@ def cut(name: str, text: str) -> str:
     return text if left_out <= 0 else f"{text[:half]} ... [{left_out} letters left out] ... {text[-half:]}"
 
 
-def judge_answers(generator: Any) -> None:
-    """Let each evaluation of this samples generator count right answers; OpenRLHF's pass@k is made of rewards.
+def evaluate_by_score(generator: Any) -> None:
+    """Let each evaluation of this samples generator count correct responses; OpenRLHF's pass@k is made of rewards.
 
-    An answer is right by its score and the threshold, as a label is, and wrong without a verdict.
+    A response is correct by its score and the threshold, as its label is, and incorrect if it is ungraded.
     """
     evaluate, threshold = generator.generate_eval_samples, threshold_of(generator.args)
 
@@ -109,5 +109,5 @@ def judge_answers(generator: Any) -> None:
             sample.rewards = torch.tensor([float(score is not None and score > threshold)])
         return samples
 
-    if generator.args.train.batching == "whole_groups":  # else as released
+    if trains_whole_groups(generator.args):  # else as released
         generator.generate_eval_samples = generate

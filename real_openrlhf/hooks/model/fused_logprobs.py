@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from real_openrlhf.algorithm.token_log_probs import factored_log_probs, head_factors
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.hooks.model import unfit_models
+from real_openrlhf.hooks.model import model_support
 
 IGNORED = -100
 CHECKED_TOKENS = 8
@@ -22,17 +22,17 @@ SLACK = 1e-4  # nats: fp32 sums in another order
 
 
 def attach(actor: Any, strategy) -> None:
-    """Refuse a model that the run would train wrongly; give OpenRLHF's Actor a logit-free head, if asked for."""
+    """Refuse a model that the run would train wrongly; give OpenRLHF's Actor a fused head, if asked for."""
     model, settings = actor.model, strategy.args.ds
-    way = unfit_models.Way(settings.attn_implementation, settings.packing_samples, settings.fused_logprobs)
-    if problems := [*unfit_models.problems(way, text_config(model), type(model))]:
+    features = model_support.Features(settings.attn_implementation, settings.packing_samples, settings.fused_logprobs)
+    if problems := [*model_support.model_problems(features, text_config(model), type(model))]:
         raise UserError(*problems)
     if settings.fused_logprobs:
-        actor.logit_free = LogitFreeHead(actor.model, actor.temperature, rounded=True, say=strategy.print)
-        actor.logit_free.trains_entropy = bool(strategy.args.actor.entropy_coef)
+        actor.fused_logprobs = FusedLogprobsHead(actor.model, actor.temperature, rounded=True, say=strategy.print)
+        actor.fused_logprobs.trains_entropy = bool(strategy.args.actor.entropy_coef)
 
 
-class LogitFreeHead:
+class FusedLogprobsHead:
     """Runs a model so that its output's `logits` are a table: [..., 0] log-probabilities, [..., 1] entropies."""
 
     def __init__(self, model: Any, temperature: float, rounded: bool, say: Callable[[str], None]) -> None:
@@ -58,7 +58,9 @@ class LogitFreeHead:
             log_probs, entropies = self.log_probs(hidden.flatten(0, -2), labels.flatten(), entropy)
             if entropies is not None and not self.trains_entropy:  # detached, it costs nothing in the backward pass
                 entropies = entropies.detach()
-            return torch.stack([one.view(labels.shape) for one in (log_probs, entropies) if one is not None], -1)
+            return torch.stack(
+                [column.view(labels.shape) for column in (log_probs, entropies) if column is not None], -1
+            )
 
         with self.replaced(table):
             return forward()
@@ -99,9 +101,9 @@ class LogitFreeHead:
         with self.replaced(both_ways):
             logits = forward()["logits"]
         if not parts:
-            raise UserError(f"this model's forward does not call its output embeddings. {unfit_models.HEAD_REMEDY}")
+            raise UserError(f"this model's forward does not call its output embeddings. {model_support.HEAD_REMEDY}")
         logits = logits.flatten(0, -2).float() / self.temperature
-        plain, label_logits = (one.gather(1, few[:, None]).squeeze(1) for one in (logits.log_softmax(1), logits))
+        plain, label_logits = (values.gather(1, few[:, None]).squeeze(1) for values in (logits.log_softmax(1), logits))
         rounding = torch.finfo(self.layer.weight.dtype).eps  # twice a logit's largest rounding error
         explained = rounding * (label_logits.abs() + (logits.softmax(1) * logits.abs()).sum(1)) + SLACK
         compare(parts[0], plain, explained, f"{self.layer.weight.dtype}", self.say)
@@ -113,13 +115,13 @@ def compare(own: Tensor, plain: Tensor, explained: Tensor, number_format: str, s
     if not bool((differences <= explained).all()):
         worst = int((differences - explained).nan_to_num(torch.inf).argmax())
         raise UserError(
-            f"the logit-free head gives a token the log-probability {own[worst]:.4f}, the model's own logits "
-            f"{plain[worst]:.4f}; {number_format} explains {explained[worst]:.4f} of it. {unfit_models.HEAD_REMEDY}, "
+            f"the fused head gives a token the log-probability {own[worst]:.4f}, the model's own logits "
+            f"{plain[worst]:.4f}; {number_format} explains {explained[worst]:.4f} of it. {model_support.HEAD_REMEDY}, "
             "and please report it"
         )
     if len(own):
         say(
-            f"logit-free head: {len(own)} tokens differ from the model's own logits by at most "
+            f"fused head: {len(own)} tokens differ from the model's own logits by at most "
             f"{differences.max():.2g} nats ({number_format} explains {explained.max():.2g})"
         )
 
@@ -130,11 +132,11 @@ def text_config(model: Any) -> dict:
 
 def refuse_unknown(config: dict, head: nn.Module, layer: nn.Module) -> None:
     """Refuse a model whose log-probabilities are not the softmax of a linear layer."""
-    if problem := unfit_models.head_problem(config):
+    if problem := model_support.head_problem(config):
         raise UserError(problem)
     adapted = head is not layer and not (hasattr(head, "lora_B") and not head.lora_variant)
     if adapted or getattr(type(layer), "forward", None) is not nn.Linear.forward:
         raise UserError(
             f"--ds.fused_logprobs needs a linear head, with plain LoRA or without, not {type(head).__name__} of "
-            f"{type(layer).__name__}. {unfit_models.HEAD_REMEDY}"
+            f"{type(layer).__name__}. {model_support.HEAD_REMEDY}"
         )

@@ -17,8 +17,8 @@ Files = dict[str, tuple[int, str]]  # name -> size, SHA-256
 
 def names(folder: Path) -> list[str]:
     """Every file below the folder but its manifest, in an order that all processes share."""
-    found = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-    return sorted(name for name in found if name != MANIFEST)
+    files = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    return sorted(name for name in files if name != MANIFEST)
 
 
 def read(folder: Path, chosen: Iterable[str]) -> Files:
@@ -31,24 +31,24 @@ def read(folder: Path, chosen: Iterable[str]) -> Files:
     return files
 
 
-def publish(draft: Path, place: Path, files: Files, about: dict) -> None:
-    """Move a finished folder to its place."""
+def publish(draft: Path, target: Path, files: Files, about: dict) -> None:
+    """Move a finished folder to its target."""
     write_json(draft / MANIFEST, {**about, "files": files})
     _sync(draft)
-    move(draft, place)
+    move(draft, target)
 
 
-def move(draft: Path, place: Path) -> None:
-    """Put the folder at its place. After an interrupt `newest_first` finds the old folder there, or the new one."""
-    aside = place.with_name(f"{ASIDE}{place.name}")
-    place.parent.mkdir(parents=True, exist_ok=True)
-    if place.exists():
-        if not may_be_replaced(place):
-            raise FileExistsError(errno.EEXIST, "it exists, and real-openrlhf did not write it", str(place))
+def move(draft: Path, target: Path) -> None:
+    """Put the folder at its target. After an interrupt `newest_first` finds the old folder there, or the new one."""
+    aside = target.with_name(f"{ASIDE}{target.name}")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if target.exists():
+        if not may_be_replaced(target):
+            raise FileExistsError(errno.EEXIST, "it exists, and real-openrlhf did not write it", str(target))
         shutil.rmtree(aside, ignore_errors=True)
-        place.rename(aside)
-    draft.rename(place)
-    _sync(place.parent)
+        target.rename(aside)
+    draft.rename(target)
+    _sync(target.parent)
     shutil.rmtree(aside, ignore_errors=True)
 
 
@@ -84,8 +84,8 @@ def newest_first(folder: Path) -> list[Path]:
     A folder that an interrupted `move` put aside and did not replace goes back to its place.
     """
     for aside in folder.glob(f"{ASIDE}*"):
-        if not (place := folder / aside.name.removeprefix(ASIDE)).exists():
-            aside.rename(place)
+        if not (target := folder / aside.name.removeprefix(ASIDE)).exists():
+            aside.rename(target)
 
     def age(path: Path) -> tuple[int, float]:
         return (manifest(path) or {"global_step": -1})["global_step"], path.stat().st_mtime
