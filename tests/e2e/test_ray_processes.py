@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -125,10 +126,10 @@ def test_a_ray_whose_agent_is_late_trains_and_one_that_dies_is_told_at_once(tmp_
     assert told in output and bool(child.returncode) == (signal == "kill"), output
 
 
-def test_an_engine_that_cannot_start_ends_the_run_with_its_reason(train_alone, monkeypatch):
+def test_an_engine_that_cannot_start_ends_the_run_with_its_reason(train):
     """The policy would wait half an hour for it."""
-    monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "1000000")  # GB
-    run = train_alone("no-engine", "--max-steps", "1", code=1)
+    crowded = replace(train, environment={**train.environment, "VLLM_CPU_KVCACHE_SPACE": "1000000"})  # GB
+    run = crowded("no-engine", "--max-steps", "1", code=1)
     assert "failed (" in run.output and "ValueError: Available memory" in run.log
 
 

@@ -1,7 +1,6 @@
 """Models that packing, shared prompts, attention or head would train wrongly: refused by configuration, twice."""
 
 from itertools import accumulate
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -18,7 +17,6 @@ from real_openrlhf.hooks.model import model_support
 from real_openrlhf.hooks.model.fused_logprobs import FusedLogprobsHead, attach
 from real_openrlhf.training.checks import model_check
 
-ROOT = Path(__file__).resolve().parents[2]
 SIZES = dict(
     vocab_size=200, hidden_size=64, intermediate_size=96, num_hidden_layers=4, num_attention_heads=4, head_dim=32,
     num_key_value_heads=2, max_position_embeddings=256, pad_token_id=0, bos_token_id=1, eos_token_id=2,

@@ -19,11 +19,9 @@ from pathlib import Path
 import pytest
 from small_runs import run_flags
 
-from real_openrlhf.base.errors import UserError
 from real_openrlhf.evaluation import engines
 from real_openrlhf.hooks.engine import plugin
 from real_openrlhf.machine import doctor, nvidia, probe
-from real_openrlhf.machine.probe import ProbeFailed
 from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.training import command, launch_target
 from real_openrlhf.training.checks import preflight
@@ -64,19 +62,6 @@ def test_why_torch_sees_none_of_the_gpus(program, driver, built_for, expected):
     program("nvidia-smi", f'case "$1" in -L) {LISTED} ;; *) echo {driver} ;; esac')
     said = nvidia.why_torch_sees_none(built_for)
     assert said.startswith("torch sees no GPU, nvidia-smi sees 2: ") and expected in said
-
-
-def test_gpus_that_do_not_answer_are_told(monkeypatch):
-    import torch
-
-    def fail():
-        raise ProbeFailed("no answer after 120 s")
-
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)  # there is none here
-    monkeypatch.setattr(nvidia, "environment_for_cpu", lambda: False)
-    monkeypatch.setattr(nvidia, "memory_sizes", fail)
-    with pytest.raises(UserError, match=r"no answer after 120 s.*doctor"):
-        nvidia.local_gpus()
 
 
 def test_cores_of_a_head_without_gpus_serve_no_gpu():
@@ -299,19 +284,6 @@ def test_a_probe_that_hangs_is_killed_with_everything_that_it_started(tmp_path):
     pytest.fail("the child of the probe is still alive")
 
 
-@pytest.mark.parametrize(
-    "program, said",
-    [
-        ("raise ValueError('of this')", "ValueError: of this"),
-        ("import os; os.abort()", "exit code -6"),
-        ("import no_such_module", "No module named 'no_such_module'"),
-    ],
-)
-def test_a_probe_that_crashes_says_why(program, said):
-    with pytest.raises(probe.ProbeFailed, match=said):
-        probe.probe(program, timeout=60)
-
-
 @pytest.fixture(scope="module")
 def broken(tmp_path_factory) -> Callable[..., subprocess.CompletedProcess]:
     """The command, where nothing that it asks in another process can be imported."""
@@ -324,33 +296,3 @@ def broken(tmp_path_factory) -> Callable[..., subprocess.CompletedProcess]:
         return subprocess.run(command, env={**os.environ, "PYTHONPATH": str(folder)}, capture_output=True, text=True)
 
     return run
-
-
-def test_what_is_broken_is_a_failure_with_advice(broken):
-    """That all is well where it is well: tests/smoke."""
-    said = broken("--json")
-    report = json.loads(said.stdout)
-    failed = {check["name"]: check for check in report["checks"] if check["level"] == "FAIL"}
-    assert (said.returncode, report["ok"], said.stderr) == (1, False, "")
-    assert {"vllm import", "ray start"} <= failed.keys()
-    assert all(check["todo"] for check in failed.values())
-    assert "torch is broken" in failed["vllm import"]["state"] and "ray is broken" in failed["ray start"]["state"]
-
-
-@pytest.mark.parametrize(
-    "for_cpu, cuda, built_for, gpus, level, said",
-    [
-        (True, 0, None, 0, "ok", "no GPU; training on"),
-        (True, 8, "13.0", 8, "ok", "8 GPUs, not used"),  # an index without PyTorch for CPU, on a machine with GPUs
-        (False, 8, "13.0", 8, "ok", "8 x H200, 139 GB each"),
-        (False, 0, None, 8, "FAIL", "is built for CPU"),
-        (False, 0, "13.0", 8, "FAIL", "driver 550.54.15"),
-    ],
-)
-def test_devices_that_torch_does_not_see_are_told(monkeypatch, for_cpu, cuda, built_for, gpus, level, said):
-    # GPUs and drivers that this machine has not
-    monkeypatch.setattr(nvidia, "gpu_count", lambda: gpus)
-    monkeypatch.setattr(nvidia, "driver_version", lambda: "550.54.15")
-    monkeypatch.setattr(nvidia, "environment_for_cpu", lambda: for_cpu)
-    found = doctor.devices("2.13.0", built_for, [["H200", 139 * 2**30]] * cuda)
-    assert found.level == level and said in found.state and bool(found.todo) == (level != "ok")

@@ -1,9 +1,7 @@
 """Reward files: called as OpenRLHF calls them, and the graders that they choose."""
 
 import importlib.util
-import json
 import math
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -22,7 +20,6 @@ from same_answer.conventions import CONVENTIONS
 
 
 PATH = Path(rewards.__file__).parent / "math_reward.py"
-NOISY = Path(__file__).parents[2] / "examples" / "labels" / "noisy_reward.py"
 PROMPT = "<|user|>What is 3+4? Put the answer in \\boxed{}.<|assistant|>"
 
 
@@ -112,25 +109,6 @@ def test_an_unknown_option_is_told_by_each_who_reads_it(load, capsys, tmp_path, 
     grade = ["--input", str(tmp_path / "rows.jsonl"), "--output", str(tmp_path / "o.jsonl")]
     for words in (["grade", *grade], ["eval", "--model", "m", "--out", "e"]):
         assert main(words) == 2 and f"error: {setting} must be" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("share", ["right-to-wrong", "wrong-to-right"])
-def test_noise_flips_its_share_of_one_side_and_spares_plain_labels(load, tmp_path, monkeypatch, share):
-    questions, noisy = tmp_path / "questions.jsonl", tmp_path / "noisy.jsonl"
-    questions.write_text(json.dumps({"prompt": PROMPT, "label": "7"}) + "\n")
-    monkeypatch.setattr(sys, "argv", ["noisy_reward.py", str(questions), str(noisy), f"--{share}", "0.3"])
-    module_of(NOISY).main()
-    reward, label = load(NOISY), json.loads(noisy.read_text())["label"]
-
-    def verdicts(answer, label):
-        return [reward([f"{PROMPT}{n} \\boxed{{{answer}}}"], [PROMPT], [label])["scores"] for n in range(1000)]
-
-    right, wrong = verdicts(7, label), verdicts(8, label)
-    flipped, kept = (1000 - sum(right), sum(wrong)) if share == "right-to-wrong" else (sum(wrong), 1000 - sum(right))
-    assert 250 < flipped < 350 and kept == 0
-    assert (right, wrong) == (verdicts(7, label), verdicts(8, label))
-    assert set(verdicts(7, "7")) == {1.0} and set(verdicts(8, "7")) == {0.0}
-    assert math.isnan(reward([PROMPT + "\\boxed{7}"], [PROMPT], [json.dumps({"gold": ""})])["scores"])
 
 
 # The graders beside the verifier, and what training and evaluation tell it

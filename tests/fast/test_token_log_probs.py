@@ -151,14 +151,6 @@ def test_nothing_asked_is_zero_and_still_part_of_the_graph():
     assert not any(one.any() for one in found.values())
 
 
-def test_autocast_does_not_reach_it():
-    given = draw(20, 50, 4)
-    expected = solve(in_blocks(2), given)
-    with torch.autocast("cpu", torch.bfloat16):
-        found = solve(in_blocks(2), given)
-    assert all(found[name].equal(expected[name]) for name in expected)
-
-
 def test_large_logits_do_not_overflow_and_certain_tokens_keep_their_digits():
     hidden, weight = torch.tensor([[1.0], [3.0e4]]), torch.tensor([[0.0], [12.0], [-12.0]])
     labels = torch.tensor([1, 1])

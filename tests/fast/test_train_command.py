@@ -23,7 +23,6 @@ from real_openrlhf.training import command, trainer_process
 from real_openrlhf.training.checks import flag_checks
 from real_openrlhf.training.launch_target import CPU_ENVIRONMENT, LaunchTarget
 from real_openrlhf.training.progress import Progress
-from real_openrlhf.training.run_inputs import training_rows
 from real_openrlhf.training.trainer_process import STALLED, Watch, supervise
 
 
@@ -67,15 +66,6 @@ def test_shorthands_are_openrlhfs_flags(tmp_path, monkeypatch):
         "--actor.num_nodes": ("2",),
     }
     assert request.stem == "qwen7b-real-s7"
-
-
-def test_several_sets_are_each_found(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "a.jsonl").write_text("{}\n" * 3)
-    request = command.request_of(["--data", "a.jsonl, dapo17k,openai/gsm8k@main"])
-    data = f"{tmp_path}/a.jsonl,{tmp_path}/data/dapo17k.jsonl,openai/gsm8k@main"
-    assert request.user["--data.prompt_dataset"] == (data,)
-    assert training_rows(f"{tmp_path}/a.jsonl,{tmp_path}/a.jsonl") == 6 and training_rows(data) is None
 
 
 # ------------------------------------------------------------------------------------------- where it runs
@@ -229,25 +219,6 @@ def test_a_run_that_made_its_steps_is_finished_whatever_was_pressed(request_for,
     assert "\nfinished: " in capfd.readouterr().out
 
 
-def test_the_run_that_fetches_its_model_has_the_hash_of_the_later_ones(request_for, tmp_path, monkeypatch):
-    hub = tmp_path / "hub/models--someone--small"
-    monkeypatch.setenv("HF_HUB_CACHE", str(hub.parent))
-    fetched = f"""
-from pathlib import Path
-hub = Path({str(hub)!r})
-(hub / "snapshots/one").mkdir(parents=True)
-(hub / "refs").mkdir()
-(hub / "refs/main").write_text("one")
-(hub / "snapshots/one/model.safetensors").write_text("weights")
-"""
-    play(monkeypatch, fetched)
-    command._train(request_for("--run-name", "first", "--model", "someone/small"), place(on_cpu=True))
-    play(monkeypatch, "pass")
-    command._train(request_for("--run-name", "second", "--model", "someone/small"), place(on_cpu=True))
-    first, second = (read(tmp_path / "runs" / name)["starting_weights"] for name in ("first", "second"))
-    assert first == second is not None
-
-
 def test_a_signal_before_the_training_starts_is_the_runs_reason(request_for, tmp_path, monkeypatch):
     def pressed(*_: object) -> None:
         raise errors.Ended(signal.SIGTERM)
@@ -382,17 +353,6 @@ def test_a_runs_scratch_folder_goes_with_rays_last_processes(monkeypatch, tmp_pa
     assert other.poll() is None
     other.kill()
     other.wait()
-
-
-def test_nohup_keeps_its_meaning(tmp_path):
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        with open(tmp_path / ".lock", "w") as lock:
-            progress = Progress(tmp_path, None, tmp_path / "train.log")
-            trainer_process.supervise([sys.executable, "-c", ""], os.environ, lock.fileno(), progress)
-        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGHUP, before)
 
 
 # A run that stands still ends, with a code and the phase: real processes, real signals

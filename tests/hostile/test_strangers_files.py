@@ -12,36 +12,6 @@ from real_openrlhf.cli import main
 from real_openrlhf.evaluation import store
 from real_openrlhf.report import page
 from real_openrlhf.report.read_runs import read_runs
-from real_openrlhf.training.trainer_process import drop_stale_locks
-
-ROOT = Path(__file__).resolve().parents[2]
-PACKAGE = ROOT / "real_openrlhf"
-WRITES = re.compile(
-    r"\b(?:rmtree|unlink|rmdir|write_(?:text|bytes|json|jsonl|table)|copyfile|copytree|save_pretrained|unpack_archive)\("
-    r"|\bos\.(?:replace|rename)\(|\.(?:rename|print_pdf|save|symlink_to)\((?!columns=)|\.replace\((?:path|draft)\b"
-    r"""|\bopen\([^)\n]*["'][wax]b?\+?b?["']"""
-)
-
-
-def section() -> str:
-    text = (ROOT / "docs" / "evidence" / "reliability.md").read_text(encoding="utf-8")
-    return text.partition("## Nothing of yours")[2].partition("\n## ")[0]
-
-
-def rows() -> dict[str, list[str]]:
-    """{place: modules} of the table."""
-    cells = [line.strip("|").split("|") for line in section().splitlines() if re.match(r"\|(?!---)", line)]
-    return {place.strip(): re.findall(r"`([\w/]+\.py)`", modules) for place, _, modules in cells[1:]}
-
-
-def test_the_table_names_every_module_that_writes():
-    """And none that does not."""
-    texts = {path.relative_to(PACKAGE).as_posix(): path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")}
-    other = re.compile("^.*(?:import|devnull).*$", re.MULTILINE)
-    writers = {name for name, text in texts.items() if WRITES.search(other.sub("", text))}
-    named = {name for names in rows().values() for name in names} | {"base/files.py"}
-    assert writers == named
-
 
 TRAIN = "train --max-steps 1 --data rows.jsonl --model model"
 COMPARE = "compare --algos real --seeds 1 --steps 1 --model model --data rows.jsonl"
@@ -112,14 +82,6 @@ def test_a_draft_takes_no_strangers_place(tmp_path, name):
     with pytest.raises(FileExistsError):
         atomic_dirs.move(draft, place)
     assert (place / "file").read_text() == place.name and draft.exists()
-
-
-def test_locks_that_are_not_ours_stay(tmp_path):
-    """Row: `TORCH_EXTENSIONS_DIR`."""
-    for name, text in (("ours", ""), ("theirs", "years")):
-        (tmp_path / "extensions" / name).mkdir(parents=True)
-        (tmp_path / "extensions" / name / "lock").write_text(text)
-    assert [path.parent.name for path in drop_stale_locks(tmp_path / "extensions")] == ["ours"]
 
 
 def test_an_interrupted_report_is_known_as_ours(tmp_path, monkeypatch):

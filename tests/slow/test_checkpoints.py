@@ -58,7 +58,6 @@ def tags(folder) -> set[str]:
         pytest.param({"zero_stage": 3, "flags": ("--ds.adam_offload",)}, marks=every),
         pytest.param({"zero_stage": 3, "lora": True}, marks=every),
         {"zero_stage": 2, "loss": "ppo", "lora": True, "dropout": 0.5},  # REAL's refuses dropout
-        {"zero_stage": 2, "loss": "ppo", "lora": True, "dropout": 0.5, "batching": "whole_groups"},
         pytest.param({"zero_stage": 3, "loss": "ppo", "batching": "whole_groups"}, marks=every),
         {"zero_stage": 3, "skip": True, "kinds": ("uniform", "uniform", "uniform", "mixed")},
         {"zero_stage": 2, "skip": True, "kinds": ("uniform",), "loss": "ppo", "batching": "whole_groups"},

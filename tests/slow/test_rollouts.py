@@ -12,7 +12,7 @@ import sys
 import threading
 from pathlib import Path
 from queue import Queue
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from unittest.mock import MagicMock
 
 import psutil
@@ -150,12 +150,6 @@ def test_each_turn_has_the_runs_limit_and_draws_of_its_own():
     assert free.asked[0][1].max_tokens == 30  # what the context has left
 
 
-def test_sampling_parameters_of_a_step_keep_what_the_run_asks_of_the_engine(tmp_path):
-    body = f'from vllm import SamplingParams; return {{"rewards": 0.0, "sampling_params": SamplingParams(), {TOLD}}}'
-    response = guess(*["1"] * 3, path=written(tmp_path, body))
-    assert len(response["rollout_log_probs"]) == len(response["observation_tokens"])
-
-
 def test_a_trajectory_without_room_for_its_next_turn_is_truncated():
     cut = guess("9<eos>", "3", max_length=6, max_tokens=4)
     assert cut["truncated"] is True and cut["extra_logs"]["agent/unfinished"] == 1
@@ -196,15 +190,6 @@ def test_an_environment_that_raises_is_named_with_line_turn_and_prompt(tmp_path,
         guess(*["1"] * 3, path=path)
     assert str(refused.value).startswith(f"the agent {path}") and told in str(refused.value)
     assert "\n" not in str(refused.value) and "returns scores nan" in str(refused.value)
-
-
-def test_an_engine_that_dies_is_no_fault_of_the_agent():
-    class Dead(Engine):
-        async def generate(self, *_, **named):
-            raise RuntimeError("the engine is dead")
-
-    with pytest.raises(RuntimeError, match="^the engine is dead$"):
-        guess(engine=Dead(GUESSER))
 
 
 @pytest.mark.parametrize(
@@ -300,35 +285,6 @@ def test_the_model_reads_exactly_what_it_drew():
         assert after[: len(before) + len(QWEN(word)["input_ids"])] == [*before, *QWEN(word)["input_ids"]]
     assert won["scores"] == 1 and won["extra_logs"]["agent/failed_calls"] == 1
     assert QWEN.decode(won["observation_tokens"]).count("error: SyntaxError") == 1
-
-
-class Guess:
-    """What textarena.make gives, as far as the example uses it. Observations repeat the history, as TextArena's do."""
-
-    def reset(self, num_players, seed):
-        self.secret, self.history = seed, "Guess."
-
-    def get_observation(self):
-        return 0, self.history
-
-    def step(self, action):
-        self.history += f" You said {action}. {'Higher' if int(action) < self.secret else 'Lower'}."
-        return int(action) == self.secret, {}
-
-    def close(self):
-        return {0: 1.0}, {}
-
-
-def test_a_textarena_game_is_a_trajectory(monkeypatch):
-    """With a stand-in for the package, which this environment lacks."""
-    arena = ModuleType("textarena")
-    arena.make = lambda name: Guess()
-    monkeypatch.setitem(sys.modules, "textarena", arena)
-    path = AGENTS / "textarena_game.py"
-    won = play(path, Engine(QWEN, "5<|im_end|>", "8<|im_end|>"), prompt="A game. ", label="8")
-    assert won["scores"] == 1 and won["extra_logs"][TURNS] == 2
-    told = QWEN.decode(won["observation_tokens"])
-    assert told.count("Guess.") == 1 and told.count("You said 5. Higher.") == 1
 
 
 def test_the_agent_of_the_page_plays(tmp_path):

@@ -296,33 +296,6 @@ def test_setup_refuses_in_a_line_with_the_fix_and_leaves_everything(world, tmp_p
 # PyTorch: small, from another index, or with CUDA
 
 
-@every
-@pytest.mark.parametrize("way", ["an index that is named", "with CUDA"])
-def test_setup_takes_torch_from_elsewhere_where_no_index_has_it_for_cpu(world, unfinished, tmp_path, way):
-    own, other, empty = tmp_path / "own", tmp_path / "other/torch", tmp_path / "empty"
-    shutil.copytree(world.wheels, own, ignore=shutil.ignore_patterns("torch-*"))
-    variables, named = {"PIP_FIND_LINKS": str(own)}, {}
-    if way == "with CUDA":
-        make_wheel(own, "torch", "2.13.0", {"torch/__init__.py": b""}, "nvidia-cublas==13.1")
-        make_wheel(own, "nvidia_cublas", "13.1", {"nvidia/cublas/lib.py": b""})
-    else:
-        for folder in (other, empty):
-            folder.mkdir(parents=True)
-        (wheel,) = world.wheels.glob("torch-*")
-        shutil.copy(wheel, other)
-        (other / "index.html").write_text(f'<a href="{wheel.name.replace("+", "%2B")}">{wheel.name}</a>')
-        variables |= {"PIP_NO_INDEX": "", "PIP_INDEX_URL": empty.as_uri()}
-        wrong = world.setup(unfinished, **variables, REAL_TORCH_INDEX=empty.as_uri())
-        assert_one_line(wrong, "installing torch==2.13.0+cpu failed: error: No solution found")
-        named = {"REAL_TORCH_INDEX": other.parent.as_uri()}
-    result = world.setup(unfinished, **variables, **named)
-    assert result.returncode == 0, result.stderr
-    assert ("torch==2.13.0 with CUDA, 3 GB more: your package index" in result.stdout) != bool(named)
-    assert (unfinished / SITE / "nvidia/cublas/lib.py").exists() != bool(named)
-    world.assert_right(unfinished)
-    subprocess.run([unfinished / "bin/python", "-m", "pip", "uninstall", "-qy", "nvidia-cublas"], check=True)
-
-
 # GPUs
 
 
