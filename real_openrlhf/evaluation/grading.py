@@ -132,7 +132,7 @@ def table(results: dict, thinks: bool = True) -> Table:
     notes += [f"{ungraded} samples could not be graded and count as incorrect."] if ungraded else []
     unclosed = "No response closed its thinking (`</think>`): for a model that does not think, give --think optional."
     notes += [] if thinks else [unclosed]  # `compare` shows this table and no other output of an evaluation
-    numbers = {column["title"]: Estimate(column["pass@1"], column["standard_error"], 1) for column in columns}
+    numbers = {column["title"]: Estimate(column["pass@1"], column["standard_error"]) for column in columns}
     return Table("benchmarks", "Benchmarks", [{"Model": results["name"], **numbers}], notes)
 
 

@@ -20,13 +20,13 @@ AVERAGED = tuple(PUBLISHED["average_of"])  # the benchmarks of the paper's avera
 
 
 def published(mean: float | None, digits: int = 3) -> Estimate | None:
-    return None if mean is None else Estimate(mean, math.nan, 1, digits)
+    return None if mean is None else Estimate(mean, math.nan, digits)
 
 
 def benchmark_scores(run: Run) -> dict[str, Estimate]:
     """pass@1 of each benchmark, with the standard error over problems."""
     scores = (run.evaluation or {}).get("benchmarks", {}).items()
-    return {name: Estimate(score["pass@1"], score.get("standard_error", math.nan), 1) for name, score in scores}
+    return {name: Estimate(score["pass@1"], score.get("standard_error", math.nan)) for name, score in scores}
 
 
 def benchmark_estimates(setting: MethodRuns) -> dict[str, Estimate | None]:
@@ -39,7 +39,7 @@ def benchmark_estimates(setting: MethodRuns) -> dict[str, Estimate | None]:
         if all(name in scores for name in AVERAGED):
             parts = [scores[name] for name in AVERAGED]
             error = math.sqrt(sum(part.se**2 for part in parts)) / len(parts)
-            scores["average"] = Estimate(sum(part.mean for part in parts) / len(parts), error, 1)
+            scores["average"] = Estimate(sum(part.mean for part in parts) / len(parts), error)
         for name, score in scores.items():
             estimates[name].append(score)
     several = {name: estimate(score.mean for score in known) for name, known in estimates.items() if len(known) > 1}
@@ -47,7 +47,7 @@ def benchmark_estimates(setting: MethodRuns) -> dict[str, Estimate | None]:
 
 
 def benchmarks(tasks: Sequence[TaskRuns]) -> Table | None:
-    """Our scores, a block for each task, then blocks of published scores; None if no run was evaluated."""
+    """Our scores, a block for each task and protocol, then published scores; None if no run was evaluated."""
     scores = {setting: benchmark_estimates(setting) for task in tasks for setting in task.settings}
     if not any(scores.values()):
         return None
@@ -66,8 +66,8 @@ def benchmarks(tasks: Sequence[TaskRuns]) -> Table | None:
         for setting in filter(scores.get, task.settings):
             evaluated = [run for run in setting.counted if benchmark_scores(run)]
             protocols = sorted({protocol((run.evaluation or {}).get("settings")) for run in evaluated})
-            label = f"{setting.label} ({len(evaluated)} run{'s' * (len(evaluated) != 1)}) [{' / '.join(protocols)}]"
-            add(f"Ours: {task.name}", label, scores[setting])
+            label = f"{setting.label} ({len(evaluated)} run{'s' * (len(evaluated) != 1)})"
+            add(f"Ours: {task.name}, {' / '.join(protocols)}", label, scores[setting])
     for block in PUBLISHED["benchmarks"]:
         for label, numbers in block["rows"].items():
             add(block["title"], label, {name: published(number) for name, number in numbers.items()})

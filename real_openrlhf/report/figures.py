@@ -34,11 +34,11 @@ MAX_POINTS = 100  # a curve is averaged over equal windows of steps until it has
 LETTERS = 34  # of a name at the end of a line
 COLUMNS = ("curve", "metric", "step", "runs", "mean", "se")
 WEIGHTS = {
-    "Score, positives": ("real/score_pos",),
-    "Score, negatives": ("real/score_neg",),
-    "Spread of weights in a group": ("real/weight_cv",),
-    "Weight |W|, positives": ("real/weight_pos",),
-    "Weight |W|, negatives": ("real/weight_neg",),
+    "Score, correct responses": ("real/score_pos",),
+    "Score, incorrect responses": ("real/score_neg",),
+    "Spread of weights within a prompt": ("real/weight_cv",),
+    "Weight |W|, correct responses": ("real/weight_pos",),
+    "Weight |W|, incorrect responses": ("real/weight_neg",),
     "Largest |W|": ("real/weight_abs_max",),
 }
 

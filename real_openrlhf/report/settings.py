@@ -199,9 +199,10 @@ def standing(task: TaskRuns, setting: MethodRuns) -> tuple[int, float]:
 
 
 def best_of_each_method(task: TaskRuns) -> list[MethodRuns]:
-    """All settings; or, of more than MOST, the one of each method that scored highest over training."""
+    """All settings; or, of more than MOST, of those that share a method and its own flags the best over training."""
     if len(task.settings) <= MOST:
         return [*task.settings]
-    methods = dict.fromkeys(setting.method for setting in task.settings)
-    alike = ([setting for setting in task.settings if setting.method == method] for method in methods)
-    return [max(settings, key=lambda setting: standing(task, setting)) for settings in alike]
+    alike: dict[tuple, list[MethodRuns]] = defaultdict(list)
+    for setting in task.settings:
+        alike[setting.algo, setting.changed].append(setting)
+    return [max(settings, key=lambda setting: standing(task, setting)) for settings in alike.values()]

@@ -22,11 +22,10 @@ Blocks = Mapping[str, Sequence[float]]  # machine -> one value a run
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over `n` runs and its standard error, which is nan for a single run."""
+    """A mean over runs and its standard error, which is nan for a single run."""
 
     mean: float
     se: float
-    n: int
     digits: int = 3
     signed: bool = False
 
@@ -41,7 +40,7 @@ def estimate(values: Iterable[float | None], digits: int = 3) -> Estimate | None
     if not len(array):
         return None
     se = array.std(ddof=1) / math.sqrt(len(array)) if len(array) > 1 else math.nan
-    return Estimate(float(array.mean()), float(se), len(array), digits)
+    return Estimate(float(array.mean()), float(se), digits)
 
 
 def bootstrap(problem_scores: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -59,7 +58,6 @@ class Difference:
     mean: float
     se: float
     freedom: float
-    runs: tuple[int, int]
 
     @property
     def p(self) -> float:
@@ -78,8 +76,7 @@ def difference(minuend: Blocks, subtrahend: Blocks) -> Difference | None:
     """
     shared = [block for block in minuend if min(len(minuend[block]), len(subtrahend.get(block, ()))) >= 2]
     pairs = [(np.array(minuend[block]), np.array(subtrahend[block])) for block in shared]
-    counts = sum(len(a) for a, _ in pairs), sum(len(b) for _, b in pairs)
-    if min(counts) < FEWEST:
+    if not pairs or any(sum(map(len, side)) < FEWEST for side in zip(*pairs, strict=True)):
         return None
     weights = np.array([len(a) * len(b) / (len(a) + len(b)) for a, b in pairs])
     weights /= weights.sum()
@@ -91,7 +88,7 @@ def difference(minuend: Blocks, subtrahend: Blocks) -> Difference | None:
     ]
     variance = sum(part for part, _ in parts)
     freedom = variance**2 / sum(part**2 / n for part, n in parts) if variance else sum(n for _, n in parts)
-    return Difference(float(mean), math.sqrt(variance), float(freedom), counts)
+    return Difference(float(mean), math.sqrt(variance), float(freedom))
 
 
 def holm(values: Sequence[float]) -> list[float]:

@@ -38,9 +38,9 @@ def summary(task: TaskRuns) -> Table:
         row: Row = {"Method": setting.label, FINAL: _mean(at_the_end, curves), MAIN: _mean(over_training, curves)}
         if reference and setting in differences:
             gap, p = differences[setting]
-            row[f"vs {reference.method}"] = Estimate(gap.mean, gap.se, gap.runs[0], signed=True)
+            row[f"vs {reference.method}"] = Estimate(gap.mean, gap.se, signed=True)
             row |= {
-                "95 % interval": "{:+.3f} to {:+.3f}".format(*gap.interval(0.95)),
+                "95 % interval": "{:.3f} to {:.3f}".format(*gap.interval(0.95)),
                 "Conclusion": conclusion(gap, p),
             }
         elif reference:
