@@ -218,8 +218,12 @@ def test_what_is_not_spoiled_is_accepted_and_weak_rows_are_told(world, capsys):
     rows = [GOOD | {"prompt": f"{number}="} for number in range(ROWS)] + [GOOD | {"prompt": "1=", "label": None}]
     (world / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert train("--dry-run") == 0
-    said = capsys.readouterr().out
-    assert "rows.jsonl: 1 of 65 rows have no label" in said
+    assert "rows.jsonl: 1 of 65 rows have no label" in capsys.readouterr().out
+    (world / "mine.py").write_text("def reward_func(queries, prompts, labels): ...")
+    (world / "rows.jsonl").write_text("".join(json.dumps(row | {"label": 1}) + "\n" for row in rows[:ROWS]))
+    assert train("--reward.remote_url mine.py --no-eval.dataset --dry-run") == 0
+    printed = capsys.readouterr().out
+    assert "labels are no text but int, and " in printed and "mine.py gets them so" in printed
 
 
 @pytest.mark.parametrize("there", [False, True])  # else the run would make it
