@@ -126,6 +126,29 @@ def test_a_ray_whose_agent_is_late_trains_and_one_that_dies_is_told_at_once(tmp_
     assert told in output and bool(child.returncode) == (signal == "kill"), output
 
 
+LATER = """
+import time
+import psutil, ray
+from ray.util.placement_group import placement_group
+from real_openrlhf.hooks.fixes.process_starts import wait_longer
+wait_longer()
+ray.init(logging_level="ERROR", num_cpus=1)
+ray.shutdown()  # which ends a raylet too
+ray.init(logging_level="ERROR", num_cpus=1)
+(raylet,) = (one for one in psutil.Process().children() if any(w.endswith("raylet/raylet") for w in one.cmdline()))
+raylet.kill()
+while any(node["Alive"] for node in ray.nodes()):
+    time.sleep(0.2)
+ray.get(placement_group([{"CPU": 1}]).ready())
+"""
+
+
+def test_a_raylet_that_ends_before_the_first_answer_ends_the_driver():
+    """Ray's GCS keeps the request, for ever."""
+    done = subprocess.run([sys.executable, "-c", LATER], capture_output=True, text=True, timeout=240)
+    assert done.returncode == 1 and "RayError: Ray's raylet ended. Its raylet.err says why" in done.stderr
+
+
 def test_an_engine_that_cannot_start_ends_the_run_with_its_reason(train):
     """The policy would wait half an hour for it."""
     crowded = replace(train, environment={**train.environment, "VLLM_CPU_KVCACHE_SPACE": "1000000"})  # GB

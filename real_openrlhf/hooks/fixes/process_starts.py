@@ -11,6 +11,7 @@ import random
 import shlex
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable
 from typing import Any, cast
@@ -28,6 +29,7 @@ def wait_longer() -> None:
     write their ports, then it aborts: so the ports are chosen and written here. It waits 30 s for an answer by these
     ports: a variable of Ray's. And Ray asks its GCS for the new node for 30 s, by `get_node`.
     """
+    import ray
     from ray import _raylet
     from ray._private import services
 
@@ -42,7 +44,18 @@ def wait_longer() -> None:
             cast(Any, _raylet).persist_port(call.arguments["session_dir"], call.arguments["node_id"], name, port)
         started = start(*call.args, **call.kwargs)
         raylet[:] = [started.process]
+        threading.Thread(target=end_with, args=(started.process,), daemon=True).start()
         return started
+
+    def end_with(process: Any) -> None:
+        """A driver whose first request waits in the GCS would wait for ever; Ray itself ends one that trains."""
+        process.wait()
+        while not ray.is_initialized():  # it starts, or it shuts down
+            time.sleep(1)
+        time.sleep(5)  # for what Ray says
+        if ray.is_initialized() and raylet == [process]:
+            print("RayError: Ray's raylet ended. Its raylet.err says why; then --resume", file=sys.stderr, flush=True)
+            os._exit(1)
 
     def get_node(*args: Any) -> Any:
         began = time.monotonic()
