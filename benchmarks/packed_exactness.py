@@ -39,6 +39,7 @@ def main() -> None:
     parser.add_argument(
         "--longest", type=int, help="tokens of the longest rollout (512 on a GPU: 43 GB by arithmetic)"
     )
+    parser.add_argument("--logit-free", action="store_true", help=argparse.SUPPRESS)  # both run; an older word
     args = parser.parse_args()
     if args.device == "cpu":
         os.environ["DS_ACCELERATOR"] = "cpu"

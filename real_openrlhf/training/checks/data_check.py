@@ -109,7 +109,7 @@ def _of_labels(path: Path, flag: str, flags: RunFlags, labels: list) -> Iterator
         message = f"{flag} {path}: {reward} cannot grade by {count} ({ungraded[0]}): no response is correct there. "
         message += "Mend the labels, or give --reward.remote_url FILE.py of your own."
         yield message if len(ungraded) == len(first) else Note(message)
-    elif first and flags.settings[REWARD].origin == USER and not isinstance(first[0], str):
+    elif first and REWARD in flags.settings and flags.settings[REWARD].origin == USER and type(first[0]) is not str:
         yield Note(f"{flag} {path}: labels are no text but {type(first[0]).__name__}, and {reward} gets them so")
 
 
