@@ -145,7 +145,10 @@ ray.get(placement_group([{"CPU": 1}]).ready())
 
 def test_a_raylet_that_ends_before_the_first_answer_ends_the_driver():
     """Ray's GCS keeps the request, for ever."""
-    done = subprocess.run([sys.executable, "-c", LATER], capture_output=True, text=True, timeout=240)
+    checks = {"RAY_health_check_period_ms": "1000", "RAY_health_check_timeout_ms": "5000"}
+    done = subprocess.run(
+        [sys.executable, "-c", LATER], env=os.environ | checks, capture_output=True, text=True, timeout=240
+    )
     assert done.returncode == 1 and "RayError: Ray's raylet ended. Its raylet.err says why" in done.stderr
 
 
