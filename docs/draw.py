@@ -281,13 +281,13 @@ def step() -> None:
 
 # The decision tree: question, its answers; a text without answers is a method
 TREE = (
-    ("Can the verifier say correct or incorrect?", "no: graded rewards", "listwise, or your own loss"),
-    ("More than one update per rollout batch?", "no", "any: all scores are 0"),
+    ("Can the verifier say correct or incorrect?", "no: real values", "listwise, or your own loss"),
     (
         "Are rollouts stale (asynchronous)?",
         "yes",
         "REAL with score=log_ratio_rollout and τ = 0.1,\nVESPO, or corrected GRPO",
     ),
+    ("More than one update per rollout batch?", "no", "any: all scores are 0"),
     ("Few prompts solved at the start?", "yes", "GRPO or DAPO"),
     (
         "Collapses at your learning rate?",
