@@ -9,8 +9,10 @@ from real_openrlhf.base.files import parsed
 from real_openrlhf.runs import run_folder
 
 LARGEST = 1 << 53
-# Lines that do not say why a run failed: a library's progress bar, or an actor's line that Ray repeats in colour.
-BESIDE_THE_POINT = re.compile(r"\d%\||^(\x1b\[\d+m)*\(\w+ pid=")
+COLOUR = re.compile(r"\x1b\[\d+m")
+# What Ray sets before an actor's line
+ACTOR = re.compile(r"^\(\w+ pid=\d+[^)]*\) *")
+PROGRESS_BAR = re.compile(r"\d%\|")
 NO_MEASURE = {"policy_loss": " (may rise: no measure of progress)"}
 # A report's number, where a line has that of the step's updates.
 IN_REPORTS = {"entropy_loss": "rollout/entropy"}
@@ -155,7 +157,8 @@ def final_summary(path: Path) -> str:
 
 def last_error(log: Path, start: int = 0) -> str:
     """The log line that most likely says why a run failed; before the byte `start` an earlier attempt wrote."""
-    text = log.read_bytes()[start:].decode(errors="replace").splitlines() if log.exists() else []
-    named = [line.strip() for line in text if "Error" in line.split(":", 1)[0].rsplit(" ", 1)[-1] and ":" in line]
-    others = (line.strip() for line in reversed(text) if line.strip() and not BESIDE_THE_POINT.search(line))
-    return named[-1] if named else next(others, "no output")
+    text = log.read_bytes()[start:].decode(errors="replace") if log.exists() else ""
+    lines = [line.strip() for line in COLOUR.sub("", text).splitlines() if line.strip()]
+    named = [line for line in lines if "Error" in line.split(":", 1)[0].rsplit(" ", 1)[-1] and ":" in line]
+    others = (line for line in reversed(lines) if not PROGRESS_BAR.search(line) and not ACTOR.search(line))
+    return ACTOR.sub("", named[-1]) if named else next(others, "no output")

@@ -296,3 +296,22 @@ def broken(tmp_path_factory) -> Callable[..., subprocess.CompletedProcess]:
         return subprocess.run(command, env={**os.environ, "PYTHONPATH": str(folder)}, capture_output=True, text=True)
 
     return run
+
+
+@pytest.mark.parametrize(
+    "for_cpu, cuda, built_for, gpus, level, state",
+    [
+        (True, 0, None, 0, "ok", "no GPU; training on"),
+        (True, 8, "13.0", 8, "ok", "8 GPUs, not used"),  # an index without PyTorch for CPU, on a machine with GPUs
+        (False, 8, "13.0", 8, "ok", "8 x H200, 139 GB each"),
+        (False, 0, None, 8, "FAIL", "is built for CPU"),
+        (False, 0, "13.0", 8, "FAIL", "driver 550.54.15"),
+    ],
+)
+def test_devices_that_torch_does_not_see_are_told(monkeypatch, for_cpu, cuda, built_for, gpus, level, state):
+    # GPUs and drivers that this machine has not
+    monkeypatch.setattr(nvidia, "gpu_count", lambda: gpus)
+    monkeypatch.setattr(nvidia, "driver_version", lambda: "550.54.15")
+    monkeypatch.setattr(nvidia, "environment_for_cpu", lambda: for_cpu)
+    check = doctor.devices("2.13.0", built_for, [["H200", 139 * 2**30]] * cuda)
+    assert check.level == level and state in check.state and bool(check.todo) == (level != "ok")

@@ -22,7 +22,7 @@ from real_openrlhf.runs import run_folder
 from real_openrlhf.training import command, trainer_process
 from real_openrlhf.training.checks import flag_checks
 from real_openrlhf.training.launch_target import CPU_ENVIRONMENT, LaunchTarget
-from real_openrlhf.training.progress import Progress
+from real_openrlhf.training.progress import Progress, last_error
 from real_openrlhf.training.trainer_process import STALLED, Watch, supervise
 
 
@@ -304,7 +304,7 @@ SUPERVISED = """
 import os, sys
 from pathlib import Path
 from real_openrlhf.training.trainer_process import supervise
-from real_openrlhf.training.progress import Progress
+from real_openrlhf.training.progress import Progress, last_error
 folder = Path(sys.argv[1])
 lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT)
 progress = Progress(folder, 1, folder / "train.log")
@@ -412,3 +412,28 @@ def test_a_watch_that_stood_still_itself_judges_nobody(tmp_path):
     watch = Watch(tmp_path, 1)
     watch.last = watch.looked = time.monotonic() - 3600
     assert watch.stalled() is None
+
+
+def test_nohup_keeps_its_meaning(tmp_path):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with open(tmp_path / ".lock", "w") as lock:
+            progress = Progress(tmp_path, None, tmp_path / "train.log")
+            supervise([sys.executable, "-c", ""], os.environ, lock.fileno(), progress)
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("\x1b[36m(PolicyModelActor pid=7)\x1b[0m vllm.EngineDeadError: it ended", "vllm.EngineDeadError: it ended"),
+        ("ValueError: of ours", "ValueError: of ours"),
+        ("Killed", "Killed"),
+    ],
+)
+def test_the_reason_is_the_errors_line_without_colours_and_actors(tmp_path, line, reason):
+    log = tmp_path / "train.log"
+    log.write_text(f"Loading\n{line}\n\x1b[36m(RolloutRayActor pid=8)\x1b[0m bye\n 50%|##\n")
+    assert last_error(log) == reason
