@@ -7,6 +7,7 @@ import random
 
 import pytest
 import tiny_task
+import torch
 from every import every
 from small_runs import LEARNING, NO_EVALUATION
 from tiny_task import DIGIT_SET, ReverseTask, make_tokenizer
@@ -70,6 +71,7 @@ def reward_func(queries, prompts, labels):
 @pytest.mark.parametrize("recipe", [pytest.param("cpu-like-gpu", marks=every), "cpu"])
 def test_a_random_model_trains_and_vllm_has_its_weights(train, tmp_path, recipe):
     model_class, config, own = MODELS[recipe]
+    torch.manual_seed(0)
     tokenizer = make_tokenizer(ReverseTask)
     ends = dict(pad_token_id=tokenizer.pad_token_id, eos_token_id=tokenizer.eos_token_id)
     model_class(config(**SHAPE, **own, **ends, vocab_size=len(tokenizer))).bfloat16().save_pretrained(tmp_path)
@@ -81,7 +83,8 @@ def test_a_random_model_trains_and_vllm_has_its_weights(train, tmp_path, recipe)
     run = train(f"random-{recipe}", *flags, *data, *size, "--actor.adam.lr", "3e-3", "--rollout.temperature", "1.0")
     assert run.finite and min(run.values("actor_grad_norm")) > 0
     first, second = run.values("sampling/logprob_diff_mean")
-    assert max(first, second) < 0.02  # the second step's answers are of the weights that the first one trained
+    # the second step's answers are of the weights that the first one trained: older ones differ by 0.4 and more
+    assert max(first, second) < 0.1
     assert run.values("rollout/pass_rate")[0] > 0.2
 
 
