@@ -20,7 +20,6 @@ from real_openrlhf.evaluation.questions import (
     find_model,
     fingerprint,
     read_records,
-    refuse_unfit,
     tokenized,
 )
 from real_openrlhf.evaluation.store import NUMBERS, PROBLEMS, TABLE, SampleStore, refuse_foreign
@@ -82,7 +81,6 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f"no file or folder {args.data_dir}: `real-openrlhf data benchmarks --out DIR` makes it")
     refuse_foreign(args.out)
     model = find_model(args.model)
-    refuse_unfit(model)
     records = read_records(args.benchmarks, args.data_dir)  # before transformers is imported
     grader = find_grader(args.grader, args.think, tuple(args.allow))
     groups = tokenized(records, load_tokenizer(str(model)))

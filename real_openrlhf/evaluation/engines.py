@@ -8,7 +8,6 @@ import multiprocessing
 import os
 import queue
 import signal
-import sys
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -72,14 +71,7 @@ def generate(pairs: list[Pair], settings: EngineSettings, engines: int | None) -
             "PyTorch sees no GPU, and this environment has vLLM's build for GPUs. `real-openrlhf doctor` finds the "
             "cause; `bash examples/scripts/setup_env.sh cpu` makes an environment for CPU."
         )
-    if not devices and (unused := nvidia.gpu_count()):
-        other = "`bash examples/scripts/setup_env.sh gpu` makes one for GPUs"
-        print(f"{unused} GPUs are not used: this environment is for CPU. {other}", file=sys.stderr)
     engines = engine_count(engines, len(devices), width)
-    # Python's semaphore tracker outlives the command to clean up after stopped engines, and would print behind its
-    # last line
-    quiet = "ignore::UserWarning:multiprocessing.resource_tracker"
-    os.environ["PYTHONWARNINGS"] = ",".join(filter(None, (os.environ.get("PYTHONWARNINGS"), quiet)))
     context = multiprocessing.get_context("spawn")
     results = context.Queue()
     shares = [pairs[rank::engines] for rank in range(engines)]

@@ -90,17 +90,6 @@ def find_model(name: str) -> Path:
         raise UserError(f"model {name} cannot be downloaded ({first_line(error)}). Check the network") from error
 
 
-def refuse_unfit(model: Path) -> None:
-    """Raise for a model that only Python code of its own can load, which is not run here."""
-    config = json.loads((model / "config.json").read_bytes())
-    if "auto_map" in config:
-        from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
-
-        if config.get("model_type") not in CONFIG_MAPPING_NAMES:
-            own = f"model {model} brings Python code of its own (auto_map in config.json), which is not run here"
-            raise UserError(f"{own}. Take a model that transformers and vLLM know")
-
-
 def fingerprint(model: Path) -> str:
     """One hash over every file that can change an answer; reading the weights also warms the disk's cache for vLLM."""
     files = sorted(file for file in model.iterdir() if file.suffix in SUFFIXES)

@@ -8,7 +8,7 @@ import contextlib
 import hashlib
 import os
 import tomllib
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -99,12 +99,9 @@ class Request:
     folder: Path  # of a new run without a name: with TIME in place of the time
     resumed: Path | None
     secrets: dict[str, str]  # for the environment of the run's processes
-    left_alone: Path | None = None  # the newest unfinished run, if --resume names none and each trains something else
 
     @classmethod
     def from_args(cls, args: argparse.Namespace) -> "Request":
-        if args.all and not args.dry_run:
-            raise UserError("--all goes with --dry-run. Add it, or leave --all out.")
         recipe = RECIPES[args.recipe]
         given, removed = flag_checks.split_flags(args.openrlhf)
         if RUN_DIR in given or RUN_DIR in removed:
@@ -130,10 +127,7 @@ class Request:
             return replace(self, resumed=folder / name) if begun else self
         unfinished, flags = run_folder.unfinished(folder, self.stem), self.flags
         same = [path for path, record in unfinished.items() if not other_training(record, flags)]
-        if same:
-            return replace(self, resumed=same[0], folder=same[0])
-        others = [path for path in unfinished if not run_folder.is_trained(path)]
-        return replace(self, left_alone=next(iter(others), None))
+        return replace(self, resumed=same[0], folder=same[0]) if same else self
 
     @cached_property
     def flags(self) -> RunFlags:
@@ -166,8 +160,12 @@ class Request:
             if flag in flags.settings
             for word in flags.settings[flag].words
         }
-        makers = _makers(self.recipe, self.args.data_dir, flags.text(MODEL))
-        return {path: make for path, make in makers if str(path) in read and not path.exists()}
+        parts = ("model", "train.jsonl", "eval.jsonl")
+        makers: dict[Path, Maker] = {task_folder() / part: tiny_task.unpack for part in parts}
+        for name in {*TRAINING_ROWS, self.recipe.eval_data} - {tiny_task.NAME}:
+            path = set_file(name, self.args.data_dir)
+            makers[path] = partial(_make_set, name, path, flags.text(MODEL))
+        return {path: make for path, make in makers.items() if str(path) in read and not path.exists()}
 
     def made(self) -> "Request":
         """With all missing files. Of several commands that start together one makes them, and the others wait."""
@@ -188,17 +186,16 @@ class Request:
 # Files
 
 
+def set_file(name: str, data_dir: Path, part: str = "train") -> Path:
+    """The file of a set that this package makes; of the tiny task there are two parts."""
+    return task_folder() / f"{part}.jsonl" if name == tiny_task.NAME else (data_dir / f"{name}.jsonl").resolve()
+
+
 def training_set(name: str, data_dir: Path) -> Path:
     """The file of a set that has this name; a data set of the hub as it is; any other name is a path."""
-    if name == tiny_task.NAME:
-        return task_folder() / "train.jsonl"
-    if is_hub_id(name):
-        return Path(name)
-    return (data_dir / f"{name}.jsonl" if name in TRAINING_ROWS else Path(name).expanduser()).resolve()
-
-
-def validation_set(name: str, data_dir: Path) -> Path:
-    return task_folder() / "eval.jsonl" if name == tiny_task.NAME else (data_dir / f"{name}.jsonl").resolve()
+    if name in (tiny_task.NAME, *TRAINING_ROWS):
+        return set_file(name, data_dir)
+    return Path(name) if is_hub_id(name) else Path(name).expanduser().resolve()
 
 
 def file_flags(recipe: Recipe, data_dir: Path) -> dict[str, FlagValue]:
@@ -208,21 +205,9 @@ def file_flags(recipe: Recipe, data_dir: Path) -> dict[str, FlagValue]:
     return {
         MODEL: FlagValue((model,), RECIPE),
         TRAINING: FlagValue((str(training_set(recipe.train_data, data_dir)),), RECIPE, recipe.train_data),
-        VALIDATION: FlagValue((str(validation_set(recipe.eval_data, data_dir)),), RECIPE, recipe.eval_data),
+        VALIDATION: FlagValue((str(set_file(recipe.eval_data, data_dir, "eval")),), RECIPE, recipe.eval_data),
         REWARD: FlagValue((str(reward),), RECIPE, "1 for a correct response, 0 for an incorrect one"),
     }
-
-
-def _makers(recipe: Recipe, data_dir: Path, model: str) -> Iterator[tuple[Path, Maker]]:
-    """Each file that this package can make, with the call that makes it; `model` has the tokenizer for sets."""
-    for part in ("model", "train.jsonl", "eval.jsonl"):
-        yield task_folder() / part, tiny_task.unpack
-    for name in TRAINING_ROWS:
-        path = training_set(name, data_dir)
-        yield path, partial(_make_set, name, path, model)
-    if recipe.eval_data != tiny_task.NAME:
-        path = validation_set(recipe.eval_data, data_dir)
-        yield path, partial(_make_set, recipe.eval_data, path, model)
 
 
 def _make_set(name: str, path: Path, tokenizer: str) -> None:

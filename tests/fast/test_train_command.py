@@ -18,7 +18,6 @@ from real_openrlhf.base import errors
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.reward_variables import NAMES
 from real_openrlhf.machine import nvidia
-from real_openrlhf.runs import run_folder
 from real_openrlhf.training import command, trainer_process
 from real_openrlhf.training.checks import flag_checks
 from real_openrlhf.training.launch_target import CPU_ENVIRONMENT, LaunchTarget
@@ -115,9 +114,7 @@ def test_a_dead_cluster_is_noticed_at_once():
         for address in ("127.0.0.1:%d", "ray://127.0.0.1:%d"):
             address %= free.getsockname()[1]
             (problem,) = place(address).launch_problems(run_flags())
-            assert f"nothing answers at RAY_ADDRESS {address}" in problem
-    (problem,) = place("http://head:8265").launch_problems(run_flags())
-    assert "is that of `ray job submit`. Set it to HEAD:6379" in problem
+            assert f"nothing answers at RAY_ADDRESS {address}. Set it to HEAD:6379" in problem
 
 
 def test_the_users_environment_wins_and_a_private_ray_gets_logical_gpus(monkeypatch, tmp_path):
@@ -256,17 +253,11 @@ def begun(request_for, monkeypatch):
     return begin
 
 
-def test_a_loop_over_rates_takes_no_other_rates_run(request_for, begun, capsys):
+def test_a_loop_over_rates_takes_no_other_rates_run(request_for, begun):
     first, second = begun("1e-4"), begun("2e-4")
     words = ("--resume", "--actor.adam.lr")
     assert [request_for(*words, rate).resumed for rate in ("1e-4", "2e-4", "3e-4")] == [first, second, None]
-    command.run(command.parse([*words, "3e-4", "--data", "rows.jsonl", "--dry-run"]))
-    said = capsys.readouterr().out
-    assert f"this is a new run. {second} is unfinished" in said and "--actor.adam.lr 0.0002, here 0.0003" in said
-    with run_folder.only_one(second):  # nobody can take it
-        assert request_for(*words, "3e-4").left_alone == first
-    named = request_for(*words, "3e-4", "--run-name", first.name)
-    assert (named.resumed, named.left_alone) == (first, None)
+    assert request_for(*words, "3e-4", "--run-name", first.name).resumed == first
 
 
 def test_the_record_keeps_a_rate_that_a_resume_changed(request_for, begun):
@@ -293,8 +284,7 @@ def test_resume_goes_on_with_the_same_training(request_for, begun, tmp_path):
     for asked in same:
         assert request_for(*words, *asked.split()).resumed == run, asked
     for asked in other:
-        request = request_for(*words, *asked.split())
-        assert (request.resumed, request.left_alone) == (None, run), asked
+        assert request_for(*words, *asked.split()).resumed is None, asked
     record = read(run)
     (run / "run.json").write_text(json.dumps(record | {"flags": {**record["flags"], "--train.max_steps": 600}}))
     assert request_for(*words).resumed is None  # a trial of one step would end a run of 600
