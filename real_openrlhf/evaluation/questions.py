@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +27,11 @@ class Question:
     prompt: str  # as the model reads it
     tokens: tuple[int, ...]
     label: str
+
+    def origin(self, drawn_by: dict) -> str:
+        """A hash of all that its samples depend on."""
+        content = json.dumps([drawn_by, self.identity, self.tokens])
+        return hashlib.sha256(content.encode()).hexdigest()
 
 
 def read_records(names: str, folder: Path | None) -> dict[str, list[dict]]:
@@ -68,12 +72,6 @@ def file_records(file: Path) -> list[dict]:
             raise UserError(f"{file}: row {number + 1}: {wanted}. Change that row")
         records.append({"id": f"{file.stem}-{number}", **row})
     return records
-
-
-def digest(questions: Iterable[Question]) -> str:
-    """A hash of all ids, prompt tokens and labels."""
-    content = [(question.identity, question.tokens, question.label) for question in questions]
-    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def find_model(name: str) -> Path:

@@ -15,7 +15,6 @@ from pathlib import Path
 
 from real_openrlhf import __version__
 from real_openrlhf.algorithm.formulas import IN_FILES, hint
-from real_openrlhf.base import ownership
 from real_openrlhf.base.errors import ENDING, code_and_words, signals_held
 from real_openrlhf.base.files import FINISHED
 from real_openrlhf.base.old_names import METHODS
@@ -162,8 +161,6 @@ def _train(request: Request, target: LaunchTarget) -> int:
         code = 1
         reason: str | None = "the launcher failed"
         try:
-            for folder, flag in run_checks.outside(flags):
-                ownership.claim(folder, flag, ownership.owner_name(path))
             environment = target.environment(flags) | request.secrets
             code, reason = _supervised(path, flags, environment, lock, target.address is None)
         except KeyboardInterrupt as ended:

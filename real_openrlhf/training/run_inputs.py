@@ -42,6 +42,7 @@ from real_openrlhf.training.tiny_task import cache_folder, task_folder
 
 MODEL, TRAINING, VALIDATION = "--actor.model_name_or_path", "--data.prompt_dataset", "--eval.dataset"
 RUN_DIR = "--train.run_dir"
+OWN_FOLDERS = {RUN_DIR, "--ckpt.path", "--ckpt.output_dir"}
 # Options that are a short name of OpenRLHF's flag; of several the last one counts.
 SHORTHANDS = {
     "--model": MODEL,
@@ -104,8 +105,8 @@ class Request:
     def from_args(cls, args: argparse.Namespace) -> "Request":
         recipe = RECIPES[args.recipe]
         given, removed = flag_checks.split_flags(args.openrlhf)
-        if RUN_DIR in given or RUN_DIR in removed:
-            raise UserError(f"{RUN_DIR} is the run's folder, which --runs-dir and --run-name name. Leave it out.")
+        if named := OWN_FOLDERS & {*given, *removed}:
+            raise UserError(f"{min(named)} is set by the run's folder: --runs-dir and --run-name. Leave it out.")
         if empty := [short for short, flag in SHORTHANDS.items() if given.get(flag) == ("",)]:
             raise UserError(f"{empty[0]} '': its value is missing. Give one, or leave it out.")
         flags, variables = dict(given), {}
@@ -299,14 +300,14 @@ def own_files(flags: RunFlags) -> dict[str, list[Path]]:
     return {key: [path for path in dict.fromkeys(paths) if path.is_file()] for key, paths in every.items()}
 
 
-def checkpoints(folder: str) -> list[Path]:
-    """The manifests of the policy's checkpoints below a --ckpt.path."""
-    return [*Path(folder).glob("_actor/*/manifest.json")]
+def checkpoints(run: Path) -> list[Path]:
+    """The manifests of the policy's checkpoints in a run's folder."""
+    return [*run.glob("checkpoints/_actor/*/manifest.json")]
 
 
 def earlier_flags(record: dict, flags: RunFlags) -> dict[str, list[dict]]:
     """The other values with which a resumed run trained up to its checkpoint, one dictionary per change."""
-    other = other_training(record, flags) if checkpoints(flags.text("--ckpt.path")) else {}
+    other = other_training(record, flags) if checkpoints(Path(flags.text(RUN_DIR))) else {}
     parts = [*record.get(EARLIER_FLAGS, ()), *([{flag: old for flag, (old, _) in other.items()}] if other else [])]
     return {EARLIER_FLAGS: parts} if parts else {}
 

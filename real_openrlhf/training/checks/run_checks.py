@@ -5,23 +5,20 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from real_openrlhf.base import atomic_dirs, ownership, reward_variables
+from real_openrlhf.base import atomic_dirs, reward_variables
 from real_openrlhf.base.errors import BY_VARIABLE, KEY_VARIABLE, LOGIN, WANDB_KEY, UserError
 from real_openrlhf.base.parsing import short_path
 from real_openrlhf.base.user_files import reward_problem
 from real_openrlhf.patching import assert_applied
 from real_openrlhf.recipes import openrlhf_parser
 from real_openrlhf.recipes.recipes import TRAINING_ROWS
-from real_openrlhf.recipes.run_flags import USER, RunFlags, changed_flags, flags_of
+from real_openrlhf.recipes.run_flags import USER, RunFlags, changed_flags
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.training import run_inputs
 from real_openrlhf.training.checks import data_check, flag_checks, memory_estimate, model_check
 from real_openrlhf.training.checks.findings import Findings, Note
 from real_openrlhf.training.launch_target import LaunchTarget
 from real_openrlhf.training.run_inputs import OPTIONS, TRAINING, VALIDATION, Request
-
-CHECKPOINTS = "--ckpt.path"
-FILLED = (CHECKPOINTS, "--ckpt.output_dir")
 
 
 def findings(request: Request, target: LaunchTarget) -> Findings:
@@ -40,7 +37,6 @@ def findings(request: Request, target: LaunchTarget) -> Findings:
     if args.dry_run and local and machine:
         every.elsewhere = target.lacks(flags) or "see the notes"
     every.add(machine, of_machine=True)
-    every.add(_folders(right))
     every.add(data(right))
     every.add(_model(right, target, bool(every.elsewhere)))
     every.add(_resumed(right, target))
@@ -61,24 +57,6 @@ def _reward(flags: RunFlags) -> Iterator[str]:
             yield f"--reward.remote_url {url} {wrong}"
         elif LOGIN.search(url):
             yield "--reward.remote_url: OpenRLHF would print the password in it. Call that server from a file.py."
-
-
-def outside(flags: RunFlags) -> list[tuple[Path, str]]:
-    """(folder, flag) of each folder that the run fills outside its own."""
-    own = Path(flags.text(run_inputs.RUN_DIR))
-    folders = [(Path(flags.text(flag)).resolve(), flag) for flag in FILLED]
-    return [(folder, flag) for folder, flag in folders if own not in folder.parents]
-
-
-def _folders(request: Request) -> Iterator[str]:
-    """Folders that the user names."""
-    own = Path(request.flags.text(run_inputs.RUN_DIR))
-    owner = ownership.owner_name(request.resumed) if request.resumed else None
-    for folder, flag in outside(request.flags):
-        if folder in (own, *own.parents):
-            yield f"{flag} {folder} has the run's folder in it. Name another folder."
-        elif wrong := ownership.folder_problem(folder, flag, owner):
-            yield wrong
 
 
 def _flags(request: Request, findings: Findings) -> dict[str, str]:
@@ -157,11 +135,7 @@ def _resumed(request: Request, target: LaunchTarget) -> Iterator[str]:
         put_back = "Put the file back as it was, or start a new run with another --run-name."
         yield Note(f"{begun}: it goes on with these") if key == "data" else f"{begun}. {put_back}"
     flags = request.flags
-    named = flags.text(CHECKPOINTS)
-    saved = str(flags_of(record).get(CHECKPOINTS, named))
-    if run_inputs.checkpoints(saved) and not run_inputs.checkpoints(named):
-        yield f"{folder} has its checkpoints in {saved}, and {named} has none. Give {CHECKPOINTS} {saved}."
-    manifests = (atomic_dirs.manifest(path.parent) for path in run_inputs.checkpoints(named))
+    manifests = (atomic_dirs.manifest(path.parent) for path in run_inputs.checkpoints(folder))
     for others in {(manifest or {}).get("ranks", flags.ranks) for manifest in manifests} - {flags.ranks}:
         if not flags.args.ds.use_universal_ckpt:
             yield (
