@@ -110,8 +110,6 @@ def run(args: argparse.Namespace) -> int:
     if request.resumed and not args.dry_run and (unseen := end_unwatched(request.resumed)):
         print(f"{unseen}\n")
     show(request, target)
-    if args.dry_run:
-        print("\n".join(findings.lines))
     if not args.dry_run and request.missing():
         request = request.made()
         findings.add(run_checks.data(request))

@@ -31,8 +31,8 @@ from real_openrlhf.recipes.run_flags import (
     FlagValue,
     Recipe,
     RunFlags,
+    changed_flags,
     compose,
-    other_training,
 )
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.runs.provenance import PACKAGE
@@ -121,14 +121,19 @@ class Request:
         return request.resuming() if args.resume else request
 
     def resuming(self) -> "Request":
-        """The request with the run that --resume continues: the named one, else the newest that trains the same."""
+        """The request with the run that --resume continues: the named one, else the newest unfinished one."""
         folder, name = self.args.runs_dir, self.args.run_name
         if name is not None:
             begun = (folder / name).is_dir() and not run_folder.is_unused(folder / name)
             return replace(self, resumed=folder / name) if begun else self
-        unfinished, flags = run_folder.unfinished(folder, self.stem), self.flags
-        same = [path for path, record in unfinished.items() if not other_training(record, flags)]
-        return replace(self, resumed=same[0], folder=same[0]) if same else self
+        for path, record in run_folder.unfinished(folder, self.stem).items():
+            if not (other := changed_flags(record, self.flags)):
+                return replace(self, resumed=path, folder=path)
+            if not run_folder.is_trained(path):
+                told = ", ".join(f"{flag} {old}, not {new}" for flag, (old, new) in other.items())
+                ways = f"Continue it with --run-name {path.name}, or start a new run without --resume"
+                raise UserError(f"{path} is unfinished, with {told}. {ways}.")
+        return self
 
     @cached_property
     def flags(self) -> RunFlags:
@@ -307,7 +312,7 @@ def checkpoints(run: Path) -> list[Path]:
 
 def earlier_flags(record: dict, flags: RunFlags) -> dict[str, list[dict]]:
     """The other values with which a resumed run trained up to its checkpoint, one dictionary per change."""
-    other = other_training(record, flags) if checkpoints(Path(flags.text(RUN_DIR))) else {}
+    other = changed_flags(record, flags) if checkpoints(Path(flags.text(RUN_DIR))) else {}
     parts = [*record.get(EARLIER_FLAGS, ()), *([{flag: old for flag, (old, _) in other.items()}] if other else [])]
     return {EARLIER_FLAGS: parts} if parts else {}
 

@@ -8,7 +8,7 @@ from real_openrlhf.base.old_names import current_flag, current_value
 from real_openrlhf.hooks.flags.refusals import BOUNDS, batch_problems, notes, out_of_bounds
 from real_openrlhf.recipes import openrlhf_parser
 from real_openrlhf.recipes.run_flags import DERIVED, RunFlags
-from real_openrlhf.training.checks.findings import Line, Note
+from real_openrlhf.training.checks.findings import Note
 
 
 def split_flags(words: list[str]) -> tuple[dict[str, tuple[str, ...]], list[str]]:
@@ -73,7 +73,7 @@ def combination(flags: RunFlags) -> Iterator[str]:
         raise UserError(refusal)
     yield from map(Note, notes(args))
     they = "rollouts without a gradient (ungraded ones, prompts whose responses are all correct or all incorrect)"
-    yield Line(f"{they}: {zero_gradient_note(args)}")
+    yield Note(f"{they}: {zero_gradient_note(args)}")
 
 
 def size_problems(flags: RunFlags) -> Iterator[str]:
