@@ -9,7 +9,7 @@ import os
 import queue
 import signal
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -141,15 +141,11 @@ def _engine(results: "Queue", pairs: list[Pair], settings: EngineSettings, devic
             from vllm import LLM
 
             llm = LLM(**engine_arguments(settings, on_cpu=not devices))
-            parent = multiprocessing.parent_process()
-            assert parent
             try:
-                for sample in _samples(llm, pairs, settings, wanted=parent.is_alive):
+                for sample in _samples(llm, pairs, settings):
                     results.put(sample)
             finally:
                 llm.llm_engine.engine_core.shutdown()
-                if not parent.is_alive():
-                    results.cancel_join_thread()
         except Exception as error:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)  # nothing may interrupt the clean-up
             traceback.print_exc()
@@ -173,8 +169,8 @@ def engine_arguments(settings: EngineSettings, on_cpu: bool) -> dict[str, Any]:
     }
 
 
-def _samples(llm: "LLM", pairs: list[Pair], settings: EngineSettings, wanted: Callable[[], bool]) -> Iterator[Sample]:
-    """Yield finished samples until all are drawn, or until `wanted` is false because the parent was killed."""
+def _samples(llm: "LLM", pairs: list[Pair], settings: EngineSettings) -> Iterator[Sample]:
+    """Finished samples until all are drawn. hooks/engine/plugin.py ends the process with its parent."""
     from vllm import SamplingParams, TokensPrompt
 
     prompts = [TokensPrompt(prompt_token_ids=list(question.tokens)) for question, _ in pairs]
@@ -184,7 +180,7 @@ def _samples(llm: "LLM", pairs: list[Pair], settings: EngineSettings, wanted: Ca
     sampling = [SamplingParams(max_tokens=settings.max_new_tokens, seed=seed, **how) for seed in seeds]
     names = llm.enqueue(prompts, sampling, use_tqdm=False)  # "17-0f3a..": vLLM's number and a random ending
     waiting = {name.partition("-")[0]: pair for name, pair in zip(names, pairs, strict=True)}
-    while waiting and wanted():
+    while waiting:
         for output in llm.llm_engine.step():
             if output.finished:
                 (question, number), completion = waiting.pop(output.request_id), output.outputs[0]

@@ -170,8 +170,6 @@ def _train(request: Request, target: LaunchTarget) -> int:
                 status = "failed" if reason else "finished"
                 steps = flags.args.train.max_steps, flags.args.logger.logging_steps
                 reason = reason or run_folder.early_end(path, *steps)
-                if record["starting_weights"] is None:  # of a model of the hub, which the run has fetched
-                    record["starting_weights"] = run_inputs.starting_weights(flags.text(run_inputs.MODEL))
                 run_folder.write(path, record | {"status": status, "reason": reason, "finished": run_folder.now()})
     print(f"\n{status}{f' ({reason})' if reason else ''}: {path}")
     if status == "finished":

@@ -14,7 +14,6 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from real_openrlhf.base import files
 from real_openrlhf.base.errors import BY_VARIABLE, KEY_VARIABLE, REWARD, WANDB_KEY, UserError
 from real_openrlhf.base.files import parsed, sha256
 from real_openrlhf.base.parsing import PassThrough, path_of
@@ -38,7 +37,7 @@ from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.runs.provenance import PACKAGE
 from real_openrlhf.training import tiny_task
 from real_openrlhf.training.checks import flag_checks
-from real_openrlhf.training.tiny_task import cache_folder, task_folder
+from real_openrlhf.training.tiny_task import task_folder
 
 MODEL, TRAINING, VALIDATION = "--actor.model_name_or_path", "--data.prompt_dataset", "--eval.dataset"
 RUN_DIR = "--train.run_dir"
@@ -174,18 +173,10 @@ class Request:
         return {path: make for path, make in makers.items() if str(path) in read and not path.exists()}
 
     def made(self) -> "Request":
-        """With all missing files. Of several commands that start together one makes them, and the others wait."""
-        try:
-            cache_folder().mkdir(parents=True, exist_ok=True)
-            lock = open(cache_folder() / ".making", "a")
-        except OSError as error:
-            where = f"the folder of made models, {cache_folder()}, cannot be written: {error.strerror}"
-            raise UserError(f"{where}. Set REAL_CACHE to one with 1 GB.") from error
-        with lock:
-            files.wait_for_lock(lock)
-            for path, make in self.missing().items():
-                if not path.exists():  # a task's files are made together
-                    make()
+        """With all missing files."""
+        for path, make in self.missing().items():
+            if not path.exists():  # a task's files are made together
+                make()
         return replace(self)  # its flags follow from these files
 
 
@@ -251,24 +242,16 @@ def _row_count(path: Path) -> int | None:
     return None
 
 
-def starting_weights(model: str) -> str | None:
-    """One hash of the model's weight files, of a folder or of a hub model in the cache; None before its download."""
-    folder = Path(model)
-    if not folder.is_dir():
-        home = Path(os.environ.get("HF_HOME") or "~/.cache/huggingface").expanduser()
-        hub = Path(os.environ.get("HF_HUB_CACHE") or home / "hub") / f"models--{model.replace('/', '--')}"
-        with contextlib.suppress(OSError):
-            folder = hub / "snapshots" / (hub / "refs" / "main").read_text().strip()
-    files = sorted(path for path in folder.glob("*") if path.suffix in (".safetensors", ".bin", ".gguf"))
-    # a hub's blob is named after its hash
-    names = [path.resolve().name if path.is_symlink() else sha256(path) for path in files]
-    lines = [f"{name} {path.name}" for name, path in zip(names, files, strict=True)]
+def starting_weights(model: Path) -> str | None:
+    """One hash of a model's weight files; None for a model of the hub, whose name says which it is."""
+    files = sorted(path for path in model.glob("*") if path.suffix in (".safetensors", ".bin", ".gguf"))
+    lines = [f"{sha256(path)} {path.name}" for path in files]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest() if files else None
 
 
 def provenance_of(flags: RunFlags, environment: Mapping[str, str]) -> dict:
     data, objective, rewards = own_files(flags).values()
-    weights = starting_weights(flags.text(MODEL))
+    weights = starting_weights(Path(flags.text(MODEL)))
     return provenance.provenance(data, objective, rewards, weights, nvidia.gpu_names(), environment)
 
 
