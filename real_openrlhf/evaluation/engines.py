@@ -72,6 +72,9 @@ def generate(pairs: list[Pair], settings: EngineSettings, engines: int | None) -
             "cause; `bash examples/scripts/setup_env.sh cpu` makes an environment for CPU."
         )
     engines = engine_count(engines, len(devices), width)
+    # Python's semaphore tracker would warn of stopped engines behind the command's last line
+    quiet = "ignore::UserWarning:multiprocessing.resource_tracker"
+    os.environ["PYTHONWARNINGS"] = ",".join(filter(None, (os.environ.get("PYTHONWARNINGS"), quiet)))
     context = multiprocessing.get_context("spawn")
     results = context.Queue()
     shares = [pairs[rank::engines] for rank in range(engines)]
