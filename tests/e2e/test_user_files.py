@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -51,7 +52,8 @@ Game = Breaks
 def test_a_users_objective_and_agent_train_are_recorded_and_named_when_they_break(train, tmp_path):
     hinge, game, answers = tmp_path / "hinge.py", tmp_path / "game.py", tmp_path / "asked.jsonl"
     flags = command.request_of(["--recipe", "cpu"]).flags
-    variables = LaunchTarget.for_recipe(RECIPES["cpu"]).variables(flags)
+    ours = LaunchTarget.for_recipe(RECIPES["cpu"]).environment(flags)
+    variables = {name: value for name, value in ours.items() if os.environ.get(name) != value}
     hinge.write_text(OBJECTIVE.read_text() + ASKED.format(place=str(answers), names=[*variables]))
     text = AGENT.read_text()
     for hint, token in {"?": "=", "<": "=", ">": "."}.items():  # of this model's few
