@@ -44,9 +44,9 @@ class Progress:
         print("this takes about 40 s on two free cores, minutes on busy ones or with a large model", flush=True)
 
     def update(self) -> None:
-        for line in self.new_lines(self.notes).splitlines():
+        for note in self.new_lines(self.notes).splitlines():
             with contextlib.suppress(ValueError, TypeError, LookupError):
-                print(parsed(line)["say"], flush=True)
+                print(parsed(note)["say"], flush=True)
         for line in run_folder.logged_rows(self.new_lines(self.path)):
             if line.get("phase") == "eval":
                 print(f"evaluation at step {line['step']}: {evaluation(line)}", flush=True)
