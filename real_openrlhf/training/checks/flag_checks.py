@@ -57,9 +57,7 @@ def flag_problems(flags: RunFlags, removed: list[str], ours: list[str]) -> Itera
     parser = openrlhf_parser.functions().build_parser()
     actions = parser._option_string_actions
     for flag in [*flags.settings, *removed]:
-        if flag in removed and flag in ours:
-            yield flag, f"--no-{flag.removeprefix('--')}: {flag} is an option of this command. Leave it out."
-        elif flag not in actions:
+        if flag not in actions:
             ending = [name for name in actions if name.endswith(f".{flag[2:]}")]
             same = [name for name in ending if not name.startswith("--eval.") and ".muon." not in name]
             near = difflib.get_close_matches(flag, same or [*actions, *ours], n=1, cutoff=0.0 if same else 0.6)
@@ -78,8 +76,6 @@ def flag_problems(flags: RunFlags, removed: list[str], ours: list[str]) -> Itera
 
 def combination(flags: RunFlags) -> Iterator[str]:
     """Notes on the combined flags. Raises all objections of REAL's checks, or the first one of OpenRLHF's."""
-    from real_openrlhf.hooks.settings import zero_gradient_note
-
     try:
         args, refusal = openrlhf_parser.parsed(openrlhf_parser.functions().parse_args, flags.argv())
     except UserError:
@@ -92,8 +88,6 @@ def combination(flags: RunFlags) -> Iterator[str]:
     if refusal:
         raise UserError(refusal)
     yield from map(Note, notes(args))
-    they = "rollouts without a gradient (ungraded ones, prompts whose responses are all correct or all incorrect)"
-    yield Note(f"{they}: {zero_gradient_note(args)}")
 
 
 def size_problems(flags: RunFlags) -> Iterator[str]:
