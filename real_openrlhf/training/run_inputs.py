@@ -99,7 +99,7 @@ class Request:
     folder: Path  # of a new run without a name: with TIME in place of the time
     resumed: Path | None
     secrets: dict[str, str]  # for the environment of the run's processes
-    left_alone: Path | None = None  # the newest unfinished run, if --resume names none and each trains something else
+    left_alone: Path | None = None  # if --resume begins a run: the unfinished one that may have been meant
 
     @classmethod
     def from_args(cls, args: argparse.Namespace) -> "Request":
@@ -126,8 +126,9 @@ class Request:
         """The request with the run that --resume continues: the named one, else the newest that trains the same."""
         folder, name = self.args.runs_dir, self.args.run_name
         if name is not None:
-            begun = (folder / name).is_dir() and not run_folder.is_unused(folder / name)
-            return replace(self, resumed=folder / name) if begun else self
+            if (folder / name).is_dir() and not run_folder.is_unused(folder / name):
+                return replace(self, resumed=folder / name)
+            return replace(self, left_alone=run_folder.near_name(folder, name, self.stem))
         unfinished, flags = run_folder.unfinished(folder, self.stem), self.flags
         same = [path for path, record in unfinished.items() if not other_training(record, flags)]
         if same:

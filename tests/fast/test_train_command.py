@@ -269,6 +269,17 @@ def test_a_loop_over_rates_takes_no_other_rates_run(request_for, begun, capsys):
     assert (named.resumed, named.left_alone) == (first, None)
 
 
+def test_resume_of_a_mistyped_name_names_the_unfinished_run(request_for, begun, tmp_path, capsys):
+    command._train(request_for("--run-name", "night", "--data", "rows.jsonl"), place(on_cpu=True))
+    (tmp_path / "runs/nigth").mkdir()
+    (tmp_path / "runs/nigth/run.json").write_text("{}")  # somebody's broken record stops nobody
+    command.run(command.parse("--run-name nihgt --resume --data rows.jsonl --dry-run".split()))
+    said = capsys.readouterr().out
+    assert "note: this is a new run. runs/night is unfinished\n" in said
+    assert request_for("--run-name", "other", "--resume").left_alone is None
+    assert request_for("--run-name", "nihgt", "--resume", "--seed", "3").left_alone is None  # compare's other seeds
+
+
 def test_the_record_keeps_a_rate_that_a_resume_changed(request_for, begun):
     """A report that read the last rate alone would average the run with those that had it from the start."""
     run = begun("1e-4")

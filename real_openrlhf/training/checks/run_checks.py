@@ -143,10 +143,11 @@ def _resumed(request: Request, target: LaunchTarget) -> Iterator[str]:
     folder = request.resumed
     if folder is None:
         run_folder.refuse_name(request.args.runs_dir, request.args.run_name)
-        other = request.left_alone
-        if other and (differing := other_training(run_folder.read(other), request.flags)):
-            told = ", ".join(f"{flag} {old}, here {new}" for flag, (old, new) in differing.items())
-            yield Note(f"this is a new run. {other} is unfinished and trains something else ({told})")
+        if other := request.left_alone:
+            differing = other_training(run_folder.read(other), request.flags).items()
+            told = ", ".join(f"{flag} {old}, here {new}" for flag, (old, new) in differing)
+            something_else = f" and trains something else ({told})" if told else ""
+            yield Note(f"this is a new run. {other} is unfinished{something_else}")
         return
     record = run_folder.read(folder)
     if run_folder.stem_of(record) != request.stem:
