@@ -104,11 +104,11 @@ def _rows(path: Path, keys: Asked = KEYS) -> list[dict]:
     if path.exists() and not path.is_file() and not path.is_fifo():
         raise UserError(f"--input {path} is no file. Give a text file in UTF-8.")
     try:
-        lines = path.read_text(encoding="utf-8-sig").split("\n")
+        with path.open(encoding="utf-8-sig") as lines:
+            rows = [_row(path, number, line, keys) for number, line in enumerate(lines, start=1) if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or first_line(error)
         raise UserError(f"--input {path} cannot be read ({reason}). Give a text file in UTF-8.") from None
-    rows = [_row(path, number, line, keys) for number, line in enumerate(lines, start=1) if line.strip()]
     if not rows:
         raise UserError(f"--input {path}: the file is empty. Write one JSON object a line.")
     return rows
