@@ -7,7 +7,7 @@ from tqdm import tqdm
 
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import write_json, write_jsonl, write_text
-from real_openrlhf.base.parsing import name_of, path_of, positive, share
+from real_openrlhf.base.parsing import name_of, path_of, positive
 from real_openrlhf.base.reward_variables import refuse_unreadable
 from real_openrlhf.data.benchmarks import BENCHMARKS
 from real_openrlhf.data.problems import load_tokenizer
@@ -63,7 +63,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     engines = "engines (default: as many as fit on the visible GPUs, else 1)"
     machine.add_argument("--data-parallel", type=positive, help=engines)
     memory = "of each GPU's memory, for vLLM; give less if something else uses the GPU (default: vLLM's, 0.92)"
-    machine.add_argument("--gpu-memory-utilization", type=share, metavar="SHARE", help=memory)
+    machine.add_argument("--gpu-memory-utilization", type=float, metavar="SHARE", help=memory)
 
 
 def run(args: argparse.Namespace) -> int:
