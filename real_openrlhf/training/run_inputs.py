@@ -51,9 +51,7 @@ SHORTHANDS = {
     "--gpus": "--actor.num_gpus_per_node",
     "--nodes": "--actor.num_nodes",
 }
-Maker = Callable[[], object]
-TRAINS_OWN = "recipe algo dry-run resume run-name runs-dir data-dir config".split()
-OPTIONS = [*SHORTHANDS, *(f"--{name}" for name in TRAINS_OWN)]
+OPTIONS = [*SHORTHANDS, *"--recipe --algo --dry-run --resume --run-name --runs-dir --data-dir --config".split()]
 
 
 # `train --config FILE.toml`: options of `train` at its top, OpenRLHF's flags in a table [flags]; typed ones win
@@ -154,7 +152,7 @@ class Request:
         user = {flag: words for flag, words in self.user.items() if flag not in wrong}
         return replace(self, user=user, removed=[flag for flag in self.removed if flag not in wrong])
 
-    def missing(self) -> dict[Path, Maker]:
+    def missing(self) -> dict[Path, Callable[[], object]]:
         """Missing files that its flags read and this package can make: {path: the call that makes it}."""
         flags = self.flags
         read = {
@@ -164,7 +162,7 @@ class Request:
             for word in flags.settings[flag].words
         }
         parts = ("model", "train.jsonl", "eval.jsonl")
-        makers: dict[Path, Maker] = {task_folder() / part: tiny_task.unpack for part in parts}
+        makers: dict[Path, Callable[[], object]] = {task_folder() / part: tiny_task.unpack for part in parts}
         for name in {*TRAINING_ROWS, self.recipe.eval_data} - {tiny_task.NAME}:
             path = set_file(name, self.args.data_dir)
             makers[path] = partial(_make_set, name, path, flags.text(MODEL))
