@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from real_openrlhf.base.errors import BY_VARIABLE, KEY_VARIABLE, REWARD, WANDB_KEY, UserError
-from real_openrlhf.base.files import parsed, sha256
+from real_openrlhf.base.files import sha256
 from real_openrlhf.base.parsing import PassThrough, path_of
 from real_openrlhf.base.user_files import absolute, file_of
 from real_openrlhf.data.sources import SUFFIXES, is_hub_id, read_local
@@ -210,13 +210,6 @@ def _make_set(name: str, path: Path, tokenizer: str) -> None:
         command.prepare_training(name, path, tokenizer=tokenizer)
     else:
         command.prepare_benchmark(name, None, path)
-
-
-def config_of(model: Path) -> dict:
-    """config.json of a model on this disk; {} for any other model."""
-    with contextlib.suppress(OSError, TypeError, ValueError):
-        return dict(parsed((model / "config.json").read_bytes()))
-    return {}
 
 
 def training_rows(names: str) -> int | None:
