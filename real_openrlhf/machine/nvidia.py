@@ -5,16 +5,46 @@
 
 import contextlib
 import importlib.metadata
+import json
+import os
+import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from functools import cache
 
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.machine.probe import ProbeFailed, probe
 
 # A CUDA library needs the driver of its major version; the minor ones are compatible.
 LEAST_DRIVER = {12: 525, 13: 580}
+
+
+QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+
+
+class ProbeFailed(Exception):
+    """A program crashed or did not answer in time; the text says which."""
+
+
+def probe(program: str, timeout: float) -> dict:
+    """Run Python text that may hang or crash in a new process; its last line of output is the JSON answer."""
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+", errors="replace") as err:
+        command, named = [sys.executable, "-c", program], {"stdout": out, "stderr": err}
+        process = subprocess.Popen(command, **named, env={**os.environ, **QUIET}, start_new_session=True)
+        try:
+            process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise ProbeFailed(f"no answer after {timeout:.0f} s") from None
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # the program and its children
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        out.seek(0)
+        err.seek(0)
+        if process.returncode:
+            raise ProbeFailed((err.read().strip().splitlines() or [f"exit code {process.returncode}"])[-1])
+        return json.loads(out.read().strip().splitlines()[-1])
 
 
 def _answer(*words: str) -> str:

@@ -1,4 +1,4 @@
-"""Files of the user's own in the real stack: an objective, and an environment of several turns until it breaks."""
+"""Files of the user's own in the real stack: an objective, and an environment of several turns."""
 
 import hashlib
 import json
@@ -70,38 +70,18 @@ def test_a_users_hinge_is_trained_recorded_and_resumed_with_the_same_file_only(t
     assert "began with another objective or agent of your own" in refused.output
 
 
-PROMPT, TURN = 5, 7  # tokens: `3758=`, and an answer without dots
-BREAKS = """
-games = []
-
-class Breaks(Game):
-    def __init__(self):
-        super().__init__()
-        games.append(self)
-        if len(games) > 128:  # in the third step
-            raise OSError("the table is gone")
-
-Game = Breaks
-"""
-
-
-def test_turns_are_one_rollout_and_an_environment_that_raises_is_named(train, tmp_path):
+def test_turns_are_one_rollout(train, tmp_path):
     mine = tmp_path / "mine.py"
     text = AGENT.read_text()
     for hint, token in {"?": "=", "<": "=", ">": "."}.items():  # of this model's few
         text = text.replace(f'"{hint}"', f'"{token}"')
-    mine.write_text(text + BREAKS)
-    words = ("--train.agent_func_path", str(mine), "--rollout.max_new_tokens", str(TURN), "--max-steps", "4")
-    run = train("turns", "--algo", "real", *words, *SMALL, *NO_EVALUATION, code=1)
+    mine.write_text(text)
+    words = ("--train.agent_func_path", str(mine), "--no-rollout.seeded", "--max-steps", "2")
+    run = train("turns", "--algo", "real", *words, *SMALL, *NO_EVALUATION)
     steps = run.lines("train")
     assert len(steps) == 2 and run.finite
     for line in steps:
-        assert 1 < line["agent/turns"] <= 3 and line["agent/unfinished"] == 0
-        assert line["response_length"] <= line["agent/turns"] * TURN
-        hints = line["agent/turns"] - 1  # a token each
-        assert line["total_length"] == pytest.approx(PROMPT + line["response_length"] + hints)
+        assert 1 < line["agent/turns"] <= 3
+        assert 0 < line["total_length"] - len("3758=") - line["response_length"] <= line["agent/turns"]  # hints
         assert line["sampling/logprob_diff_mean"] < 0.05  # vLLM's log-probabilities stand at the policy's own tokens
-    assert sum(line["rollout/frac_mixed"] for line in steps) > 0
-    ending = f"AgentError: the agent {mine}: line {len(mine.read_text().splitlines()) - 2}, OSError: the table is gone"
-    assert f"{ending}, after turn 0 of prompt" in run.output
     assert str(mine) in json.loads((run.folder / "run.json").read_text())["objective"]

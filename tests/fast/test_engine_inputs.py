@@ -7,8 +7,8 @@ import pytest
 import torch
 from tiny_models import model_of
 
+from real_openrlhf.hooks.engine.prompt_stream import SampleSeeds, seeded_each
 from real_openrlhf.hooks.model.lora_weights import MergedWeights, SharedAdapterError
-from real_openrlhf.hooks.rollout.prompt_stream import SampleSeeds, seeded_each
 
 
 def samples(seeds: SampleSeeds, prompts: list[str], count: int = 8) -> dict:

@@ -56,7 +56,7 @@ def test_a_mixed_group_is_among_those_kept_that_of_the_last_update():
 
 
 def test_scores_and_weights_are_those_of_the_last_update_of_a_group(tmp_path):
-    """Two epochs. A rollout that was left out has weight 0 and no score; the weight's sign is turned."""
+    """A rollout that was left out has weight 0 and no score; the weight's sign is turned."""
     nan = torch.nan
     last = torch.tensor([[1.0, 1, 0, 0], [1, 0, 1, -1], [0.5, -0.5, nan, nan], [-0.75, 0.25, 0, 0]])
     before = last.clone()

@@ -6,7 +6,7 @@ import invented_runs as invented
 import pytest
 
 from real_openrlhf.base import old_names
-from real_openrlhf.hooks.flags import arguments
+from real_openrlhf.hooks import arguments
 from real_openrlhf.recipes import openrlhf_parser
 from real_openrlhf.recipes.run_flags import recorded_flags
 from real_openrlhf.report.read_runs import read_run

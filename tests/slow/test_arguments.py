@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.hooks.flags import arguments
+from real_openrlhf.hooks import arguments
 
 REQUIRED = (
     "--actor.model_name_or_path model --reward.remote_url reward.py --ds.attn_implementation eager "

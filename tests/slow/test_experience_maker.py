@@ -35,12 +35,10 @@ def defaults() -> SimpleNamespace:
     return parse_args([*words.split(), "--rollout.n_samples_per_prompt", "4", "--train.seed", "7"])
 
 
-def arguments(
-    group=4, prompts=8, batch=16, micro=2, ranks=2, epochs=1, max_tokens=None, skip=False, **real
-) -> SimpleNamespace:
+def arguments(group=4, prompts=8, batch=16, micro=2, ranks=2, max_tokens=None, skip=False, **real) -> SimpleNamespace:
     """OpenRLHF's own, with a layout of few rollouts, and settings of --algo.real."""
     args = copy.deepcopy(defaults())
-    args.actor.num_gpus_per_node, args.train.max_epochs = ranks, epochs
+    args.actor.num_gpus_per_node = ranks
     args.rollout.n_samples_per_prompt, args.rollout.batch_size, args.rollout.micro_batch_size = group, prompts, 3
     args.train.batch_size, args.train.micro_batch_size = batch, micro
     args.train.dynamic_batch_enable = max_tokens is not None

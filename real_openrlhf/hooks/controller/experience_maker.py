@@ -93,7 +93,6 @@ class ExperienceMaker(RemoteExperienceMaker):
             num_ranks=self.num_ranks,
             limit=limit_of(train, train.dynamic_batch_enable),
             seed=train.seed,
-            epochs=train.max_epochs,
             steps=self.steps,
             whole_groups=self.objective is not None,
         )

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.old_names import current_flag, current_value
-from real_openrlhf.hooks.flags.refusals import BOUNDS, batch_problems, notes, out_of_bounds
+from real_openrlhf.hooks.refusals import BOUNDS, batch_problems, notes, out_of_bounds
 from real_openrlhf.recipes import openrlhf_parser
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.run_flags import DERIVED, RunFlags

@@ -23,7 +23,7 @@ _FLAGS = {  # (lowest number, highest number, whether the lowest itself is allow
     (1.0, math.inf, True): """
         --actor.num_nodes --actor.num_gpus_per_node --vllm.num_engines --vllm.tensor_parallel_size
         --rollout.batch_size --rollout.n_samples_per_prompt --rollout.micro_batch_size --data.max_len
-        --train.batch_size --train.max_epochs --train.micro_batch_size --train.num_episodes
+        --train.batch_size --train.micro_batch_size --train.num_episodes
         --eval.n_samples_per_prompt --logger.logging_steps --ckpt.max_num --rollout.max_new_tokens
         --data.max_samples --train.max_tokens_per_gpu --rollout.max_tokens_per_gpu --train.async_queue_size
         --ds.ring_attn_size --ds.tensor_parallel_size --algo.kl.horizon --rollout.vllm_generate_batch_size
@@ -73,6 +73,11 @@ def run_problems(args: SimpleNamespace) -> Iterator[str]:
             f"--rollout.mismatch {args.rollout.mismatch} is measured by the trainer of --train.batching "
             "whole_groups. Use that, or leave --rollout.mismatch out"
         )
+    if train.agent_func_path and args.rollout.seeded:
+        yield (
+            "--rollout.seeded gives all turns of --train.agent_func_path the same random numbers. Leave it out "
+            "(recipes: --no-rollout.seeded)"
+        )
     if ds.param_dtype != "bf16" and args.vllm.num_engines:
         yield (
             f"--ds.param_dtype {ds.param_dtype}: OpenRLHF starts vLLM in bf16, which takes no other weights after the "
@@ -101,7 +106,7 @@ def notes(args: SimpleNamespace) -> Iterator[str]:
 
 def whole_group_problems(args: SimpleNamespace) -> Iterator[str]:
     """Refusals with `--train.batching whole_groups`, for every method, then for its loss."""
-    for topic in (_labels, _batches, _machinery, _numbers, _files):
+    for topic in (_labels, _batches, _machinery, _numbers):
         yield from topic(args)
     if args.actor.policy_loss_type == "real":
         yield from weighted_problems(args) if _of_tokens(args) else _ppo(args)
@@ -215,6 +220,11 @@ def _machinery(args: SimpleNamespace) -> Iterator[str]:
             "which --train.batching whole_groups does not do. Use --algo.kl.init_coef 0 (the paper), or add "
             "--algo.kl.use_loss --algo.kl.estimator k3"
         )
+    if args.train.max_epochs != 1:
+        yield (
+            f"--train.max_epochs {args.train.max_epochs}: --train.batching whole_groups trains each rollout once, as "
+            "the paper does. Use 1, or a smaller --train.batch_size for more updates"
+        )
     if ds.zero_stage not in (1, 2, 3):
         yield (
             f"--ds.zero_stage {ds.zero_stage}: --train.batching whole_groups needs ZeRO stage 1, 2 or 3. Use "
@@ -282,13 +292,3 @@ def _objective(args: SimpleNamespace) -> Iterator[str]:
                 ObjectiveSettings(objective, own=given), args.train.max_steps, sampled
             ):
                 yield f"--algo.real.objective {real.objective}: {wrong}"
-
-
-def _files(args: SimpleNamespace) -> Iterator[str]:
-    if path := args.train.agent_func_path:
-        from real_openrlhf.hooks.rollout.agents import find_agent  # imports OpenRLHF
-
-        try:
-            find_agent(path)
-        except ValueError as error:
-            yield f"--train.agent_func_path {path}: {error}"

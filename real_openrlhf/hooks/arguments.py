@@ -16,7 +16,7 @@ from real_openrlhf.base.old_names import FLAGS, VALUES, current_value
 from real_openrlhf.base.parsing import positive, whole
 from real_openrlhf.base.reward_variables import reward_variables
 from real_openrlhf.base.user_files import absolute
-from real_openrlhf.hooks.flags.refusals import notes, run_problems, whole_group_problems
+from real_openrlhf.hooks.refusals import notes, run_problems, whole_group_problems
 from real_openrlhf.hooks.settings import batching_of, estimator_of
 
 __all__ = [
@@ -181,7 +181,6 @@ class Derived:
 
     reference: bool  # a reference model is started: by upstream's rule, or because the objective scores against it
     logprobs_mode: str | None  # of the distribution that vLLM samples from, if somebody reads its log-probabilities
-    agent: str | None  # named by each request (requests.py); None: OpenRLHF plays --train.agent_func_path as released
 
 
 def resolve(args: SimpleNamespace) -> SimpleNamespace:
@@ -208,11 +207,9 @@ def resolve(args: SimpleNamespace) -> SimpleNamespace:
     scored_against_reference = real and find(args.algo.real.objective).needs_reference
     kl.use_loss = kl.use_loss or scored_against_reference  # OpenRLHF then keeps the reference's log-probabilities
     asked = rollout.mismatch != "off" or args.algo.advantage.is_correction_level != "off"
-    path = args.train.agent_func_path
     args.derived = Derived(
         reference=kl.init_coef > 0 or scored_against_reference,
         logprobs_mode="processed_logprobs" if asked else None,
-        agent=str(Path(path).expanduser().resolve()) if path and args.train.batching == "whole_groups" else None,
     )
     return args
 
