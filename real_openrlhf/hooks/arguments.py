@@ -16,7 +16,7 @@ from real_openrlhf.base.old_names import FLAGS, VALUES, current_value
 from real_openrlhf.base.parsing import positive, whole
 from real_openrlhf.base.reward_variables import reward_variables
 from real_openrlhf.base.user_files import absolute
-from real_openrlhf.hooks.refusals import notes, run_problems, whole_group_problems
+from real_openrlhf.hooks.refusals import run_problems, whole_group_problems
 from real_openrlhf.hooks.settings import batching_of, estimator_of
 
 __all__ = [
@@ -251,8 +251,6 @@ def run_training_script(train: Callable[[SimpleNamespace], None], parse: Callabl
         for problem in error.problems:
             print(f"error: {problem}", file=sys.stderr)
         sys.exit(2)
-    for note in notes(args):
-        print(f"note: {note}", flush=True)
     if os.environ.get("RAY_ADDRESS") == "local":  # as `real-openrlhf train` sets it: this process starts a Ray
         from real_openrlhf.hooks.fixes.process_starts import wait_longer
 

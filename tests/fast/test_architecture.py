@@ -163,7 +163,7 @@ def test_what_other_trainers_import_is_written_for_python_3_10():
 HOMES = {
     "a lock between processes": (r"\bfcntl\.flock\(", {"base.files"}),
     "a check of OpenRLHF's flags": (r"def \w+\(args: SimpleNamespace\) -> Iterator\[str\]", {"hooks.refusals"}),
-    "the bounds of a flag's number": (r"\bBOUNDS = |low <= number <= high", {"hooks.refusals"}),
+    "the bounds of a flag's number": (r"\bABOVE_ZERO = ", {"hooks.refusals"}),
     "a user's file is run": (
         r"(?<![\w.])exec\(|runpy\.run_path\(",
         {"base.user_files", "recipes.openrlhf_parser"},

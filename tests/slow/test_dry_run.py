@@ -249,12 +249,9 @@ def test_a_dry_run_does_not_import_the_stack():
 @pytest.mark.parametrize(
     "words, expected",
     [
-        ("--vllm.tensor_parallel_size 0", "give 1 or more."),
-        ("--data.max_samples 0", "--data.max_samples 0: give 1 or more."),
         ("--ckpt.save_steps 0", "or -1 for never"),
         ("--train.seed", "--train.seed : expected one argument."),
-        ("--seed 4294967296", "--train.seed 4294967296: give 0 or more, and 2147483647 at most"),
-        ("--actor.adam.lr nan", "--actor.adam.lr nan: give more than 0"),
+        ("--actor.adam.lr nan", "--actor.adam.lr nan: give a number above 0"),
         ("--adam.lr 1e-4", "unknown flag --adam.lr. Did you mean --actor.adam.lr?"),
         ("--model=", "--model '': its value is missing."),
         ("--no-vllm.num_engines", "OpenRLHF's own checks fail on this combination (TypeError"),
@@ -294,14 +291,6 @@ def test_flags_of_other_trainers_and_older_spellings_are_told_with_ours(capsys):
     _, _, problems = dry_run(capsys, *words, "--actor-learning-rate=1")
     for name, flag in [*flag_checks.OLD_NAMES.items(), ("actor-learning-rate", "--actor.adam.lr")]:
         assert f"unknown flag --{name}. Did you mean {flag}?" in problems
-
-
-def test_a_kl_that_a_grpo_command_brings_into_real_is_noted(capsys):
-    grpo = ("--algo.kl.use_loss", "--algo.kl.init_coef", "1e-3")
-    _, printed, problems = dry_run(capsys, *grpo)
-    assert problems == [] and "note: --algo.kl.init_coef 0.001 adds a KL loss and a reference model" in printed
-    for algo in ("real", "grpo"):
-        assert "adds a KL loss" not in dry_run(capsys, "--algo", algo)[1]
 
 
 def test_an_unpatched_openrlhf_is_told_with_the_fix(tmp_path):

@@ -107,7 +107,7 @@ def test_a_trajectory_is_one_rollout_of_the_policys_own_tokens():
 
 
 def test_a_cut_trajectory_may_be_ignored_and_turns_of_one_seed_are_refused():
-    cut = guess("9<eos>", "3", max_length=5)
+    cut = guess("9<eos>", "3", max_length=6)
     assert cut["truncated"] is True and labels(cut) == [NEGATIVE] and labels(cut, truncated="ignore") == [IGNORED]
     with pytest.raises(UserError, match="--rollout.seeded gives all turns"):
         arguments(EXAMPLE, "--rollout.seeded")

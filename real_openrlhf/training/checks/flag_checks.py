@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.old_names import current_flag, current_value
-from real_openrlhf.hooks.refusals import BOUNDS, batch_problems, notes, out_of_bounds
+from real_openrlhf.hooks.refusals import ABOVE_ZERO, batch_problems, not_above_zero
 from real_openrlhf.recipes import openrlhf_parser
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.run_flags import DERIVED, RunFlags
-from real_openrlhf.training.checks.findings import Line, Note
+from real_openrlhf.training.checks.findings import Line
 
 # Names of OpenRLHF before 0.11, TRL and verl -> ours. The last part of a verl key is looked up too.
 OLD_NAMES = {
@@ -87,7 +87,7 @@ def flag_problems(flags: RunFlags, removed: list[str], ours: list[str]) -> Itera
             if error:
                 switch = " It is a switch: give it no value." if actions[flag].nargs == 0 else ""
                 yield flag, f"{flag} {flags.text(flag)}: {error.removeprefix(f'argument {flag}: ')}.{switch}"
-            elif flag in BOUNDS and (wrong := out_of_bounds(flag, flags.settings[flag].words)):
+            elif flag in ABOVE_ZERO and (wrong := not_above_zero(flag, flags.settings[flag].words)):
                 yield flag, wrong
 
 
@@ -106,7 +106,6 @@ def combination(flags: RunFlags) -> Iterator[str]:
         raise UserError(f"{failed}. Look at the flags under `changed by you`.") from error
     if refusal:
         raise UserError(refusal)
-    yield from map(Note, notes(args))
     they = "rollouts without a gradient (ungraded ones, prompts whose responses are all correct or all incorrect)"
     yield Line(f"{they}: {zero_gradient_note(args)}")
 
