@@ -3,7 +3,7 @@
 Two processes run `main` below, each with its own copy of the installed package in front: one that the series was taken
 off (the tool proves by SHA-256 that it is the release), one that it is on. Each saves a dictionary per part, {name:
 tensor or value}: training from seeded batches to weights, the final arguments, DeepSpeed's configuration. Losses,
-advantages and the experience maker are in files that no patch touches. And each patch for upstream stands alone.
+advantages and the experience maker are in files that no patch touches.
 """
 
 import ast
@@ -12,13 +12,10 @@ import dataclasses
 import io
 import itertools
 import os
-import re
-import shutil
 import subprocess
 import sys
 import tempfile
 import types
-from importlib.metadata import distribution
 from pathlib import Path
 from unittest import mock
 
@@ -127,37 +124,6 @@ import openrlhf.cli.train_ppo_ray
     assert done.stdout.split()[-1] == str(folder / "patched/openrlhf/trainer/ppo_trainer.py"), done.stderr
     last = done.stderr.splitlines()[-1]
     assert last == "ModuleNotFoundError: this openrlhf is patched: reinstall it, or install real_openrlhf"
-
-
-# patches/upstream/: each stands alone on the release, and its own test fails without it.
-
-
-PATCHES = sorted((REPOSITORY / "patches/upstream").glob("*.patch"))
-
-
-# OpenRLHF's environment has flash-attn, and this one has not: its functions of padding, by transformers.
-@pytest.fixture(scope="module")
-def release(tmp_path_factory) -> Path:
-    """The release, with the tests that its wheel has."""
-    root = copy_release(tmp_path_factory.mktemp("with tests"))
-    shutil.copytree(distribution("openrlhf").locate_file("tests"), root / "tests", dirs_exist_ok=True)
-    return root
-
-
-def apply(root: Path, patch: Path, *options: str) -> None:
-    subprocess.run(["git", "apply", *options, str(patch)], cwd=root, check=True)
-
-
-@pytest.mark.parametrize("patch", PATCHES, ids=lambda path: path.stem)
-def test_a_patch_for_upstream_applies_and_has_words_and_a_test(release, patch):
-    text = patch.read_text()
-    subject = re.search(r"^Subject: \[PATCH\] (.*(?:\n .*)?)$", text, re.MULTILINE)[1]
-    assert re.match(r"(fix|feat|refactor): ", subject)
-    changed = re.findall(r"^diff --git a/(\S+)", text, re.MULTILINE)
-    assert any(path.startswith("tests/test_") for path in changed)
-    assert "real_openrlhf." not in text.partition("\ndiff ")[2]
-    assert f"`{patch.name}`" in (patch.parent / "README.md").read_text()
-    apply(release, patch, "--check")
 
 
 # What runs in the two processes.
