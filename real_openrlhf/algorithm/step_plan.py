@@ -175,13 +175,8 @@ def _owners(updates: Sequence[PlannedUpdate], count: int) -> list[int]:
     return owner
 
 
-def rank_shares(
-    updates: list[PlannedUpdate], table: RolloutBatch, num_ranks: int, needed_forward: Sequence[int] = ()
-) -> list[RankShare]:
-    """Each rank's rollouts and updates. `needed_forward` are the rollouts with a forward for old log-probabilities.
-
-    A rank without rollouts gets the batch's shortest rollout for its dummy forwards.
-    """
+def rank_shares(updates: list[PlannedUpdate], table: RolloutBatch, num_ranks: int) -> list[RankShare]:
+    """Each rank's rollouts and updates. A rank without rollouts gets the batch's shortest for its dummy forwards."""
     owner = _owners(updates, len(table))
     held: list[Positions] = [[] for _ in range(num_ranks)]
     for position, rank in enumerate(owner):
@@ -191,9 +186,7 @@ def rank_shares(
     crc = zlib.crc32(repr([update.rollouts for update in updates]).encode()) >> 8  # 24 bits: exact in a float32 log
     has_gradient = table.has_gradient
     metrics = {
-        "real/frac_old_forward": len(needed_forward) / max(len(owner), 1),
         "real/max_live_micro_batches": float(max(depths, default=0)),
-        "real/micro_batches": sum(depths) / max(len(updates), 1),
         "update/rollouts_crc": float(crc),
         "update/frac_nonzero_weight": 1.0 if has_gradient is None else float(has_gradient.double().mean()),
         "update/frac_trained": sum(map(len, held)) / max(len(owner), 1),

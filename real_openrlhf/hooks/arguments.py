@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
-from real_openrlhf.algorithm.formulas import OBJECTIVES, OF_THE_BATCH, find
+from real_openrlhf.algorithm.formulas import OBJECTIVES, find
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import FINISHED, hold_environment, write_text
 from real_openrlhf.base.old_names import FLAGS, VALUES, current_value
@@ -202,8 +202,6 @@ def resolve(args: SimpleNamespace) -> SimpleNamespace:
     wrong = [*run_problems(args), *(whole_group_problems(args) if args.train.batching == "whole_groups" else ())]
     if wrong:
         raise UserError(*wrong)
-    if real and args.rollout.n_samples_per_prompt == 1 and not find(args.algo.real.objective).of_tokens:
-        args.algo.advantage.estimator = OF_THE_BATCH[0]  # nothing reads it; OpenRLHF refuses others with one response
     scored_against_reference = real and find(args.algo.real.objective).needs_reference
     kl.use_loss = kl.use_loss or scored_against_reference  # OpenRLHF then keeps the reference's log-probabilities
     asked = rollout.mismatch != "off" or args.algo.advantage.is_correction_level != "off"

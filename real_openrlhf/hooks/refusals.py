@@ -9,16 +9,9 @@ from collections.abc import Iterator, Sequence
 from functools import reduce
 from types import SimpleNamespace
 
-from real_openrlhf.algorithm.formulas import (
-    OF_THE_BATCH,
-    TokenLoss,
-    against_sampler,
-    find,
-    given_settings,
-    readers,
-)
+from real_openrlhf.algorithm.formulas import TokenLoss, against_sampler, find, given_settings, readers
 from real_openrlhf.base.user_files import file_of
-from real_openrlhf.hooks.settings import ranks_of
+from real_openrlhf.hooks.settings import ESTIMATORS, ranks_of
 
 # With 0 a run crashes at its first save or log, draws the same response again and again, or trains nothing.
 ABOVE_ZERO = """
@@ -81,10 +74,10 @@ def whole_group_problems(args: SimpleNamespace) -> Iterator[str]:
         )
     wrong = [*_numbers(args)]
     yield from wrong or _batches(args)
-    if args.algo.advantage.estimator == "gae":
+    if (estimator := args.algo.advantage.estimator) not in ESTIMATORS:
         yield (
-            "--train.batching whole_groups trains no critic, and --algo.advantage.estimator gae starts one. Use "
-            "another estimator (group_norm), or --train.batching upstream"
+            f"--algo.advantage.estimator {estimator}: --train.batching whole_groups trains no critic, and takes a "
+            f"prompt's own baseline. Use {' or '.join(ESTIMATORS)}, or --train.batching upstream"
         )
     if kl.init_coef > 0 and not kl.use_loss:
         yield (
@@ -132,21 +125,9 @@ def _batches(args: SimpleNamespace) -> Iterator[str]:
             "ranks. Change one of them, or use --train.dynamic_batch_enable"
         )
     if args.rollout.n_samples_per_prompt < 2:
-        yield from _alone(args)
-
-
-def _alone(args: SimpleNamespace) -> Iterator[str]:
-    """Refuse one response a prompt where the method compares a prompt's responses."""
-    if not _of_tokens(args):
-        if _two_sides(args):
-            yield (
-                "--rollout.n_samples_per_prompt 1: --algo.real.uniform_groups zero_loss leaves out a group of one "
-                "side, and one response is one side. Use 8, as the paper does, or --algo.real.uniform_groups keep"
-            )
-    elif (estimator := args.algo.advantage.estimator) not in OF_THE_BATCH:
         yield (
-            f"--rollout.n_samples_per_prompt 1: --algo.advantage.estimator {estimator} compares a prompt's responses. "
-            f"Use {' or '.join(OF_THE_BATCH)}, or 8 responses"
+            "--rollout.n_samples_per_prompt 1: --train.batching whole_groups compares a prompt's responses. Use 8, as "
+            "the paper does, or --train.batching upstream"
         )
 
 
@@ -154,13 +135,6 @@ def _of_tokens(args: SimpleNamespace) -> bool:
     """Whether advantages are made, and no scores."""
     with contextlib.suppress(ValueError):  # `_objective` reports it
         return args.actor.policy_loss_type != "real" or find(args.algo.real.objective).of_tokens
-    return False
-
-
-def _two_sides(args: SimpleNamespace) -> bool:
-    """Whether a group with equal labels trains nothing."""
-    with contextlib.suppress(ValueError):  # `_objective` reports it
-        return args.algo.real.uniform_groups == "zero_loss" and find(args.algo.real.objective).two_sides
     return False
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from real_openrlhf.algorithm.objective import ObjectiveSettings
 
 CENTRED = ("group_norm", "rloo", "dr_grpo")  # advantages of a uniform group are 0, and depend on no other group
+ESTIMATORS = (*CENTRED, "reinforce_baseline")  # of whole groups
 
 
 def loss_settings(args: SimpleNamespace) -> ObjectiveSettings | None:

@@ -143,15 +143,14 @@ def test_fewer_gpus_than_a_run_needs_end_it_where_ray_would_wait_for_ever(
 GROUPS, MICRO, LEVEL = "--train.batch_size", "--train.micro_batch_size", "--algo.advantage.is_correction_level"
 RANKS, SAMPLES = "--actor.num_gpus_per_node", "--rollout.n_samples_per_prompt"
 ESTIMATOR, CLIP = "--algo.advantage.estimator", "--algo.real.tis_cap"
-KEEP = "--algo.real.uniform_groups keep"
 REFUSED = [
     ("--algo.advantage.estimator gae", "trains no critic", "--algo.advantage.estimator group_norm"),
     ("--reward.remote_url=", "there is none. Give --reward.remote_url FILE.py", ""),
     ("--reward.overlong_buffer_len 512", "--reward.overlong_buffer_len 512.0 changes", ""),
-    (f"{SAMPLES} 1", "one response is one side. Use 8", f"{SAMPLES} 1 {KEEP}"),
+    (f"{SAMPLES} 1", "compares a prompt's responses. Use 8", f"{SAMPLES} 8"),
     ("--algo.real.objective trpa --algo.real.tau 0.3", "--algo.real.tau 0.3 is not read by",
      "--algo.real.objective bce --algo.real.tau 0.3"),
-    (f"{SAMPLES} 1 {SAPO}", f"{ESTIMATOR} group_norm compares", f"{SAMPLES} 1 {SAPO} {ESTIMATOR} reinforce"),
+    (f"{SAPO} {ESTIMATOR} reinforce", "a prompt's own baseline. Use group_norm", f"{SAPO} {ESTIMATOR} rloo"),
     (f"{CLIP} 0", f"{CLIP} 0.0: give a number above 0", f"{CLIP} 2"),
     (f"{CLIP} 2 --rollout.mismatch off", f"{CLIP} 2 is made of vLLM's log-probabilities", f"{CLIP} 2"),
     (f"{CLIP} 2 --rollout.top_p 0.9", f"{CLIP} 2 needs the sampler's own distribution", f"{CLIP} 2"),

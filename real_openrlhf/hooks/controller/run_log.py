@@ -23,7 +23,6 @@ class RunLog:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.group_size = args.rollout.n_samples_per_prompt
         self.threshold = threshold_of(args)
-        self.plan_seconds: float | None = None  # of the step that is trained
         self.groups: list[dict] = []  # of the same step, for rollouts.jsonl
         self.is_full = False  # whether rollouts.jsonl is full
 
@@ -45,8 +44,6 @@ class RunLog:
         }
 
     def log_train(self, step: int, values: dict) -> None:
-        if self.plan_seconds is not None:  # a part of timing/make_experience, so no part of the sum of all times
-            values = {**values, "timing/plan": self.plan_seconds}
         self._keep(step)
         self._write("train", step, values)
         if self.tensorboard:
