@@ -14,11 +14,7 @@ from real_openrlhf.base.parsing import Parser
 
 # name -> (module with configure(parser) and run(args) -> exit code, the package that it needs, help)
 COMMANDS = {
-    "train": (
-        "training.command",
-        "openrlhf",
-        "train with REAL or a baseline: a recipe, an algorithm, any OpenRLHF flag",
-    ),
+    "train": ("training.command", "openrlhf", "train with REAL or a baseline: recipe, algorithm, any OpenRLHF flag"),
     "compare": ("comparison.command", "openrlhf", "train algorithms x seeds, evaluate them, write the report"),
     "eval": ("evaluation.command", "vllm", "score a model on the benchmarks: pass@1 with standard errors"),
     "data": ("data.command", None, "write training sets and benchmarks as OpenRLHF's JSONL"),
@@ -43,11 +39,8 @@ def run(command: str, implementation: ModuleType, args: argparse.Namespace) -> i
         if missing == "real_openrlhf" or command in ("patch", "doctor"):
             raise
         # an extra of setup.py has its subcommand's name; no extra can install training
-        to_do = f"Do `pip install 'real-openrlhf[{command}]'`; in a checkout, setup_env.sh installs everything."
-        if needed == "openrlhf":
-            to_do = (
-                "In a checkout `bash examples/scripts/setup_env.sh cpu`, or `gpu`, installs all that training needs."
-            )
+        extra = "" if needed == "openrlhf" else f" For this command alone, do `pip install '.[{command}]'`."
+        to_do = f"In a checkout, `bash examples/scripts/setup_env.sh cpu` or `gpu` installs everything.{extra}"
         raise UserError(f"{missing} is not installed. {to_do}") from error
 
 

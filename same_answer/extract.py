@@ -29,17 +29,9 @@ def golds_of(label: object) -> tuple[str, ...]:
     return tuple(dict.fromkeys(gold for gold in golds if gold))
 
 
-_SEVERAL = re.compile(r"^\[.*'\s*,", re.DOTALL)
-
-
 def is_raw(gold: str) -> bool:
     """Whether a gold has the form of its data set: GSM8K's solution with `#### 18`, or a list as Python prints it."""
     return "####" in gold or re.fullmatch(r"\[\s*'.*'\s*\]", gold, re.DOTALL) is not None
-
-
-def raw_gold(label: object) -> str | None:
-    """The first gold in a label that no answer equals. A list of several may be the answer itself."""
-    return next((gold for gold in golds_of(label) if is_raw(gold) and not _SEVERAL.search(gold)), None)
 
 
 def _is_answer(item: object) -> bool:

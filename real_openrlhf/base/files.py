@@ -105,11 +105,6 @@ def hold_environment() -> None:
         return  # that script did not make it, or it cannot be locked
 
 
-def wait_for_lock(file: IO | int) -> None:
-    """Take the lock of an open file when its holder frees it."""
-    _lock(file, fcntl.LOCK_EX)
-
-
 def _lock(file: IO | int, how: int) -> None:
     try:
         fcntl.flock(file, how)

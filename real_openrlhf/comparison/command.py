@@ -1,22 +1,20 @@
 """`real-openrlhf compare`: methods x seeds of one recipe, their evaluation, and the report on all of them.
 
 A run is `real-openrlhf train` in OUT/runs/NAME. A finished run is not run again, and one that another process has
-locked is left to it. So the same command continues what was killed, and in several shells it shares the runs.
+locked is left to it. So the same command continues what was killed, and in several shells it shares the runs; a shell
+ends when no run is free.
 """
 
 import argparse
 import contextlib
 import itertools
-import os
 import re
 import shlex
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 from real_openrlhf.base import files, ownership
 from real_openrlhf.base.errors import UserError, exit_code, hide
@@ -42,7 +40,6 @@ OWN = re.compile(r".+\.py:\w+")  # an objective of the user's own
 UNCLIPPED = ("--actor.max_norm", "100")  # for the tiny model, on which gradient norms differ between methods
 SET_HERE = {"--algo", "--seed", "--train.seed", "--run-name", "--runs-dir", "--resume", "--dry-run", *PLACES}
 ASKED = "asked.json"  # in a run's eval/: the words of the evaluation that reached its end
-LOOK_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -154,13 +151,13 @@ class Runs:
     @contextlib.contextmanager
     def taken(self, entry: Entry) -> Iterator[bool]:
         """Keep other processes from the run; False if one of them has it."""
-        with lock_file(self.out, entry.name) as lock:
+        (self.out / "locks").mkdir(parents=True, exist_ok=True)
+        with open(self.out / "locks" / entry.name, "a") as lock:
             yield files.lock_taken(lock) and not run_folder.is_trained(self.path(entry))
 
-
-def lock_file(out: Path, name: str) -> IO:
-    (out / "locks").mkdir(parents=True, exist_ok=True)
-    return open(out / "locks" / name, "a")
+    def written(self, entry: Entry) -> bytes:
+        record = self.path(entry) / "run.json"
+        return record.read_bytes() if record.exists() else b""
 
 
 def eval_args(words: Sequence[str]) -> argparse.Namespace:
@@ -223,29 +220,16 @@ def check(runs: Runs, todo: Sequence[Entry], dry_run: bool) -> list[str]:
 
 def work(runs: Runs, todo: Sequence[Entry]) -> int:
     """Train and evaluate what no other process has, each run once; the exit code of the last failure."""
-    before = {entry: failure(runs.path(entry)) for entry in todo}
-    waiting, last, told = [*todo], 0, 0
-    while waiting:
-        for entry in [*waiting]:
-            with runs.taken(entry) as ours:
-                if not ours:
-                    continue
-                waiting.remove(entry)
-                failed = failure(runs.path(entry))
-                if runs.is_done(entry) or failed != before[entry]:
-                    last = last or int(failed is not None)
-                    continue  # another process has ended it since this one began
-                print(f"\n--- {entry.name}, {len(waiting) + 1} of {len(runs.entries)} runs to go", flush=True)
-                code = train_and_evaluate(runs, entry)
-            if code in train_command.SIGNALS:
-                return code
-            last = code or last
-        if waiting:
-            if "SLURM_JOB_ID" in os.environ:  # a waiting node costs as much as a working one
-                break
-            if told != (told := len(waiting)):
-                print(f"\nother processes train the rest: {', '.join(entry.name for entry in waiting)}", flush=True)
-            time.sleep(LOOK_SECONDS)
+    before, last = {entry: runs.written(entry) for entry in todo}, 0
+    for number, entry in enumerate(todo, 1):
+        with runs.taken(entry) as ours:
+            if not ours or runs.is_done(entry) or runs.written(entry) != before[entry]:
+                continue  # another process trains it, or has ended it since this one began
+            print(f"\n--- {entry.name}, {number} of {len(todo)} runs", flush=True)
+            code = train_and_evaluate(runs, entry)
+        if code in train_command.SIGNALS:
+            return code
+        last = code or last
     return last
 
 
@@ -265,26 +249,15 @@ def train_and_evaluate(runs: Runs, entry: Entry) -> int:
     return code
 
 
-def failure(path: Path) -> tuple | None:
-    """How the run failed, which another attempt changes; None if it did not fail, was interrupted or was killed."""
-    record = run_folder.state(path) if (path / "run.json").exists() else {}
-    reason = str(record.get("reason"))
-    if record.get("status") != "failed" or record.get("unseen") or reason.startswith("interrupted"):
-        return None
-    return record.get("started"), record.get("finished"), reason
-
-
 def report(out: Path) -> None:
     from real_openrlhf.report.page import write
     from real_openrlhf.report.read_runs import read_runs
 
-    with lock_file(out, "report") as lock:
-        files.wait_for_lock(lock)
-        found, skipped = read_runs(sorted((out / "runs").glob("*")))
-        for path, reason in skipped:
-            print(f"skipped {path}: {reason}")
-        if found:
-            page = write(found, skipped, out / "report")
-            for table in sorted((out / "report" / "tables").glob("*summary.md")):
-                print(f"\n{table.read_text(encoding='utf-8')}")
-            print(f"report: {page}")
+    runs, skipped = read_runs(sorted((out / "runs").glob("*")))
+    for path, reason in skipped:
+        print(f"skipped {path}: {reason}")
+    if runs:
+        page = write(runs, skipped, out / "report")
+        for table in sorted((out / "report" / "tables").glob("*summary.md")):
+            print(f"\n{table.read_text(encoding='utf-8')}")
+        print(f"report: {page}")

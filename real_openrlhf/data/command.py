@@ -19,13 +19,7 @@ from same_answer import verify
 from same_answer.extract import is_raw
 
 MAX_PROMPT_TOKENS = 1024
-TRAINING_ONLY = {  # options with their defaults
-    "problem_column": None,
-    "gold_column": None,
-    "template": None,
-    "tokenizer": None,
-    "max_prompt_tokens": MAX_PROMPT_TOKENS,
-}
+TRAINING_ONLY = ("problem_column", "gold_column", "template", "tokenizer", "max_prompt_tokens")
 TRAINING_SETS = {
     "deepscaler": HubDataset("agentica-org/DeepScaleR-Preview-Dataset", "train"),
     "dapo17k": HubDataset("BytedTsinghua-SIA/DAPO-Math-17k", "train"),  # has every row about 100 times
@@ -57,18 +51,12 @@ def _template_of(text: str) -> str:
 
 
 def run(args: argparse.Namespace) -> int:
-    kind = "benchmarks" if args.what in ("benchmarks", *BENCHMARKS) else ""
-    given = [name for name, default in TRAINING_ONLY.items() if getattr(args, name) != default]
-    if kind and given:
-        raise UserError(f"--{given[0].replace('_', '-')} is not read by `data {args.what}`. Leave it out")
     if args.what == "benchmarks":
-        if args.out.is_file():
-            raise UserError(f"--out {args.out} is a file, and the benchmarks need a folder. Name a folder")
         for name in BENCHMARKS:
             prepare_benchmark(name, args.source, args.out / f"{name}.jsonl")
     elif args.out.suffix != ".jsonl":
         raise UserError(f"--out {args.out}: the name must end in .jsonl, by which OpenRLHF knows the format")
-    elif kind == "benchmarks":
+    elif args.what in BENCHMARKS:
         prepare_benchmark(args.what, args.source, args.out)
     else:
         own = {name: getattr(args, name) for name in TRAINING_ONLY}
@@ -96,8 +84,6 @@ def prepare_training(
     tokenizer: str | None = None,
     max_prompt_tokens: int = MAX_PROMPT_TOKENS,
 ) -> None:
-    if Path(source or what).resolve() in (out.resolve(), out.resolve().parent):
-        raise UserError(f"--out {out} lies in what is read: the next run would read it too. Give another place")
     dropped = out.with_suffix(".dropped.jsonl")
     refuse_foreign_rows("--out", [out, dropped], out.with_suffix(MANIFEST))
     name, rows = _source(what, source)
@@ -139,8 +125,6 @@ def prepare_training(
         print("  prompt lengths were not checked: give --tokenizer")
     print(f"{out}: {kept} rows")
     print(f"  {about_template}")
-    if answered := sum(problem.answered for problem in selection.kept):
-        print(f"  {answered} chats go on behind their question: what follows was left out")
 
 
 # Which problems are kept: each text once, with a gold that verifies, and a short prompt

@@ -3,13 +3,12 @@
 import json
 import math
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from real_openrlhf.base.errors import UserError, first_line
-from same_answer.extract import golds_of, json_texts, raw_gold
+from same_answer.extract import json_texts
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -26,7 +25,6 @@ class Problem:
     golds: tuple[str, ...]
     system: str = ""  # the message before it
     raw: str = field(default="", compare=False)  # the text with the instructions that the source has around it
-    answered: bool = False  # the source has an answer behind it, which is left out
 
     @property
     def key(self) -> str:
@@ -71,9 +69,9 @@ def read_problems(
             )
         text, gold = (_lookup(row, column) for column in columns)
         try:
-            system, raw, answered = _messages(text)
+            system, raw = _messages(text)
             bare = bare_problem(raw)
-            problem = Problem(number, bare, _golds(gold), system, raw if raw != bare else "", answered)
+            problem = Problem(number, bare, _golds(gold), system, raw if raw != bare else "")
             f"{system}{raw}{problem.label}".encode()
             yield problem
         except UnicodeEncodeError:
@@ -104,10 +102,10 @@ def _lookup(row: dict, column: str, missing: object = None) -> object:
     return value
 
 
-def _messages(value: object) -> tuple[str, str, bool]:
-    """(system message, problem, whether an answer follows) of a plain text, or of a chat with one user message."""
+def _messages(value: object) -> tuple[str, str]:
+    """(system message, problem) of a plain text, or of a chat with one user message; what follows it is left out."""
     if value is None or isinstance(value, str):
-        return "", value or "", False
+        return "", value or ""
     if not isinstance(value, list) or not all(isinstance(message, dict) for message in value):
         raise TypeError(f"the problem is a {type(value).__name__}, expected text or a chat")
     roles = [message.get("role") for message in value]
@@ -119,7 +117,7 @@ def _messages(value: object) -> tuple[str, str, bool]:
     system, text = (value[0].get("content") if at else ""), value[at].get("content")
     if not isinstance(system, str) or not isinstance(text, str):
         raise TypeError("the prompt has a message whose content is no text. Write texts")
-    return system, text, len(value) > at + 1
+    return system, text
 
 
 def _golds(value: object) -> tuple[str, ...]:
@@ -176,11 +174,6 @@ def load_tokenizer(name: str) -> "PreTrainedTokenizerBase":
     try:
         return AutoTokenizer.from_pretrained(name, trust_remote_code=False)  # else it would ask on the terminal
     except Exception as error:  # transformers and the hub raise OSError, ValueError, TypeError and more for one cause
-        if "trust_remote_code" in str(error):
-            raise UserError(
-                f"{name} brings Python code of its own (auto_map), which is not run here. Take a model that "
-                "transformers knows"
-            ) from error
         raise UserError(
             f"cannot load a tokenizer from {name} ({first_line(error)}). Give a model folder or a hub id"
         ) from error
@@ -193,21 +186,3 @@ def token_ids(tokenizer: "PreTrainedTokenizerBase", prompt: str | list[dict]) ->
     if tokenizer.chat_template is None:
         return tokenizer("\n\n".join(message["content"] for message in prompt))["input_ids"]
     return tokenizer.apply_chat_template(prompt, add_generation_prompt=True, tokenize=True, return_dict=False)
-
-
-def ungradable(reward: Path, labels: Sequence[object]) -> list[str]:
-    """A line for each label that this reward file of ours cannot grade; nothing for files of others."""
-    from real_openrlhf import rewards
-    from same_answer import verify
-
-    if reward.parent.resolve() != Path(str(rewards.__file__)).parent.resolve():
-        return []
-    problems = []
-    for label in labels:
-        if raw := raw_gold(label):
-            advice = "write the answer alone, as `real-openrlhf data FILE --out OUT.jsonl` does with GSM8K's"
-            problems.append(f"the label {raw[-60:]!r} looks raw: {advice}")
-        else:
-            verdict = verify(f"\\boxed{{{next(iter(golds_of(label)), '')}}}", label, think="optional")
-            problems += [f"the label {str(label)[:60]!r}: {verdict.reason}"] if verdict.ignored else []
-    return problems

@@ -1,7 +1,6 @@
 """Where rows come from: a dataset on the Hugging Face hub, a file or folder."""
 
 import contextlib
-import json
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -73,58 +72,42 @@ def read_local(path: Path) -> Rows:
 def _read_files(files: list[Path]) -> Iterator[dict]:
     for file in files:
         rows = {".parquet": _read_parquet, ".csv": _read_csv}.get(file.suffix, _read_json)(file)
-        if (first := next(rows, None)) is None:
+        number = 0
+        try:
+            for number, row in enumerate(rows, start=1):
+                if not isinstance(row, dict):
+                    raise ValueError(f"row {number} is a {type(row).__name__}, expected an object with columns")
+                yield row
+        except ValueError as error:  # also those of pyarrow, pandas, JSON and UTF-8
+            raise UserError(f"{file} cannot be read ({first_line(error)}). Mend it, or download it again") from error
+        if not number:
             raise UserError(f"{file} is empty. Download it again, or remove it")
-        yield first
-        yield from rows
 
 
 def _read_parquet(file: Path) -> Iterator[dict]:
-    import pyarrow
     import pyarrow.parquet
 
-    try:
-        for batch in pyarrow.parquet.ParquetFile(file).iter_batches():
-            yield from batch.to_pylist()
-    except pyarrow.ArrowException as error:
-        raise UserError(f"{file} is not a parquet file ({first_line(error)}). Download it again") from error
+    for batch in pyarrow.parquet.ParquetFile(file).iter_batches():
+        yield from batch.to_pylist()
 
 
 def _read_csv(file: Path) -> Iterator[dict]:
     """With the kinds of values that `datasets`, and so a run, makes of it: whole numbers where all of a column are."""
     import pandas
 
-    try:
-        yield from pandas.read_csv(file).to_dict("records")
-    except pandas.errors.EmptyDataError:
-        return
-    except ValueError as error:  # also of UTF-8
-        raise UserError(
-            f"{file} is not CSV ({first_line(error)}). Write a line of names, and a value for each"
-        ) from error
+    yield from pandas.read_csv(file).to_dict("records")
 
 
-def _read_json(file: Path) -> Iterator[dict]:
+def _read_json(file: Path) -> Iterator[Any]:
     """A JSON list of objects, or one object a line; the first character tells which."""
-    try:
-        with file.open(encoding="utf-8-sig") as lines:  # some editors mark the beginning, which OpenRLHF skips too
-            is_list = lines.read(1) == "["
-            lines.seek(0)
-            rows = parsed(lines.read()) if is_list else _of_lines(lines)
-            for number, row in enumerate(rows, start=1):
-                if not isinstance(row, dict):
-                    raise UserError(f"{file}: row {number} is a {type(row).__name__}, expected an object with columns")
-                yield row
-    except ValueError as error:  # broken JSON or broken UTF-8
-        raise UserError(f"{file} is not JSON ({first_line(error)}). Write one object a line, in UTF-8") from error
-
-
-def _of_lines(lines: Iterable[str]) -> Iterator[Any]:
-    for number, line in enumerate(lines, start=1):
-        if line.strip():
-            try:
-                yield parsed(line)
-            except json.JSONDecodeError as error:
-                raise ValueError(f"line {number}, character {error.colno}: {error.msg}") from None
-            except ValueError as error:
-                raise ValueError(f"line {number}: {error}") from None
+    with file.open(encoding="utf-8-sig") as lines:  # some editors mark the beginning, which OpenRLHF skips too
+        is_list = lines.read(1) == "["
+        lines.seek(0)
+        if is_list:
+            yield from parsed(lines.read())
+        for number, line in enumerate(() if is_list else lines, start=1):
+            if line.strip():
+                try:
+                    yield parsed(line)
+                except ValueError as error:
+                    raise ValueError(f"line {number}: {getattr(error, 'msg', error)}") from None

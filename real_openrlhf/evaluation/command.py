@@ -16,14 +16,12 @@ from real_openrlhf.evaluation.grading import VERIFIERS, find_grader, grade, refu
 from real_openrlhf.evaluation.questions import (
     LONGEST,
     answer_length,
-    digest,
     find_model,
     fingerprint,
     read_records,
-    refuse_unfit,
     tokenized,
 )
-from real_openrlhf.evaluation.store import NUMBERS, PROBLEMS, TABLE, SampleStore, refuse_foreign
+from real_openrlhf.evaluation.store import NUMBERS, PROBLEMS, TABLE, opened, refuse_foreign
 from real_openrlhf.report.paired import compare_two
 from real_openrlhf.report.table_forms import to_markdown
 from real_openrlhf.runs.provenance import code, versions
@@ -82,11 +80,9 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f"no file or folder {args.data_dir}: `real-openrlhf data benchmarks --out DIR` makes it")
     refuse_foreign(args.out)
     model = find_model(args.model)
-    refuse_unfit(model)
     records = read_records(args.benchmarks, args.data_dir)  # before transformers is imported
     grader = find_grader(args.grader, args.think, tuple(args.allow))
     groups = tokenized(records, load_tokenizer(str(model)))
-    prompts = {name: digest(group) for name, group in groups.items()}
     questions = [question for group in groups.values() for question in group[: args.limit]]
     every = [question for group in groups.values() for question in group]
     args.max_new_tokens = answer_length(model, every, args.max_new_tokens)
@@ -98,19 +94,13 @@ def run(args: argparse.Namespace) -> int:
         gpu_memory_utilization=args.gpu_memory_utilization,
         **sampling,
     )
-    ids = {name: {question.identity for question in group} for name, group in groups.items()}
     drawn_by = {"model": fingerprint(model), **sampling}
-    with SampleStore(args.out).opened(drawn_by, prompts, ids) as store:
-        done = {(sample.id, sample.sample) for sample in store}
-        every_pair = [(question, number) for question in questions for number in range(args.k)]
-        if missing := [
-            (question, number) for question, number in every_pair if (question.identity, number) not in done
-        ]:
-            total = len(every_pair)
-            bar = {"initial": total - len(missing), "desc": "sampling", "unit": "sample", "smoothing": 0}
-            for sample in tqdm(generate(missing, engine, args.data_parallel), total=total, **bar):
-                store.append(sample)
-        samples = {(sample.id, sample.sample): sample for sample in store}
+    with opened(args.out, {question.identity: question.origin(drawn_by) for question in questions}) as (samples, add):
+        pairs = [(question, number) for question in questions for number in range(args.k)]
+        if missing := [(question, number) for question, number in pairs if (question.identity, number) not in samples]:
+            bar = {"initial": len(pairs) - len(missing), "desc": "sampling", "unit": "sample", "smoothing": 0}
+            for sample in tqdm(generate(missing, engine, args.data_parallel), total=len(pairs), **bar):
+                add(sample)
     problems = grade(questions, args.k, samples, grader)
     think = args.think if args.grader in VERIFIERS else None
     closed = (after_thinking(sample.response, "required") is not None for sample in samples.values())

@@ -8,9 +8,8 @@ import multiprocessing
 import os
 import queue
 import signal
-import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -72,12 +71,8 @@ def generate(pairs: list[Pair], settings: EngineSettings, engines: int | None) -
             "PyTorch sees no GPU, and this environment has vLLM's build for GPUs. `real-openrlhf doctor` finds the "
             "cause; `bash examples/scripts/setup_env.sh cpu` makes an environment for CPU."
         )
-    if not devices and (unused := nvidia.gpu_count()):
-        other = "`bash examples/scripts/setup_env.sh gpu` makes one for GPUs"
-        print(f"{unused} GPUs are not used: this environment is for CPU. {other}", file=sys.stderr)
     engines = engine_count(engines, len(devices), width)
-    # Python's semaphore tracker outlives the command to clean up after stopped engines, and would print behind its
-    # last line
+    # Python's semaphore tracker would warn of stopped engines behind the command's last line
     quiet = "ignore::UserWarning:multiprocessing.resource_tracker"
     os.environ["PYTHONWARNINGS"] = ",".join(filter(None, (os.environ.get("PYTHONWARNINGS"), quiet)))
     context = multiprocessing.get_context("spawn")
@@ -149,15 +144,11 @@ def _engine(results: "Queue", pairs: list[Pair], settings: EngineSettings, devic
             from vllm import LLM
 
             llm = LLM(**engine_arguments(settings, on_cpu=not devices))
-            parent = multiprocessing.parent_process()
-            assert parent
             try:
-                for sample in _samples(llm, pairs, settings, wanted=parent.is_alive):
+                for sample in _samples(llm, pairs, settings):
                     results.put(sample)
             finally:
                 llm.llm_engine.engine_core.shutdown()
-                if not parent.is_alive():
-                    results.cancel_join_thread()
         except Exception as error:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)  # nothing may interrupt the clean-up
             traceback.print_exc()
@@ -181,8 +172,8 @@ def engine_arguments(settings: EngineSettings, on_cpu: bool) -> dict[str, Any]:
     }
 
 
-def _samples(llm: "LLM", pairs: list[Pair], settings: EngineSettings, wanted: Callable[[], bool]) -> Iterator[Sample]:
-    """Yield finished samples until all are drawn, or until `wanted` is false because the parent was killed."""
+def _samples(llm: "LLM", pairs: list[Pair], settings: EngineSettings) -> Iterator[Sample]:
+    """Finished samples until all are drawn. hooks/engine/plugin.py ends the process with its parent."""
     from vllm import SamplingParams, TokensPrompt
 
     prompts = [TokensPrompt(prompt_token_ids=list(question.tokens)) for question, _ in pairs]
@@ -192,7 +183,7 @@ def _samples(llm: "LLM", pairs: list[Pair], settings: EngineSettings, wanted: Ca
     sampling = [SamplingParams(max_tokens=settings.max_new_tokens, seed=seed, **how) for seed in seeds]
     names = llm.enqueue(prompts, sampling, use_tqdm=False)  # "17-0f3a..": vLLM's number and a random ending
     waiting = {name.partition("-")[0]: pair for name, pair in zip(names, pairs, strict=True)}
-    while waiting and wanted():
+    while waiting:
         for output in llm.llm_engine.step():
             if output.finished:
                 (question, number), completion = waiting.pop(output.request_id), output.outputs[0]

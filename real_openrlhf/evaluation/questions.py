@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +27,11 @@ class Question:
     prompt: str  # as the model reads it
     tokens: tuple[int, ...]
     label: str
+
+    def origin(self, drawn_by: dict) -> str:
+        """A hash of all that its samples depend on."""
+        content = json.dumps([drawn_by, self.identity, self.tokens])
+        return hashlib.sha256(content.encode()).hexdigest()
 
 
 def read_records(names: str, folder: Path | None) -> dict[str, list[dict]]:
@@ -70,12 +74,6 @@ def file_records(file: Path) -> list[dict]:
     return records
 
 
-def digest(questions: Iterable[Question]) -> str:
-    """A hash of all ids, prompt tokens and labels."""
-    content = [(question.identity, question.tokens, question.label) for question in questions]
-    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
-
-
 def find_model(name: str) -> Path:
     """The model's folder. A hub model is downloaded."""
     folder = Path(name).expanduser()
@@ -88,17 +86,6 @@ def find_model(name: str) -> Path:
         return Path(snapshot_download(name, allow_patterns=[f"*{suffix}" for suffix in SUFFIXES]))
     except Exception as error:  # the hub's client raises a dozen unrelated types for one broken download
         raise UserError(f"model {name} cannot be downloaded ({first_line(error)}). Check the network") from error
-
-
-def refuse_unfit(model: Path) -> None:
-    """Raise for a model that only Python code of its own can load, which is not run here."""
-    config = json.loads((model / "config.json").read_bytes())
-    if "auto_map" in config:
-        from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
-
-        if config.get("model_type") not in CONFIG_MAPPING_NAMES:
-            own = f"model {model} brings Python code of its own (auto_map in config.json), which is not run here"
-            raise UserError(f"{own}. Take a model that transformers and vLLM know")
 
 
 def fingerprint(model: Path) -> str:

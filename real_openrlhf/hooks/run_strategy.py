@@ -160,11 +160,11 @@ class RunStrategy(DeepspeedStrategy):
         return bool(getattr(self.args.train, "run_dir", None))
 
     def empty(self, folder: Path) -> None:
-        """Make an empty folder with the run's mark; files of an interrupted write go first."""
+        """Make an empty folder; files of an interrupted write go first."""
         if folder.exists() and not ownership.may_be_replaced(folder):
             raise FileExistsError(errno.EEXIST, "it exists, and real-openrlhf did not write it", str(folder))
         shutil.rmtree(folder, ignore_errors=True)
-        ownership.mark(folder, ownership.owner_name(Path(self.args.train.run_dir)))
+        folder.mkdir(parents=True)
 
     @property
     def share(self) -> slice:

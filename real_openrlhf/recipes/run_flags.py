@@ -31,19 +31,7 @@ AT_ONCE = (128, 512)
 # Flags with paths of a run, and the flag to resume it; they may differ between runs of one setting.
 PLACES = {"--train.run_dir", "--logger.tensorboard_dir", "--ckpt.path", "--ckpt.output_dir", "--ckpt.load_enable"}
 
-# How flags begin that say how a run computes, saves and ends: they may change under --resume. With any other flag
-# changed, or one of WHAT, it is another training.
-HOW = tuple(
-    """
-    --actor.gradient_checkpointing --actor.num_ --algo.real.max_live_micro_batches --ckpt. --critic.num_
-    --data.dataloader_ --ds. --eval. --logger. --ref.num_ --ref.offload --reward.num_ --reward.offload
-    --rollout.max_tokens_ --rollout.micro_ --rollout.mismatch --train.colocate_ --train.dynamic_batch
-    --train.watchdog_minutes --train.max_steps --train.max_tokens_ --train.micro_ --train.num_episodes
-    --train.skip_zero_gradient --vllm.""".split()
-)
-WHAT = ("--ds.lora.", "--ds.param_dtype", "--ds.grad_accum_dtype", "--ds.load_in_4bit")
 EARLIER_FLAGS = "earlier_flags"  # in run.json: the values that a resume changed
-STEPS = "--train.max_steps"  # may rise only: fewer would end the run, and with it what was wanted of it
 
 
 @dataclass(frozen=True)
@@ -280,19 +268,6 @@ def changed_flags(record: dict, flags: RunFlags) -> dict[str, tuple]:
     before, now = flags_of(record), recorded_flags(flags)
     both = {flag: (before.get(flag), now.get(flag)) for flag in sorted({*before, *now} - PLACES)}
     return {flag: (old, new) for flag, (old, new) in both.items() if old != new}
-
-
-def other_training(record: dict, flags: RunFlags) -> dict[str, tuple]:
-    """The changed flags that say what is trained; more steps too, if the learning rate's schedule ends with them."""
-    changed = changed_flags(record, flags)
-    old, new = changed.get(STEPS, (0, 0))
-    fewer = isinstance(old, int) and isinstance(new, int) and 0 < new < (old or math.inf)
-    of_steps = STEPS in changed and not flags.text("--actor.lr_scheduler").startswith("constant")
-    return {
-        flag: values
-        for flag, values in changed.items()
-        if not flag.startswith(HOW) or flag.startswith(WHAT) or (flag == STEPS and (fewer or of_steps))
-    }
 
 
 def is_finished(path: Path, flags: RunFlags) -> bool:

@@ -10,7 +10,6 @@ from real_openrlhf.data.benchmarks import BENCHMARKS, average_title
 from real_openrlhf.report.statistics import bootstrap
 from real_openrlhf.report.table_forms import Row, Table, to_markdown
 
-LEVEL = 95  # percent of an interval
 PROTOCOL = {"k": "k", "temperature": "T", "top_p": "top_p", "max_new_tokens": "max tokens", "grader": "grader"}
 PROTOCOL |= {"think": "closed thinking", "limit": "only the first", "allow": "also counted"}
 Problems = dict[tuple[str, str], dict]  # (benchmark, id) -> its line of per_problem.jsonl
@@ -31,37 +30,32 @@ def compare_two(a: Path, b: Path) -> str:
     """The difference on each benchmark, and on their unweighted average if there are several, as Markdown."""
     (first, ours), (second, theirs) = map(_read, (a, b))
     settings = first["settings"]
-    _refuse_unlike(settings, second["settings"], ours, theirs)
+    pairs = {name: (settings.get(name), second["settings"].get(name)) for name in {**settings, **second["settings"]}}
+    if unlike := [f"{name} {one} and {other}" for name, (one, other) in pairs.items() if one != other]:
+        raise UserError(f"the two evaluations differ: {'; '.join(unlike)}. Evaluate one again, like the other")
+    golds, others = ({key: line["label"] for key, line in side.items()} for side in (ours, theirs))
+    if alone := sorted(golds.items() ^ others.items()):
+        differs = f"{' '.join(alone[0][0])} is in one evaluation only, or has another answer in each"
+        raise UserError(f"{differs}. Evaluate both on the same benchmark files")
     benchmarks = [*dict.fromkeys(benchmark for benchmark, _ in ours)]
-    rows: list[Row] = []
-    columns: list[tuple] = []
+    columns: dict[str, tuple] = {}
     for benchmark in benchmarks:
         keys = [key for key in ours if key[0] == benchmark]
         before, after = (np.array([side[key]["pass@1"] for key in keys]) for side in (ours, theirs))
-        gains = after - before
-        draws = bootstrap(gains, np.random.default_rng([settings["seed"], *benchmark.encode()]))
-        columns.append((len(keys), before.mean(), after.mean(), draws))
-    titles = [*map(title_of, benchmarks)]
+        draws = bootstrap(after - before, np.random.default_rng([settings["seed"], *benchmark.encode()]))
+        columns[title_of(benchmark)] = len(keys), before.mean(), after.mean(), draws
     if len(columns) > 1:
-        problems, *means = zip(*columns, strict=True)
-        columns.append((sum(problems), *(np.mean(values, axis=0) for values in means)))
-        titles.append(average_title(benchmarks))
-    for title, (problems, before, after, draws) in zip(titles, columns, strict=True):
-        low, high = np.percentile(draws, [(100 - LEVEL) / 2, (100 + LEVEL) / 2])
-        clear = round(low, 3) > 0 or round(high, 3) < 0  # as it is printed: a bound of 1e-17 is a rounding error
-        rows.append(
-            {
-                "Benchmark": title,
-                "Problems": str(problems),
-                f"A: {first['name']}": f"{before:.3f}",
-                f"B: {second['name']}": f"{after:.3f}",
-                "B - A": f"**{after - before:+.3f}**" if clear else f"{after - before:+.3f}",
-                f"{LEVEL} % interval": f"{low:+.3f} to {high:+.3f}",
-            }
-        )
+        problems, *means = zip(*columns.values(), strict=True)
+        columns[average_title(benchmarks)] = sum(problems), *(np.mean(values, axis=0) for values in means)
+    rows: list[Row] = []
+    for title, (problems, before, after, draws) in columns.items():
+        row: Row = {"Benchmark": title, "Problems": str(problems)}
+        row |= {f"A: {first['name']}": f"{before:.3f}", f"B: {second['name']}": f"{after:.3f}"}
+        low, high = np.percentile(draws, [2.5, 97.5])
+        rows.append(row | {"B - A": f"{after - before:+.3f}", "95 % interval": f"{low:+.3f} to {high:+.3f}"})
     notes = [
-        "pass@1, problem by problem. Interval: bootstrap over problems, which keeps pairs together. Bold: it leaves "
-        "out 0. Of twenty such intervals over equal models one does so by chance.",
+        "pass@1, problem by problem. Interval: bootstrap over problems, which keeps pairs together. Of twenty such "
+        "intervals over equal models one leaves out 0 by chance.",
         f"{protocol(settings)}, seed = {settings['seed']}.",
     ]
     return to_markdown(Table("comparison", "B minus A", rows, notes))
@@ -73,20 +67,6 @@ def _read(folder: Path) -> tuple[dict, Problems]:
         results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
         lines = (folder / "per_problem.jsonl").read_text(encoding="utf-8").splitlines()
     except FileNotFoundError as error:
-        raise UserError(
-            f"{folder} has no {Path(error.filename).name}. Name a folder that real-openrlhf eval --out has filled"
-        ) from error
+        missing = f"{folder} has no {Path(error.filename).name}"
+        raise UserError(f"{missing}. Name a folder that real-openrlhf eval --out has filled") from error
     return results, {(line["benchmark"], line["id"]): line for line in map(json.loads, lines)}
-
-
-def _refuse_unlike(settings: dict, other: dict, ours: Problems, theirs: Problems) -> None:
-    """Raise if the two evaluations differ in settings, problems or gold answers."""
-    pairs = {name: (settings.get(name), other.get(name)) for name in sorted({*settings, *other})}
-    if unlike := [f"{name} {a} and {b}" for name, (a, b) in pairs.items() if a != b]:
-        raise UserError(f"the two evaluations differ: {'; '.join(unlike)}. Evaluate one again, like the other")
-    golds, others = ({key: line["label"] for key, line in side.items()} for side in (ours, theirs))
-    if alone := sorted(golds.items() ^ others.items()):
-        raise UserError(
-            f"{' '.join(alone[0][0])} is in one evaluation only, or has another answer in each. Evaluate both on the "
-            "same benchmark files"
-        )

@@ -66,10 +66,10 @@ def to_csv(table: Table) -> str:
     """The table with all digits; a column with standard errors becomes two columns."""
     import pandas
 
-    columns: dict[str, list] = {BLOCK: [_quoted(row.get(BLOCK)) for row in table.rows]}
+    columns: dict[str, list] = {BLOCK: [_text(row.get(BLOCK)) for row in table.rows]}
     for column in table.columns:
         cells = [row.get(column) for row in table.rows]
-        columns[column] = [cell.mean if isinstance(cell, Estimate) else _quoted(cell) for cell in cells]
+        columns[column] = [cell.mean if isinstance(cell, Estimate) else _text(cell) for cell in cells]
         if any(isinstance(cell, Estimate) for cell in cells):
             columns[f"{column} SE"] = [cell.se if isinstance(cell, Estimate) else None for cell in cells]
     return plain(pandas.DataFrame(columns).to_csv(index=False, lineterminator="\n"))
@@ -80,7 +80,5 @@ def no_tags(markdown: str) -> str:
     return re.sub(r"<(?=[a-zA-Z/!?])", "&lt;", markdown)
 
 
-def _quoted(cell: Cell) -> str:
-    """A text that a spreadsheet would compute as a formula stands behind a quote."""
-    text = shown(cell) if cell else ""
-    return f"'{text}" if text[:1] in ("=", "+", "@") or (text[:1] == "-" and text[1:2].isalpha()) else text
+def _text(cell: Cell) -> str:
+    return shown(cell) if cell else ""

@@ -1,8 +1,6 @@
 """`real-openrlhf grade`: verdicts on the responses in a JSONL file."""
 
 import argparse
-import importlib.util
-import logging
 import os
 import sys
 from collections import Counter
@@ -10,17 +8,13 @@ from pathlib import Path
 from typing import Any, get_args
 
 from real_openrlhf.base import reward_variables
-from real_openrlhf.base.errors import UserError, first_line, plain
+from real_openrlhf.base.errors import UserError, first_line
 from real_openrlhf.base.files import parsed
 from real_openrlhf.base.ownership import MANIFEST, refuse_foreign_rows, write_rows
 from real_openrlhf.base.parsing import path_of
 from real_openrlhf.rewards.graders import Asked, Grader, judge_many
 from same_answer.conventions import CONVENTIONS
-from same_answer.extract import Think, raw_gold
-from same_answer.verdict import Verdict
-
-KEYS = Asked(*Asked._fields)  # the fields of a row, if no flag names others
-SHOWN = 60  # characters of a label
+from same_answer.extract import Think
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -50,36 +44,19 @@ def run(args: argparse.Namespace) -> int:
     if args.output.exists() and args.input.exists() and args.output.samefile(args.input):
         raise UserError(f"--output {args.output} is the input. Name another file.")
     refuse_foreign_rows("--output", [args.output], manifest)
-    if args.grader == "disco" and importlib.util.find_spec("openrlhf") is None:
-        raise UserError("--grader disco is OpenRLHF's own grader, which is not installed. pip install openrlhf")
     keys = Asked(args.response_key, args.label_key, args.prompt_key)
     rows = _rows(args.input, keys)
     asked = [Asked(row[keys.response], row[keys.label], _text(row.get(keys.prompt))) for row in rows]
-    _tell_raw_golds(asked, keys)
-    log = logging.getLogger("same_answer")
-    level = log.level
-    log.setLevel(logging.ERROR)  # the rows and one line below say it
     judged = judge_many(asked, args.think, args.grader, tuple(args.allow), threads=min(8, os.cpu_count() or 1))
-    try:
-        verdicts = [*tqdm(judged, args.grader, len(asked), unit="row", disable=not sys.stderr.isatty())]
-    finally:
-        log.setLevel(level)
+    verdicts = [*tqdm(judged, args.grader, len(asked), unit="row", disable=not sys.stderr.isatty())]
     scores = [None if verdict.ignored else int(verdict.score) for verdict in verdicts]
     graded = zip(rows, scores, verdicts, strict=True)
     out = ({**row, "score": score, "reason": verdict.reason} for row, score, verdict in graded)
     write_rows({args.output: out}, manifest, {"graders": [args.grader], "think": args.think, "allow": args.allow})
-    counts = Counter(scores)
+    counts, reasons = Counter(scores), Counter(verdict.reason for verdict in verdicts)
     print(f"{len(rows)} responses: {counts[1]} correct, {counts[0]} incorrect, {counts[None]} ungraded")
-    print(_counted(verdicts))
-    if failed := [verdict for verdict in verdicts if verdict.ignored]:
-        print(f"{args.grader}: {len(failed)} of {len(rows)} rows ungraded: {_counted(failed)}", file=sys.stderr)
+    print(", ".join(f"{reason} {count}" for reason, count in reasons.most_common()))
     return 0
-
-
-def _counted(verdicts: list[Verdict]) -> str:
-    return ", ".join(
-        f"{reason} {count}" for reason, count in Counter(verdict.reason for verdict in verdicts).most_common()
-    )
 
 
 def _text(prompt: object) -> str:
@@ -89,25 +66,11 @@ def _text(prompt: object) -> str:
     return _text(prompt.get("content")) if isinstance(prompt, dict) else str(prompt or "")
 
 
-def _tell_raw_golds(asked: list[Asked], keys: Asked) -> None:
-    """Golds in the form of a data set's file equal no answer: say so once."""
-    raw = [gold for item in asked if (gold := raw_gold(item.label))]
-    if raw:
-        print(
-            f"{len(raw)} of {len(asked)} labels look raw, such as {plain(raw[0][-SHOWN:])!r}. Write the answer "
-            f"alone into `{keys.label}`: what follows ####, or a JSON list of texts in double quotes.",
-            file=sys.stderr,
-        )
-
-
-def _rows(path: Path, keys: Asked = KEYS) -> list[dict]:
-    if path.exists() and not path.is_file() and not path.is_fifo():
-        raise UserError(f"--input {path} is no file. Give a text file in UTF-8.")
+def _rows(path: Path, keys: Asked) -> list[dict]:
     try:
         lines = path.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or first_line(error)
-        raise UserError(f"--input {path} cannot be read ({reason}). Give a text file in UTF-8.") from None
+        raise UserError(f"--input {path} cannot be read ({first_line(error)}). Give a text file in UTF-8.") from None
     rows = [_row(path, number, line, keys) for number, line in enumerate(lines, start=1) if line.strip()]
     if not rows:
         raise UserError(f"--input {path}: the file is empty. Write one JSON object a line.")

@@ -15,20 +15,16 @@ from pathlib import Path
 
 from real_openrlhf import __version__
 from real_openrlhf.algorithm.formulas import IN_FILES, hint
-from real_openrlhf.base import ownership
 from real_openrlhf.base.errors import ENDING, code_and_words, signals_held
 from real_openrlhf.base.files import FINISHED
 from real_openrlhf.base.old_names import METHODS
-from real_openrlhf.base.parsing import path_of, short_path, whole
+from real_openrlhf.base.parsing import path_of, whole
 from real_openrlhf.hooks.engine import plugin
 from real_openrlhf.recipes import openrlhf_parser
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
 from real_openrlhf.recipes.run_flags import (
     KINDS,
-    OBJECTIVE,
-    REWARD,
-    SET,
     USER,
     FlagValue,
     RunFlags,
@@ -43,14 +39,6 @@ from real_openrlhf.training.launch_target import TRAINER, LaunchTarget
 from real_openrlhf.training.progress import Progress, end_unwatched, final_summary
 from real_openrlhf.training.run_inputs import Request, WithConfig
 from real_openrlhf.training.trainer_process import Watch, drop_stale_locks, scratch, supervise
-
-# Of a run's sixty flags those that a reader looks for first.
-MAIN = (
-    *(run_inputs.MODEL, run_inputs.TRAINING, run_inputs.VALIDATION, REWARD, "--actor.num_gpus_per_node"),
-    *("--rollout.batch_size", "--rollout.n_samples_per_prompt", "--train.batch_size", "--rollout.max_new_tokens"),
-    *("--rollout.temperature", "--actor.adam.lr", "--actor.max_norm", "--train.max_steps", "--train.seed"),
-    *("--actor.policy_loss_type", OBJECTIVE, SET, "--algo.real.tau", "--algo.kl.init_coef"),
-)
 
 PARSER = WithConfig
 FULL_BYTES = 1 << 20
@@ -90,8 +78,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--config", type=path_of, metavar="FILE", help=config)
     add("--recipe", choices=RECIPES, default="cpu", metavar="NAME", help="see below" + default)
     add("--algo", type=method, choices=ALGORITHMS, default="real", metavar="NAME", help="see below" + default)
-    add("--dry-run", action="store_true", help="print and check the run, estimate memory, start nothing")
-    add("--all", action="store_true", help="with --dry-run: all flags with their origins")
+    add("--dry-run", action="store_true", help="print all flags with their origins, check the run, start nothing")
     add("--model", help="a folder or a hub id (default: the recipe's model)")
     add("--data", metavar="SET", help=sets)
     add("--data-dir", type=path_of, default=Path("data"), help="folder of prepared sets" + default)
@@ -123,12 +110,6 @@ def run(args: argparse.Namespace) -> int:
     if request.resumed and not args.dry_run and (unseen := end_unwatched(request.resumed)):
         print(f"{unseen}\n")
     show(request, target)
-    if args.dry_run:
-        print("\n".join(findings.lines))
-    if args.all:
-        print("variables that are set for its processes:")
-        for name, value in target.variables(request.flags).items():
-            print(f"  {name}={value if len(value) < 60 else f'{value[:50]}...'}")
     if not args.dry_run and request.missing():
         request = request.made()
         findings.add(run_checks.data(request))
@@ -178,8 +159,6 @@ def _train(request: Request, target: LaunchTarget) -> int:
         code = 1
         reason: str | None = "the launcher failed"
         try:
-            for folder, flag in run_checks.outside(flags):
-                ownership.claim(folder, flag, ownership.owner_name(path))
             environment = target.environment(flags) | request.secrets
             code, reason = _supervised(path, flags, environment, lock, target.address is None)
         except KeyboardInterrupt as ended:
@@ -191,8 +170,6 @@ def _train(request: Request, target: LaunchTarget) -> int:
                 status = "failed" if reason else "finished"
                 steps = flags.args.train.max_steps, flags.args.logger.logging_steps
                 reason = reason or run_folder.early_end(path, *steps)
-                if record["starting_weights"] is None:  # of a model of the hub, which the run has fetched
-                    record["starting_weights"] = run_inputs.starting_weights(flags.text(run_inputs.MODEL))
                 run_folder.write(path, record | {"status": status, "reason": reason, "finished": run_folder.now()})
     print(f"\n{status}{f' ({reason})' if reason else ''}: {path}")
     if status == "finished":
@@ -222,7 +199,7 @@ def _supervised(path: Path, flags: RunFlags, environment: dict, lock: int, local
     return code, reason
 
 
-# What is printed before a run, and the page of a dry run: 80 columns and 60 lines, or everything with --all
+# What is printed before a run; a dry run prints every flag
 
 
 def show(request: Request, target: LaunchTarget) -> None:
@@ -232,7 +209,7 @@ def show(request: Request, target: LaunchTarget) -> None:
     print(f"  algorithm  {algorithm.name}: {algorithm.about}")
     print(f"  where      {target.about}")
     print(f"  vLLM       {plugin.model_runner()}\n")
-    if args.all:
+    if args.dry_run:
         print(" ".join([sys.executable, *TRAINER]))
         words = {flag: f"{flag} {setting.text}".strip() for flag, setting in flags.settings.items()}
         left = min(max(map(len, words.values())), 46)
@@ -240,13 +217,6 @@ def show(request: Request, target: LaunchTarget) -> None:
         for flag, setting in flags.settings.items():
             print(f"  {words[flag]:{left}}  {setting.origin:{middle}}  {setting.note}".rstrip())
         print()
-    elif args.dry_run:
-        width = max(map(len, MAIN))
-        for flag in (flag for flag in MAIN if flag in flags.settings):
-            setting = flags.settings[flag]
-            value = ",".join(map(short_path, setting.text.split(","))) or "on"
-            print(f"  {flag:{width}}  {value}  ({setting.origin})")
-        print(f"all {len(flags.settings)} flags with their origins, the processes and their variables: --all\n")
     if flags.changes:
         print("changed by you:")
         for flag, before, after in flags.changes:

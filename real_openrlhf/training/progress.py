@@ -8,7 +8,6 @@ from pathlib import Path
 from real_openrlhf.base.files import parsed
 from real_openrlhf.runs import run_folder
 
-LARGEST = 1 << 53
 COLOUR = re.compile(r"\x1b\[\d+m")
 # What Ray sets before an actor's line
 ACTOR = re.compile(r"^\(\w+ pid=\d+[^)]*\) *")
@@ -94,19 +93,15 @@ class Progress:
 
 
 def rows_in(text: bytes) -> Iterator[dict]:
-    """The lines that our code logged. Other lines are skipped, so that they cannot end the watching command."""
+    """The lines that our code logged. Others are skipped, so that they cannot end the watching command."""
     for line in text.splitlines():
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, TypeError, AttributeError, LookupError):
             row = parsed(line)
-            if isinstance(row, dict) and isinstance(row.get("say"), str):
+            if isinstance(row.get("say"), str):
                 yield row
-            elif isinstance(row, dict) and row.get("phase") in ("train", "eval") and _is_number(row.get("step")):
-                numbers = {key: value for key, value in row.items() if _is_number(value)}
-                yield {"time": 0.0, **numbers, "phase": row["phase"]}
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, float) or (type(value) is int and abs(value) < LARGEST)
+            elif row["phase"] in ("train", "eval"):
+                numbers = {key: float(value) for key, value in row.items() if isinstance(value, int | float)}
+                yield {"time": 0.0, **numbers, "phase": row["phase"], "step": int(row["step"])}
 
 
 def _size(path: Path) -> int:

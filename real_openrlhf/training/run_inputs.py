@@ -8,13 +8,12 @@ import contextlib
 import hashlib
 import os
 import tomllib
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from real_openrlhf.base import files
 from real_openrlhf.base.errors import BY_VARIABLE, KEY_VARIABLE, REWARD, WANDB_KEY, UserError
 from real_openrlhf.base.files import parsed, sha256
 from real_openrlhf.base.parsing import PassThrough, path_of
@@ -31,17 +30,18 @@ from real_openrlhf.recipes.run_flags import (
     FlagValue,
     Recipe,
     RunFlags,
+    changed_flags,
     compose,
-    other_training,
 )
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.runs.provenance import PACKAGE
 from real_openrlhf.training import tiny_task
 from real_openrlhf.training.checks import flag_checks
-from real_openrlhf.training.tiny_task import cache_folder, task_folder
+from real_openrlhf.training.tiny_task import task_folder
 
 MODEL, TRAINING, VALIDATION = "--actor.model_name_or_path", "--data.prompt_dataset", "--eval.dataset"
 RUN_DIR = "--train.run_dir"
+OWN_FOLDERS = {RUN_DIR, "--ckpt.path", "--ckpt.output_dir"}
 # Options that are a short name of OpenRLHF's flag; of several the last one counts.
 SHORTHANDS = {
     "--model": MODEL,
@@ -99,16 +99,13 @@ class Request:
     folder: Path  # of a new run without a name: with TIME in place of the time
     resumed: Path | None
     secrets: dict[str, str]  # for the environment of the run's processes
-    left_alone: Path | None = None  # the newest unfinished run, if --resume names none and each trains something else
 
     @classmethod
     def from_args(cls, args: argparse.Namespace) -> "Request":
-        if args.all and not args.dry_run:
-            raise UserError("--all goes with --dry-run. Add it, or leave --all out.")
         recipe = RECIPES[args.recipe]
         given, removed = flag_checks.split_flags(args.openrlhf)
-        if RUN_DIR in given or RUN_DIR in removed:
-            raise UserError(f"{RUN_DIR} is the run's folder, which --runs-dir and --run-name name. Leave it out.")
+        if named := OWN_FOLDERS & {*given, *removed}:
+            raise UserError(f"{min(named)} is set by the run's folder: --runs-dir and --run-name. Leave it out.")
         if empty := [short for short, flag in SHORTHANDS.items() if given.get(flag) == ("",)]:
             raise UserError(f"{empty[0]} '': its value is missing. Give one, or leave it out.")
         flags, variables = dict(given), {}
@@ -123,17 +120,19 @@ class Request:
         return request.resuming() if args.resume else request
 
     def resuming(self) -> "Request":
-        """The request with the run that --resume continues: the named one, else the newest that trains the same."""
+        """The request with the run that --resume continues: the named one, else the newest unfinished one."""
         folder, name = self.args.runs_dir, self.args.run_name
         if name is not None:
             begun = (folder / name).is_dir() and not run_folder.is_unused(folder / name)
             return replace(self, resumed=folder / name) if begun else self
-        unfinished, flags = run_folder.unfinished(folder, self.stem), self.flags
-        same = [path for path, record in unfinished.items() if not other_training(record, flags)]
-        if same:
-            return replace(self, resumed=same[0], folder=same[0])
-        others = [path for path in unfinished if not run_folder.is_trained(path)]
-        return replace(self, left_alone=next(iter(others), None))
+        for path, record in run_folder.unfinished(folder, self.stem).items():
+            if not (other := changed_flags(record, self.flags)):
+                return replace(self, resumed=path, folder=path)
+            if not run_folder.is_trained(path):
+                told = ", ".join(f"{flag} {old}, not {new}" for flag, (old, new) in other.items())
+                ways = f"Continue it with --run-name {path.name}, or start a new run without --resume"
+                raise UserError(f"{path} is unfinished, with {told}. {ways}.")
+        return self
 
     @cached_property
     def flags(self) -> RunFlags:
@@ -166,39 +165,34 @@ class Request:
             if flag in flags.settings
             for word in flags.settings[flag].words
         }
-        makers = _makers(self.recipe, self.args.data_dir, flags.text(MODEL))
-        return {path: make for path, make in makers if str(path) in read and not path.exists()}
+        parts = ("model", "train.jsonl", "eval.jsonl")
+        makers: dict[Path, Maker] = {task_folder() / part: tiny_task.unpack for part in parts}
+        for name in {*TRAINING_ROWS, self.recipe.eval_data} - {tiny_task.NAME}:
+            path = set_file(name, self.args.data_dir)
+            makers[path] = partial(_make_set, name, path, flags.text(MODEL))
+        return {path: make for path, make in makers.items() if str(path) in read and not path.exists()}
 
     def made(self) -> "Request":
-        """With all missing files. Of several commands that start together one makes them, and the others wait."""
-        try:
-            cache_folder().mkdir(parents=True, exist_ok=True)
-            lock = open(cache_folder() / ".making", "a")
-        except OSError as error:
-            where = f"the folder of made models, {cache_folder()}, cannot be written: {error.strerror}"
-            raise UserError(f"{where}. Set REAL_CACHE to one with 1 GB.") from error
-        with lock:
-            files.wait_for_lock(lock)
-            for path, make in self.missing().items():
-                if not path.exists():  # a task's files are made together
-                    make()
+        """With all missing files."""
+        for path, make in self.missing().items():
+            if not path.exists():  # a task's files are made together
+                make()
         return replace(self)  # its flags follow from these files
 
 
 # Files
 
 
+def set_file(name: str, data_dir: Path, part: str = "train") -> Path:
+    """The file of a set that this package makes; of the tiny task there are two parts."""
+    return task_folder() / f"{part}.jsonl" if name == tiny_task.NAME else (data_dir / f"{name}.jsonl").resolve()
+
+
 def training_set(name: str, data_dir: Path) -> Path:
     """The file of a set that has this name; a data set of the hub as it is; any other name is a path."""
-    if name == tiny_task.NAME:
-        return task_folder() / "train.jsonl"
-    if is_hub_id(name):
-        return Path(name)
-    return (data_dir / f"{name}.jsonl" if name in TRAINING_ROWS else Path(name).expanduser()).resolve()
-
-
-def validation_set(name: str, data_dir: Path) -> Path:
-    return task_folder() / "eval.jsonl" if name == tiny_task.NAME else (data_dir / f"{name}.jsonl").resolve()
+    if name in (tiny_task.NAME, *TRAINING_ROWS):
+        return set_file(name, data_dir)
+    return Path(name) if is_hub_id(name) else Path(name).expanduser().resolve()
 
 
 def file_flags(recipe: Recipe, data_dir: Path) -> dict[str, FlagValue]:
@@ -208,21 +202,9 @@ def file_flags(recipe: Recipe, data_dir: Path) -> dict[str, FlagValue]:
     return {
         MODEL: FlagValue((model,), RECIPE),
         TRAINING: FlagValue((str(training_set(recipe.train_data, data_dir)),), RECIPE, recipe.train_data),
-        VALIDATION: FlagValue((str(validation_set(recipe.eval_data, data_dir)),), RECIPE, recipe.eval_data),
+        VALIDATION: FlagValue((str(set_file(recipe.eval_data, data_dir, "eval")),), RECIPE, recipe.eval_data),
         REWARD: FlagValue((str(reward),), RECIPE, "1 for a correct response, 0 for an incorrect one"),
     }
-
-
-def _makers(recipe: Recipe, data_dir: Path, model: str) -> Iterator[tuple[Path, Maker]]:
-    """Each file that this package can make, with the call that makes it; `model` has the tokenizer for sets."""
-    for part in ("model", "train.jsonl", "eval.jsonl"):
-        yield task_folder() / part, tiny_task.unpack
-    for name in TRAINING_ROWS:
-        path = training_set(name, data_dir)
-        yield path, partial(_make_set, name, path, model)
-    if recipe.eval_data != tiny_task.NAME:
-        path = validation_set(recipe.eval_data, data_dir)
-        yield path, partial(_make_set, recipe.eval_data, path, model)
 
 
 def _make_set(name: str, path: Path, tokenizer: str) -> None:
@@ -260,24 +242,16 @@ def _row_count(path: Path) -> int | None:
     return None
 
 
-def starting_weights(model: str) -> str | None:
-    """One hash of the model's weight files, of a folder or of a hub model in the cache; None before its download."""
-    folder = Path(model)
-    if not folder.is_dir():
-        home = Path(os.environ.get("HF_HOME") or "~/.cache/huggingface").expanduser()
-        hub = Path(os.environ.get("HF_HUB_CACHE") or home / "hub") / f"models--{model.replace('/', '--')}"
-        with contextlib.suppress(OSError):
-            folder = hub / "snapshots" / (hub / "refs" / "main").read_text().strip()
-    files = sorted(path for path in folder.glob("*") if path.suffix in (".safetensors", ".bin", ".gguf"))
-    # a hub's blob is named after its hash
-    names = [path.resolve().name if path.is_symlink() else sha256(path) for path in files]
-    lines = [f"{name} {path.name}" for name, path in zip(names, files, strict=True)]
+def starting_weights(model: Path) -> str | None:
+    """One hash of a model's weight files; None for a model of the hub, whose name says which it is."""
+    files = sorted(path for path in model.glob("*") if path.suffix in (".safetensors", ".bin", ".gguf"))
+    lines = [f"{sha256(path)} {path.name}" for path in files]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest() if files else None
 
 
 def provenance_of(flags: RunFlags, environment: Mapping[str, str]) -> dict:
     data, objective, rewards = own_files(flags).values()
-    weights = starting_weights(flags.text(MODEL))
+    weights = starting_weights(Path(flags.text(MODEL)))
     return provenance.provenance(data, objective, rewards, weights, nvidia.gpu_names(), environment)
 
 
@@ -314,14 +288,14 @@ def own_files(flags: RunFlags) -> dict[str, list[Path]]:
     return {key: [path for path in dict.fromkeys(paths) if path.is_file()] for key, paths in every.items()}
 
 
-def checkpoints(folder: str) -> list[Path]:
-    """The manifests of the policy's checkpoints below a --ckpt.path."""
-    return [*Path(folder).glob("_actor/*/manifest.json")]
+def checkpoints(run: Path) -> list[Path]:
+    """The manifests of the policy's checkpoints in a run's folder."""
+    return [*run.glob("checkpoints/_actor/*/manifest.json")]
 
 
 def earlier_flags(record: dict, flags: RunFlags) -> dict[str, list[dict]]:
     """The other values with which a resumed run trained up to its checkpoint, one dictionary per change."""
-    other = other_training(record, flags) if checkpoints(flags.text("--ckpt.path")) else {}
+    other = changed_flags(record, flags) if checkpoints(Path(flags.text(RUN_DIR))) else {}
     parts = [*record.get(EARLIER_FLAGS, ()), *([{flag: old for flag, (old, _) in other.items()}] if other else [])]
     return {EARLIER_FLAGS: parts} if parts else {}
 

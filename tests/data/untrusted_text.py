@@ -24,6 +24,7 @@ from real_openrlhf.report import benchmarks, page, table_forms, tables
 from real_openrlhf.report.read_runs import UnreadableRun, read_run, read_runs
 from real_openrlhf.report.settings import tasks
 from real_openrlhf.rewards.command import _rows as rows_to_grade
+from real_openrlhf.rewards.graders import Asked
 from real_openrlhf.runs import run_folder
 from real_openrlhf.training.checks import data_check
 from real_openrlhf.training.checks.findings import Findings
@@ -98,7 +99,7 @@ def data_is_read_or_refused(content: bytes) -> None:
                 assert problem.label and problem.key is not None
                 json.dumps(problem.record("x"), ensure_ascii=False).encode()
         with contextlib.suppress(UserError):
-            list(rows_to_grade(file))
+            list(rows_to_grade(file, Asked(*Asked._fields)))
         findings = Findings()
         flags = compose(RECIPES["cpu"], ALGORITHMS["real"], {"--data.prompt_dataset": (str(file),)})
         findings.add(data_check.check(flags, "--data.prompt_dataset"))

@@ -10,15 +10,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from pathlib import Path
 
 import psutil
 import pytest
 from every import every
 from small_runs import NO_EVALUATION, SMALL, run_flags
-from small_world import copy_release
 
-from real_openrlhf import patching
 from real_openrlhf.base.reward_variables import JOB, NAMES
 from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.training.launch_target import ON_GPUS, QUOTED, LaunchTarget
@@ -228,7 +225,7 @@ def test_a_process_that_asked_for_no_gpu_sees_none(found):
     assert LaunchTarget(None, 1, 80.0, on_cpu=False).environment(run_flags()).items() >= {(*ON_GPUS, "1")}
 
 
-# Asked before training: enough GPUs, and the patches on every node.
+# Asked before training: enough GPUs
 
 
 def problems(monkeypatch, address: str, nodes: int, gpus: int) -> list[str]:
@@ -238,33 +235,15 @@ def problems(monkeypatch, address: str, nodes: int, gpus: int) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def unpatched(tmp_path_factory):
-    """A copy of OpenRLHF with the patches taken off, as a forgotten node would have it."""
-    return copy_release(tmp_path_factory.mktemp("unpatched"))
-
-
-@pytest.fixture(scope="module")
 def cluster():
-    """A head and one node beside it, both patched."""
+    """A head and one node beside it."""
     with pytest.MonkeyPatch.context() as monkeypatch, started(monkeypatch, 2) as made:
         made.add_node(num_cpus=1, num_gpus=1)
         yield made
 
 
 @every  # three nodes start for half a minute
-def test_two_patched_nodes_are_fine_and_too_few_gpus_are_told(cluster, monkeypatch):
+def test_two_nodes_are_fine_and_too_few_gpus_are_told(cluster, monkeypatch):
     assert problems(monkeypatch, cluster.address, nodes=2, gpus=1) == []
-    gpus, cores = problems(monkeypatch, cluster.address, nodes=2, gpus=4)
-    assert "8 GPUs on 2 nodes are needed, the cluster has 2 on 2" in gpus and "--gpus" in gpus
-    assert "a core with each of 8 GPUs and one more, the cluster offers 3" in cores and "--num-cpus" in cores
-
-
-@every
-def test_the_node_without_patches_is_named_with_the_fix(cluster, monkeypatch, unpatched):
-    shadow = os.pathsep.join([str(Path(patching.__file__).parents[1]), str(unpatched)])
-    node = cluster.add_node(num_cpus=1, num_gpus=1, env_vars={"PYTHONPATH": shadow})
-    (problem,) = problems(monkeypatch, cluster.address, nodes=3, gpus=1)
-    cluster.remove_node(node)
-    assert f"{unpatched / 'openrlhf'} on node" in problem
-    assert "does not carry the patches openrlhf-0.11.2" in problem
-    assert "patching apply" in problem
+    (problem,) = problems(monkeypatch, cluster.address, nodes=2, gpus=4)
+    assert "8 GPUs on 2 nodes are needed, the cluster has 2 on 2" in problem and "--gpus" in problem

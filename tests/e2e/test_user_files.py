@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -39,7 +40,7 @@ def test_a_users_hinge_is_trained_recorded_and_resumed_with_the_same_file_only(t
     mine, answers = tmp_path / "mine.py", tmp_path / "asked.jsonl"
     flags = command.request_of(["--recipe", "cpu"]).flags
     place = LaunchTarget.for_recipe(RECIPES["cpu"])
-    said = place.variables(flags)
+    said = {name: value for name, value in place.environment(flags).items() if os.environ.get(name) != value}
     mine.write_text(EXAMPLE.read_text() + ASKED.format(place=str(answers), names=[*said]))
     words = ("--algo", "real", "--algo.real.objective", f"{mine}:hinge", *SMALL, "--no-eval.dataset")
     run = train("hinge", *words, "--max-steps", "2")

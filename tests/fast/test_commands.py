@@ -150,13 +150,3 @@ def test_other_names_of_fields_and_the_conventions_of_a_prompt(tmp_path, capsys)
     assert reasons() == ["exact", "exact", "exact"]
     assert reasons("--prompt-key", "question") == ["unevaluated", "copied", "exact"]
     assert reasons("--prompt-key", "question", "--allow", "copied") == ["unevaluated", "exact", "exact"]
-
-
-def test_raw_golds_and_failures_are_told_in_one_line_each(tmp_path, capsys):
-    labels = ("9 * 2 = 18 #### 18", "['18']", "18", "", "['18\n', '19']")
-    rows = [{"response": "\\boxed{18}", "label": label} for label in labels]
-    source, target = write(tmp_path / "in.jsonl", rows * 3), tmp_path / "out.jsonl"
-    assert main(["grade", "--input", str(source), "--output", str(target)]) == 0
-    raw, failures = capsys.readouterr().err.splitlines()
-    assert raw.startswith("6 of 15 labels look raw") and "#### 18" in raw
-    assert failures.startswith("robust: ") and "no_gold 3" in failures

@@ -96,7 +96,7 @@ def test_a_system_message_stays_and_an_answer_behind_the_question_does_not():
         {"role": role, "content": text} for role, text in (("system", "Be."), ("user", "What?"), ("assistant", "7"))
     ]
     (problem,) = problems({"messages": chat, "label": "7"})
-    assert problem == Problem(0, "What?", ("7",), system="Be.", answered=True)
+    assert problem == Problem(0, "What?", ("7",), system="Be.")
     assert problem.record("x")["prompt"] == [chat[0], {"role": "user", "content": BOXED.format("What?")}]
     assert problem.record("x", "none")["prompt"] == chat[:2]
     assert problem.key != problems({"messages": chat[1:], "label": "7"})[0].key

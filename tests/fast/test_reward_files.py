@@ -10,10 +10,10 @@ import pytest
 from real_openrlhf import rewards
 from real_openrlhf.base import reward_variables
 from real_openrlhf.cli import main
-from real_openrlhf.data.problems import ungradable
 from real_openrlhf.evaluation.grading import find_grader
 from real_openrlhf.evaluation.questions import Question
 from real_openrlhf.rewards.graders import Asked, judge, reward_function
+from real_openrlhf.training.checks.data_check import why_ungradable
 from same_answer.conventions import CONVENTIONS
 
 # The reward file as OpenRLHF uses it: loaded by its path, called in a thread for one response.
@@ -41,10 +41,9 @@ def module_of(path):
 
 
 def test_labels_that_the_verifier_would_take_whole_are_called_raw():
-    raw = dict.fromkeys(("3 * 4 = 12\n#### 12", "so it is #### 12", "['12']"), True)
-    raw |= dict.fromkeys(("['0', '1']", "[0, 2]", '["7", "7.0"]', "C#", 12), False)
-    told = {label: any("looks raw" in line for line in ungradable(PATH, [label])) for label in raw}
-    assert told == raw
+    raw = dict.fromkeys(("3 * 4 = 12\n#### 12", "so it is #### 12", "['12']", "['0', '1']"), True)
+    raw |= dict.fromkeys(("[0, 2]", '["7", "7.0"]', "C#", 12), False)
+    assert {label: "looks raw" in why_ungradable(label) for label in raw} == raw
 
 
 def test_scores_are_labels(load):

@@ -92,23 +92,23 @@ DATA = [
     Case("a set that nobody knows", _nothing, "dapo17 does not exist. Did you mean dapo17k? Name a file",
          "--data dapo17"),
     Case("a file of no known format", _file("rows.txt", "12="), "has the ending '.txt', by", "--data rows.txt"),
-    Case("a table that is none", _file("rows.parquet", "12="), "is not a parquet file", "--data rows.parquet"),
+    Case("a table that is none", _file("rows.parquet", "12="), "rows.parquet cannot be read (", "--data rows.parquet"),
     Case("a table without labels", _parquet({"prompt": "12=", "answer": "21"}, ROWS),
          "row 1 has no column 'label', it has prompt, answer. Is it --data.label_key answer? (63 more like it)",
          "--data rows.parquet"),
     Case("a CSV line with more values", _file("rows.csv", "prompt,label\n12=,21\n12=,2,1\n"),
-         "is not CSV (Error tokenizing data. C error: Expected 2 fields in line 3, saw 3)",
+         "cannot be read (Error tokenizing data. C error: Expected 2 fields in line 3, saw 3)",
          "--data rows.csv"),
     Case("labels as GSM8K has them", _file("rows.jsonl", (_row(label="9*2 = 18\n#### 18") + "\n") * ROWS),
          "#### 18' looks raw: write the answer alone, as `real-openrlhf data FILE --out OUT.jsonl` does",
          MATH_REWARD),
     Case("a line cut off", _rows('{"prompt": "1=", "lab'),
-         "is not JSON (line 65, character "),
+         "cannot be read (line 65: "),
     Case("a list for a row", _rows('["12=", "21"]'), "row 65 is a list, expected an object"),
-    Case("a million brackets", _rows("[" * 1_000_000), "is not JSON (line 65: it is nested too deep)"),
+    Case("a million brackets", _rows("[" * 1_000_000), "cannot be read (line 65: it is nested too deep)"),
     Case("a number of 5,000 digits",
-         _rows(f'{{"prompt": "1=", "label": {"9" * 5000}}}'), "is not JSON (line 65: Exceeds"),
-    Case("broken UTF-8", _rows(b'{"prompt": "1=\xff", "label": "1"}'), "is not JSON ('utf-8' codec"),
+         _rows(f'{{"prompt": "1=", "label": {"9" * 5000}}}'), "cannot be read (line 65: Exceeds"),
+    Case("broken UTF-8", _rows(b'{"prompt": "1=\xff", "label": "1"}'), "cannot be read ('utf-8' codec"),
     Case("a prompt that is a number", _file("rows.jsonl", _row(prompt=1) + "\n"), "row 1 has a prompt that is no"),
     Case("a prompt that is empty", _rows(_row(prompt="")), "row 65 has a prompt that is no text, or an empty one"),
     Case("a chat without a template", _file("rows.jsonl", _row(prompt=[{"role": "user", "content": "1="}]) + "\n"),
@@ -278,13 +278,13 @@ def test_tables_and_lists_are_read_as_lines_are(world, capsys, name):
         (world / name).write_text("prompt,label\n" + "".join(f"{row['prompt']},{row['label']}\n" for row in rows))
     else:
         pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), world / name)
-    assert train(f"--data {name} --max-steps 18 --dry-run --all") == 0, capsys.readouterr().err
+    assert train(f"--data {name} --max-steps 18 --dry-run") == 0, capsys.readouterr().err
     assert "--train.num_episodes 2" in (said := capsys.readouterr().out) and "passes over 300 rows" in said
     assert "were not checked" not in said
 
 
 def test_a_set_of_the_hub_keeps_its_name(world, capsys):
-    assert train("--data openai/gsm8k@main --train.num_episodes 1 --dry-run --all") == 0, capsys.readouterr().err
+    assert train("--data openai/gsm8k@main --train.num_episodes 1 --dry-run") == 0, capsys.readouterr().err
     said = capsys.readouterr().out
     assert "--data.prompt_dataset openai/gsm8k@main " in said
-    assert "comes from the hub, and its rows were not checked: `real-openrlhf data openai/gsm8k@main" in said
+    assert "its rows on the hub were not checked. `real-openrlhf data openai/gsm8k@main" in said

@@ -14,12 +14,12 @@ import pytest
 from safetensors.numpy import save_file
 from small_world import copy_release
 
+from real_openrlhf import cli
 from real_openrlhf.cli import main
 from real_openrlhf.machine import nvidia
 from real_openrlhf.recipes import openrlhf_parser
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.recipes import RECIPES
-from real_openrlhf.training.checks import flag_checks, preflight
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +54,6 @@ def test_every_recipe_takes_every_algorithm(capsys, recipe, algo):
     here = "can run it." if RECIPES[recipe].on_cpu else f"cannot run it: 0 of {RECIPES[recipe].gpus} GPUs."
     unchecked = "what is made before training" + ", the model on the hub" * (not RECIPES[recipe].on_cpu)
     assert printed[-1] == f"Flags OK. Not checked: {unchecked}. This machine {here}"
-    assert len(printed) <= 60
     assert os.listdir() == []  # nothing was written either
 
 
@@ -121,10 +120,8 @@ def test_rollouts_are_left_out_only_where_that_is_exact(capsys, algo, flags, all
 
 def test_each_value_is_printed_with_its_origin(capsys):
     words = ("--recipe", "qwen7b", "--actor.adam.lr", "3e-6", "--no-eval.at_start", "--vllm.enforce_eager")
-    short = dry_run(capsys, *words)[1]
-    assert "--eval.at_start: on (authors' code) -> off\n" in short and "--vllm.enforce_eager: off -> on\n" in short
-    assert "\n  --actor.adam.lr                 3e-6  (user)\n" in short and "--vllm.num_engines" not in short
-    _, printed, _ = dry_run(capsys, *words, "--all")
+    _, printed, _ = dry_run(capsys, *words)
+    assert "--eval.at_start: on (authors' code) -> off\n" in printed and "--vllm.enforce_eager: off -> on\n" in printed
     lines = {line.split()[0]: line for line in printed.splitlines() if line.startswith("  --")}
     assert "8192" in lines["--rollout.max_new_tokens"] and " paper " in lines["--rollout.max_new_tokens"]
     assert " authors' code " in lines["--actor.adam.betas"]
@@ -178,10 +175,6 @@ def test_a_run_goes_on_with_as_many_gpus_as_its_checkpoints_have(capsys, tmp_pat
     assert "has checkpoints of 8 GPUs, and this run has 4" in problem and "Give 8 in all" in problem
     for as_many in (("--gpus", "8"), ("--gpus", "4", "--nodes", "2"), ("--gpus", "4", "--ds.use_universal_ckpt")):
         assert not [one for one in dry_run(capsys, *words, *as_many)[2] if "checkpoints" in one]
-    saved = str(tmp_path / "runs/begun/checkpoints")
-    (tmp_path / "runs/begun/run.json").write_text(json.dumps(record | {"flags": {"--ckpt.path": saved}}))
-    problems = dry_run(capsys, *words, "--gpus", "8", "--ckpt.path", str(tmp_path / "empty"))[2]
-    assert any(f"has none. Give --ckpt.path {saved}." in problem for problem in problems)
 
 
 def test_a_run_goes_on_under_the_grader_that_it_began_with(capsys, tmp_path, monkeypatch):
@@ -197,12 +190,6 @@ def test_a_run_goes_on_under_the_grader_that_it_began_with(capsys, tmp_path, mon
     assert printed == ""
     monkeypatch.setenv("REAL_GRADER", "disco")
     assert not [one for one in dry_run(capsys, *words)[2] if "REAL_GRADER" in one]
-
-
-def test_the_method_chooses_the_loss(capsys):
-    """A run with another method's loss would be named and compared as what it is not."""
-    _, _, (problem,) = dry_run(capsys, "--algo", "real", "--actor.policy_loss_type", "ppo")
-    assert "--actor.policy_loss_type ppo: the method chooses it" in problem and "--algo grpo" in problem
 
 
 def test_a_run_goes_on_with_the_objective_that_it_began_with(capsys, tmp_path):
@@ -257,6 +244,7 @@ def test_a_dry_run_does_not_import_the_stack():
         ("--no-vllm.num_engines", "OpenRLHF's own checks fail on this combination (TypeError"),
         ("--actor.adam.betas 0.9", "--actor.adam.betas 0.9: expected 2 arguments."),
         ("--lr 1e-4", "unknown flag --lr. Did you mean --actor.adam.lr?"),
+        ("--temperature 1", "unknown flag --temperature. Did you mean --rollout.temperature?"),
         ("--rollout.max_new_tokens 9216", "--rollout.max_new_tokens 9216 is not below --data.max_len 9216"),
         ("--algo.real.objective {tmp}/mine.py:ends", "it raises SystemExit: 0, which ends the process"),
         (
@@ -282,21 +270,10 @@ def test_what_would_crash_later_is_one_line_now(capsys, tmp_path, words, expecte
     assert expected.replace("{tmp}", str(tmp_path)) in problem
 
 
-def test_flags_of_other_trainers_and_older_spellings_are_told_with_ours(capsys):
-    flags = openrlhf_parser.functions().build_parser()._option_string_actions
-    assert {*flag_checks.OLD_NAMES.values()} <= flags.keys() and not [
-        n for n in flag_checks.OLD_NAMES if f"--{n}" in flags
-    ]
-    words = [f"--{name}={1}" for name in flag_checks.OLD_NAMES]
-    _, _, problems = dry_run(capsys, *words, "--actor-learning-rate=1")
-    for name, flag in [*flag_checks.OLD_NAMES.items(), ("actor-learning-rate", "--actor.adam.lr")]:
-        assert f"unknown flag --{name}. Did you mean {flag}?" in problems
-
-
 def test_an_unpatched_openrlhf_is_told_with_the_fix(tmp_path):
     """Run against a copy that the patches were taken off again."""
     copy_release(tmp_path / "copy")
-    package = Path(preflight.__file__).parents[1]
+    package = Path(cli.__file__).parents[1]
     done = subprocess.run(
         [sys.executable, "-m", "real_openrlhf.cli", "train", "--recipe", "cpu"],
         env={**os.environ, "PYTHONPATH": f"{package}{os.pathsep}{tmp_path / 'copy'}", "REAL_CACHE": str(tmp_path)},

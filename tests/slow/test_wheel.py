@@ -114,7 +114,7 @@ def words_of(command: str, tmp: Path, answers: Path) -> list[str]:
 def test_without_its_extra_a_subcommand_says_what_to_install(alone, tmp_path, answers, command):
     result = run(alone, *words_of(command, tmp_path, answers))
     assert result.returncode == 2, result.stderr
-    to_do = "setup_env.sh cpu" if command in ("train", "compare") else f"pip install 'real-openrlhf[{command}]'"
+    to_do = "setup_env.sh cpu" if command in ("train", "compare") else f"pip install '.[{command}]'"
     assert "is not installed" in result.stderr and to_do in result.stderr
     assert "Traceback" not in result.stderr
 

@@ -7,10 +7,11 @@ from typing import Any
 
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.parsing import did_you_mean
-from real_openrlhf.data.problems import GOLD_COLUMNS, PROBLEM_COLUMNS, ungradable
+from real_openrlhf.data.problems import GOLD_COLUMNS, PROBLEM_COLUMNS
 from real_openrlhf.data.sources import SUFFIXES, is_hub_id, read_local
 from real_openrlhf.recipes.recipes import TRAINING_ROWS
 from real_openrlhf.recipes.run_flags import AGENT, REWARD, USER, RunFlags, used_rows
+from real_openrlhf.runs.provenance import PACKAGE
 from real_openrlhf.training import tiny_task
 from real_openrlhf.training.checks.findings import Note
 
@@ -22,8 +23,8 @@ def check(flags: RunFlags, flag: str) -> Iterator[str]:
     for name in flags.text(flag).split(","):
         path = Path(name)
         if is_hub_id(name):
-            write = f"`real-openrlhf data {name} --out FILE.jsonl` writes a file that is"
-            yield Note(f"{flag} {name} comes from the hub, and its rows were not checked: {write}", f"rows of {name}")
+            write = f"`real-openrlhf data {name} --out FILE.jsonl` writes a file that is checked"
+            yield Note(f"{flag} {name}: its rows on the hub were not checked. {write}", f"rows of {name}")
         elif not path.exists():
             near = did_you_mean(path.stem, [tiny_task.NAME, *TRAINING_ROWS])
             yield f"{flag} {name} does not exist. {near}Name a file, OWNER/NAME, or a set of `real-openrlhf data`."
@@ -104,13 +105,26 @@ def _of_labels(path: Path, flag: str, flags: RunFlags, labels: list) -> Iterator
     if flags.settings[flag].origin != USER or AGENT in flags.settings:
         return
     reward, first = flags.text(REWARD), labels[:TRIED]
-    if ungraded := ungradable(Path(reward), first):
+    if ungraded := [*filter(None, map(why_ungradable, first))] if PACKAGE in Path(reward).parents else []:
         count = f"{len(ungraded)} of the first {len(first)} labels"
         message = f"{flag} {path}: {reward} cannot grade by {count} ({ungraded[0]}): no response is correct there. "
         message += "Mend the labels, or give --reward.remote_url FILE.py of your own."
         yield message if len(ungraded) == len(first) else Note(message)
     elif first and REWARD in flags.settings and flags.settings[REWARD].origin == USER and type(first[0]) is not str:
         yield Note(f"{flag} {path}: labels are no text but {type(first[0]).__name__}, and {reward} gets them so")
+
+
+def why_ungradable(label: Any) -> str:
+    """Why this package's verifier cannot grade by a label; an empty text if it can."""
+    from same_answer import verify
+    from same_answer.extract import golds_of, is_raw
+
+    golds = golds_of(label)
+    if any(map(is_raw, golds)):
+        advice = "write the answer alone, as `real-openrlhf data FILE --out OUT.jsonl` does with GSM8K's"
+        return f"the label {golds[0][-60:]!r} looks raw: {advice}"
+    verdict = verify(f"\\boxed{{{next(iter(golds), '')}}}", label)
+    return f"the label {str(label)[:60]!r}: {verdict.reason}" if verdict.ignored else ""
 
 
 def step_problems(flags: RunFlags, rows: int) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """The form of every check before a run: a function that yields what it finds, and `Findings`, which sorts that.
 
-A check yields a text for each problem, `Note(text)` for what stops nothing, `Line(text)` for the page of a dry run.
+A check yields a text for each problem, and `Note(text)` for what stops nothing.
 """
 
 from collections.abc import Iterable
@@ -20,15 +20,10 @@ class Note(str):
         return note
 
 
-class Line(str):
-    """Printed in a dry run only."""
-
-
 @dataclass
 class Findings:
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    lines: list[str] = field(default_factory=list)
     where: str = "This machine"
     elsewhere: str = ""  # what this machine lacks for the run, so that a dry run must be for another machine
 
@@ -37,8 +32,7 @@ class Findings:
         wrong = self.notes if of_machine and self.elsewhere else self.problems
         try:
             for text in check:
-                kind = self.notes if isinstance(text, Note) else self.lines if isinstance(text, Line) else wrong
-                kind.append(text)
+                (self.notes if isinstance(text, Note) else wrong).append(text)
         except UserError as error:
             wrong += error.problems
 

@@ -7,44 +7,8 @@ from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.old_names import current_flag, current_value
 from real_openrlhf.hooks.refusals import ABOVE_ZERO, batch_problems, not_above_zero
 from real_openrlhf.recipes import openrlhf_parser
-from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.run_flags import DERIVED, RunFlags
-from real_openrlhf.training.checks.findings import Line
-
-# Names of OpenRLHF before 0.11, TRL and verl -> ours. The last part of a verl key is looked up too.
-OLD_NAMES = {
-    name: flag
-    for flag, names in {
-        "--actor.adam.lr": "learning_rate lr actor.lr actor_learning_rate actor.learning_rate actor.optim.lr",
-        "--critic.adam.lr": "critic_learning_rate critic.learning_rate critic.lr",
-        "--actor.model_name_or_path": "pretrain model_name_or_path model_name actor_rollout_ref.model.path model.path",
-        "--data.prompt_dataset": "prompt_data dataset_name train_dataset data.train_files",
-        "--eval.dataset": "eval_dataset data.val_files",
-        "--data.input_key": "input_key data.prompt_key",
-        "--data.label_key": "label_key",
-        "--data.max_len": "max_len max_length",
-        "--data.max_samples": "max_samples",
-        "--rollout.n_samples_per_prompt": "num_generations n_samples n_samples_per_prompt rollout.n group_size",
-        "--rollout.batch_size": "rollout_batch_size data.train_batch_size",
-        "--rollout.max_new_tokens": "generate_max_len max_completion_length data.max_response_length max_new_tokens",
-        "--rollout.temperature": "temperature",
-        "--rollout.top_p": "top_p",
-        "--algo.kl.init_coef": "beta kl_coef init_kl_coef actor.kl_loss_coef",
-        "--train.batch_size": "train_batch_size actor.ppo_mini_batch_size mini_batch_size",
-        "--train.micro_batch_size": "micro_train_batch_size per_device_train_batch_size micro_batch_size",
-        "--rollout.micro_batch_size": "micro_rollout_batch_size",
-        "--train.max_epochs": "max_epochs num_iterations ppo_epochs",
-        "--train.num_episodes": "num_episodes num_train_epochs trainer.total_epochs",
-        "--reward.remote_url": "remote_rm_url reward_funcs reward_func custom_reward_function.path",
-        "--ckpt.output_dir": "save_path output_dir",
-        "--ckpt.save_steps": "save_steps",
-        "--ds.zero_stage": "zero_stage",
-        "--logger.wandb.key": "use_wandb",
-        "--actor.eps_clip": "eps_clip epsilon clip_ratio",
-        "--actor.lr_scheduler": "lr_scheduler lr_scheduler_type",
-    }.items()
-    for name in names.split()
-}
+from real_openrlhf.training.checks.findings import Note
 
 
 def split_flags(words: list[str]) -> tuple[dict[str, tuple[str, ...]], list[str]]:
@@ -78,8 +42,9 @@ def flag_problems(flags: RunFlags, removed: list[str], ours: list[str]) -> Itera
         if flag in removed and flag in ours:
             yield flag, f"--no-{flag.removeprefix('--')}: {flag} is an option of this command. Leave it out."
         elif flag not in actions:
-            old = OLD_NAMES.get(flag[2:].replace("-", "_"))
-            near = [old] if old else difflib.get_close_matches(flag, [*actions, *ours], n=1, cutoff=0.6)
+            ending = [name for name in actions if name.endswith(f".{flag[2:]}")]
+            same = [name for name in ending if not name.startswith("--eval.") and ".muon." not in name]
+            near = difflib.get_close_matches(flag, same or [*actions, *ours], n=1, cutoff=0.0 if same else 0.6)
             hint = f"Did you mean {near[0]}?" if near else "`real-openrlhf train --help` says where they are listed."
             yield flag, f"unknown flag {flag}. {hint}"
         elif flag in flags.settings and flags.settings[flag].origin != DERIVED:  # a derived one is wrong by its source
@@ -107,19 +72,7 @@ def combination(flags: RunFlags) -> Iterator[str]:
     if refusal:
         raise UserError(refusal)
     they = "rollouts without a gradient (ungraded ones, prompts whose responses are all correct or all incorrect)"
-    yield Line(f"{they}: {zero_gradient_note(args)}")
-
-
-LOSS = "--actor.policy_loss_type"
-
-
-def chosen_loss(flags: RunFlags) -> Iterator[str]:
-    """The run is named after its method, so another method's loss needs that method's name."""
-    for flag, before, after in flags.changes:
-        if flag == LOSS and before is not None and after is not None:
-            of_it = [name for name, algorithm in ALGORITHMS.items() if algorithm.settings[LOSS].words == after.words]
-            if of_it:
-                yield f"{LOSS} {after.text}: the method chooses it, {before.text} here. Use --algo {of_it[0]}."
+    yield Note(f"{they}: {zero_gradient_note(args)}")
 
 
 def size_problems(flags: RunFlags) -> Iterator[str]:

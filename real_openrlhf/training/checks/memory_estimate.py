@@ -11,7 +11,7 @@ from typing import Any
 from real_openrlhf.algorithm import graph_memory
 from real_openrlhf.algorithm.graph_memory import LOGITS_AT_ONCE_ON_GPU, RUNTIME_BYTES, resident_bytes
 from real_openrlhf.recipes.run_flags import RunFlags
-from real_openrlhf.training.checks.findings import Line, Note
+from real_openrlhf.training.checks.findings import Note
 
 GB = 1e9
 BLOCK_BYTES = 14  # per logit: bf16 and fp32 of this block, fp32 of the block before, and the exponentials
@@ -129,9 +129,6 @@ def disk(shape: Shape, flags: RunFlags) -> float:
 
 def check(shape: Shape, flags: RunFlags, gpu_gb: float) -> Iterator[str]:
     memory = peak(shape, flags, gpu_gb * GB) / GB
-    yield Line(f"memory per GPU: {memory:.1f} of {gpu_gb:.0f} GB (upper estimate, not compared with a GPU yet)")
-    if memory > gpu_gb:
-        yield Note(
-            f"a step may need {memory:.0f} GB a GPU, which has {gpu_gb:.0f} GB: more GPUs, --ds.zero_stage 3, "
-            "--ds.adam_offload, --ref.offload or a smaller --train.max_tokens_per_gpu"
-        )
+    less = "more GPUs, --ds.zero_stage 3, --ds.adam_offload, --ref.offload or a smaller --train.max_tokens_per_gpu"
+    estimate = f"memory per GPU: {memory:.1f} of {gpu_gb:.0f} GB (upper estimate, not compared with a GPU yet)"
+    yield Note(f"{estimate}. It may not fit: {less}" if memory > gpu_gb else estimate)

@@ -28,14 +28,10 @@ def read_config(model: str) -> dict:
                 f"model {model} has no readable config.json ({reason}). Give an existing model folder, or a hub id "
                 "such as Qwen/Qwen2.5-1.5B."
             ) from None
-    from huggingface_hub import HfApi, hf_hub_download, try_to_load_from_cache
+    from huggingface_hub import hf_hub_download
 
-    config = try_to_load_from_cache(model, "config.json")
     try:
-        if not isinstance(config, str):
-            HfApi().model_info(model, timeout=10)  # unlike a download, this does not try again for half a minute
-            config = hf_hub_download(model, "config.json")
-        return dict(parsed(Path(config).read_bytes()))
+        return dict(parsed(Path(hf_hub_download(model, "config.json")).read_bytes()))
     except Exception as error:  # the hub's client raises a dozen unrelated types
         raise Unreachable(
             f"model {model} is no folder here, not in the cache, and the hub does not give it ({last_line(error)}). "

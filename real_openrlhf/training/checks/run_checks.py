@@ -5,23 +5,20 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from real_openrlhf.base import atomic_dirs, ownership, reward_variables
+from real_openrlhf.base import atomic_dirs, reward_variables
 from real_openrlhf.base.errors import BY_VARIABLE, KEY_VARIABLE, LOGIN, WANDB_KEY, UserError
 from real_openrlhf.base.parsing import short_path
 from real_openrlhf.base.user_files import reward_problem
 from real_openrlhf.patching import assert_applied
 from real_openrlhf.recipes import openrlhf_parser
 from real_openrlhf.recipes.recipes import TRAINING_ROWS
-from real_openrlhf.recipes.run_flags import USER, RunFlags, changed_flags, flags_of, other_training
+from real_openrlhf.recipes.run_flags import USER, RunFlags, changed_flags
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.training import run_inputs
-from real_openrlhf.training.checks import data_check, flag_checks, memory_estimate, model_check, preflight
+from real_openrlhf.training.checks import data_check, flag_checks, memory_estimate, model_check
 from real_openrlhf.training.checks.findings import Findings, Note
 from real_openrlhf.training.launch_target import LaunchTarget
 from real_openrlhf.training.run_inputs import OPTIONS, TRAINING, VALIDATION, Request
-
-CHECKPOINTS = "--ckpt.path"
-FILLED = (CHECKPOINTS, "--ckpt.output_dir")
 
 
 def findings(request: Request, target: LaunchTarget) -> Findings:
@@ -30,29 +27,27 @@ def findings(request: Request, target: LaunchTarget) -> Findings:
     if not openrlhf_parser.defaults():
         return every  # without OpenRLHF there are no arguments to check
     flags, args, local = right.flags, right.args, target.address is None
-    for check in (flag_checks.size_problems, flag_checks.chosen_loss, _reward):
+    for check in (flag_checks.size_problems, _reward):
         every.add(check(flags))
     every.add(reward_variables.variable_problems())
-    every.add(_key(right, target))
-    machine = [*target.launch_problems(flags), *(preflight.kernel_problems(flags) if local else ())]
+    every.add(_key(right))
+    machine = [*target.launch_problems(flags)]
+    if local and flags.args.ds.adam_offload and not shutil.which("g++"):
+        machine.append("--ds.adam_offload: DeepSpeed compiles its Adam for the CPU, and there is no g++. Install it.")
     if args.dry_run and local and machine:
         every.elsewhere = target.lacks(flags) or "see the notes"
     every.add(machine, of_machine=True)
-    every.add(_folders(right))
     every.add(data(right))
     every.add(_model(right, target, bool(every.elsewhere)))
     every.add(_resumed(right, target))
     return every
 
 
-def _key(request: Request, target: LaunchTarget) -> Iterator[str]:
+def _key(request: Request) -> Iterator[str]:
     """wandb's, which travels as a variable."""
     known = {**os.environ, **request.secrets}.get(KEY_VARIABLE)
-    if target.address is None and not known and request.flags.args.logger.wandb.key == BY_VARIABLE:
+    if not known and request.flags.args.logger.wandb.key == BY_VARIABLE:
         yield f"{WANDB_KEY} {BY_VARIABLE}: {KEY_VARIABLE} is not set. Type `export {KEY_VARIABLE}=...`."
-    if target.address and request.secrets:
-        where = f"Set {KEY_VARIABLE} where its Ray is started, and give {WANDB_KEY} {BY_VARIABLE}."
-        yield f"{WANDB_KEY}: a key typed here does not reach the cluster {target.address}. {where}"
 
 
 def _reward(flags: RunFlags) -> Iterator[str]:
@@ -62,24 +57,6 @@ def _reward(flags: RunFlags) -> Iterator[str]:
             yield f"--reward.remote_url {url} {wrong}"
         elif LOGIN.search(url):
             yield "--reward.remote_url: OpenRLHF would print the password in it. Call that server from a file.py."
-
-
-def outside(flags: RunFlags) -> list[tuple[Path, str]]:
-    """(folder, flag) of each folder that the run fills outside its own."""
-    own = Path(flags.text(run_inputs.RUN_DIR))
-    folders = [(Path(flags.text(flag)).resolve(), flag) for flag in FILLED]
-    return [(folder, flag) for folder, flag in folders if own not in folder.parents]
-
-
-def _folders(request: Request) -> Iterator[str]:
-    """Folders that the user names."""
-    own = Path(request.flags.text(run_inputs.RUN_DIR))
-    owner = ownership.owner_name(request.resumed) if request.resumed else None
-    for folder, flag in outside(request.flags):
-        if folder in (own, *own.parents):
-            yield f"{flag} {folder} has the run's folder in it. Name another folder."
-        elif wrong := ownership.folder_problem(folder, flag, owner):
-            yield wrong
 
 
 def _flags(request: Request, findings: Findings) -> dict[str, str]:
@@ -132,9 +109,11 @@ def _model(request: Request, target: LaunchTarget, elsewhere: bool) -> Iterator[
         return
     if not target.on_cpu:
         yield from memory_estimate.check(shape, flags, target.gpu_gb or request.recipe.gpu_gb)
-    existing, size = preflight.existing(request.args.runs_dir), memory_estimate.disk(shape, flags)
-    if size > (free := shutil.disk_usage(existing).free):
-        message = f"the run folder will take {size / 1e9:.1f} GB, {existing} has {free / 1e9:.1f} GB free: another "
+    runs_dir = Path(os.path.realpath(request.args.runs_dir))
+    disk = next(path for path in (runs_dir, *runs_dir.parents) if path.exists())
+    size, free = memory_estimate.disk(shape, flags) / 1e9, shutil.disk_usage(disk).free / 1e9
+    if size > free:
+        message = f"the run folder will take {size:.1f} GB, {disk} has {free:.1f} GB free: another "
         message += "--runs-dir, or a smaller --ckpt.max_num"
         yield Note(message) if target.address or elsewhere else message
 
@@ -143,10 +122,6 @@ def _resumed(request: Request, target: LaunchTarget) -> Iterator[str]:
     folder = request.resumed
     if folder is None:
         run_folder.refuse_name(request.args.runs_dir, request.args.run_name)
-        other = request.left_alone
-        if other and (differing := other_training(run_folder.read(other), request.flags)):
-            told = ", ".join(f"{flag} {old}, here {new}" for flag, (old, new) in differing.items())
-            yield Note(f"this is a new run. {other} is unfinished and trains something else ({told})")
         return
     record = run_folder.read(folder)
     if run_folder.stem_of(record) != request.stem:
@@ -160,11 +135,7 @@ def _resumed(request: Request, target: LaunchTarget) -> Iterator[str]:
         put_back = "Put the file back as it was, or start a new run with another --run-name."
         yield Note(f"{begun}: it goes on with these") if key == "data" else f"{begun}. {put_back}"
     flags = request.flags
-    named = flags.text(CHECKPOINTS)
-    saved = str(flags_of(record).get(CHECKPOINTS, named))
-    if run_inputs.checkpoints(saved) and not run_inputs.checkpoints(named):
-        yield f"{folder} has its checkpoints in {saved}, and {named} has none. Give {CHECKPOINTS} {saved}."
-    manifests = (atomic_dirs.manifest(path.parent) for path in run_inputs.checkpoints(named))
+    manifests = (atomic_dirs.manifest(path.parent) for path in run_inputs.checkpoints(folder))
     for others in {(manifest or {}).get("ranks", flags.ranks) for manifest in manifests} - {flags.ranks}:
         if not flags.args.ds.use_universal_ckpt:
             yield (
