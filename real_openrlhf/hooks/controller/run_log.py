@@ -11,8 +11,6 @@ from pathlib import Path
 from real_openrlhf.base.files import ROLLOUTS, parsed
 from real_openrlhf.hooks.settings import threshold_of
 
-ROLLOUTS_BYTES = 32 << 20  # of rollouts.jsonl, at most
-
 
 class RunLog:
     """Takes the place of OpenRLHF's TensorBoard logger, for every algorithm, and forwards calls to it if it exists."""
@@ -24,7 +22,6 @@ class RunLog:
         self.group_size = args.rollout.n_samples_per_prompt
         self.threshold = threshold_of(args)
         self.groups: list[dict] = []  # of the same step, for rollouts.jsonl
-        self.is_full = False  # whether rollouts.jsonl is full
 
     def group_stats(self, rollout_samples: list) -> dict[str, float]:
         """Shares over prompts and rollouts, from the verifier's scores before any penalty touches them."""
@@ -78,15 +75,9 @@ class RunLog:
             self.tensorboard.close()
 
     def _keep(self, step: int) -> None:
-        """Append a step's groups if all of them fit. JSON's escapes keep their text from acting on a terminal."""
-        file, about = self.path.with_name(ROLLOUTS), {"phase": "train", "step": step}
-        lines = b"".join(json.dumps(about | group).encode() + b"\n" for group in self.groups)
-        size = (file.stat().st_size if file.exists() else 0) + len(lines)
-        if lines and size <= ROLLOUTS_BYTES:
-            self._append(ROLLOUTS, lines)
-        elif lines and not self.is_full:
-            self.is_full = True
-            self._line("notes.jsonl", {"step": step, "say": f"{ROLLOUTS} is full: later steps are not in it"})
+        """Append a step's groups. JSON's escapes keep their text from acting on a terminal."""
+        about = {"phase": "train", "step": step}
+        self._append(ROLLOUTS, b"".join(json.dumps(about | group).encode() + b"\n" for group in self.groups))
 
     def _write(self, phase: str, step: int, values: dict) -> None:
         numbers = {key: float(value) for key, value in values.items() if isinstance(value, int | float)}
