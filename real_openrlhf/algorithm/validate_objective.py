@@ -28,7 +28,7 @@ KINDS = (
 )
 REMEDY = (
     "On an empty side groups.sum, groups.mean, groups.std and groups.zscores are 0, groups.logsumexp and "
-    "groups.logmeanexp -inf: replace these, as with `.where(groups.size(groups.valid) > 0, 0.0)` for a number a group "
+    "groups.logmeanexp are -inf: replace these, as with `.where(groups.size(groups.valid) > 0, 0.0)` for a group "
     "and `.where(groups.valid, 0.0)` a rollout"
 )
 LABELS = (POSITIVE, NEGATIVE, IGNORED, UNPARSABLE, POSITIVE, POSITIVE, NEGATIVE, NEGATIVE, IGNORED, POSITIVE, NEGATIVE)
@@ -71,7 +71,8 @@ def _problem_of_groups(settings: ObjectiveSettings, training_progress: TrainingP
         if not isinstance(loss, Tensor) or loss.shape != (groups.count,):
             return f"it returns {_kind(loss)}, not one loss for each group, ({groups.count},). Use groups.sum"
         slopes = torch.stack([torch.autograd.grad(own, scores, retain_graph=True)[0] for own in loss])
-        finite = slopes.isfinite().all(1) if loss.isfinite().all() else loss.isfinite()
+        wrong = ~slopes.isfinite().all(0)  # of each rollout
+        finite = groups.size(wrong) == 0 if loss.isfinite().all() else loss.isfinite()
         if not finite.all():
             kinds = ", ".join(kind for kind, good in zip(KINDS, finite.tolist(), strict=True) if not good)
             return f"its loss or gradient is not finite for {kinds}. {REMEDY}"
