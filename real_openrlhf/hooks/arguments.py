@@ -19,13 +19,7 @@ from real_openrlhf.base.user_files import absolute
 from real_openrlhf.hooks.refusals import run_problems, whole_group_problems
 from real_openrlhf.hooks.settings import batching_of, estimator_of
 
-__all__ = [
-    "add",
-    "refuse_too_few_gpus",
-    "resolve",
-    "reward_variables",
-    "run_training_script",
-]  # the patches call these
+__all__ = ["add", "resolve", "reward_variables", "run_training_script"]  # the patches call these
 
 # --actor.policy_loss_type: upstream's two losses, and `real` for every objective and loss of tokens of ours.
 POLICY_LOSSES = ["ppo", "gspo", "real"]
@@ -210,31 +204,6 @@ def resolve(args: SimpleNamespace) -> SimpleNamespace:
         logprobs_mode="processed_logprobs" if asked else None,
     )
     return args
-
-
-def refuse_too_few_gpus(args: SimpleNamespace) -> None:
-    """After `ray.init`, which waits for ever for GPUs that it has not. To a cluster of others nodes may still come."""
-    import ray
-
-    actor, train, vllm = args.actor, args.train, args.vllm
-    ranks, engines = actor.num_nodes * actor.num_gpus_per_node, (vllm.num_engines or 0) * vllm.tensor_parallel_size
-    needed = ranks if train.colocate_all and not train.async_enable else ranks + engines
-    if args.derived.reference and not (train.colocate_all or train.colocate_actor_ref):
-        needed += ranks
-    offered = int(ray.cluster_resources().get("GPU", 0))
-    if offered >= needed:
-        return
-    message = f"this run needs {needed} GPUs at least, and Ray has {offered}"
-    if os.environ.get("RAY_ADDRESS", "local") != "local":
-        print(f"note: {message}: it waits until more nodes join", flush=True)
-        return
-    print(
-        f"error: {message}: it would wait for ever. Give fewer --actor.num_gpus_per_node and --vllm.num_engines, or "
-        "join a cluster with RAY_ADDRESS. Without a GPU: `real-openrlhf train --recipe cpu`, whose --dry-run --all "
-        "shows the variables that this takes",
-        file=sys.stderr,
-    )
-    sys.exit(2)
 
 
 def run_training_script(train: Callable[[SimpleNamespace], None], parse: Callable[[], SimpleNamespace]) -> None:

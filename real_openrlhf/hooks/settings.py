@@ -70,38 +70,28 @@ def ranks_of(args: SimpleNamespace) -> int:
 
 def skips(args: SimpleNamespace) -> bool:
     """Whether rollouts without a gradient are left out of training (`--train.skip_zero_gradient`)."""
-    return args.train.skip_zero_gradient and why_all_train(args) is None
+    return args.train.skip_zero_gradient and not all_train(args)
 
 
-def why_all_train(args: SimpleNamespace) -> str | None:
-    """The flag, with the reason, that makes rollouts of weight 0 train or hides which they are; None if none does."""
-    kl, real = args.algo.kl, args.algo.real
-    if args.actor.entropy_coef:
-        return f"--actor.entropy_coef {args.actor.entropy_coef:g} trains every token"
-    if args.actor.aux_loss_coef > 1e-8:  # upstream's own bound
-        return f"--actor.aux_loss_coef {args.actor.aux_loss_coef:g} trains the router on every token"
-    if kl.init_coef > 0:
-        return f"--algo.kl.init_coef {kl.init_coef:g} is a KL to the reference model on every token"
-    if real.kl_old_coef:
-        return f"--algo.real.kl_old_coef {real.kl_old_coef:g} is a KL to the old policy on every token"
-    objective = find(real.objective) if args.actor.policy_loss_type == "real" else None
+def all_train(args: SimpleNamespace) -> bool:
+    """Whether a term trains every token, or rollouts of weight 0 cannot be told from the others."""
+    actor, real, reward = args.actor, args.algo.real, args.reward
+    if actor.entropy_coef or actor.aux_loss_coef > 1e-8 or args.algo.kl.init_coef > 0 or real.kl_old_coef:
+        return True  # 1e-8 is upstream's own bound
+    objective = find(real.objective) if actor.policy_loss_type == "real" else None
     if objective and not objective.of_tokens:
-        return None
-    if objective and not objective.two_sides:
-        return f"--algo.real.objective {real.objective} may give weights to tokens of advantage 0"
-    if args.train.batching != "whole_groups":
-        return "--train.batching upstream trains OpenRLHF's own batches"
-    if args.algo.advantage.estimator not in CENTRED:
-        return f"--algo.advantage.estimator {args.algo.advantage.estimator} centres over more than a prompt's rollouts"
-    for flag in ("overlong_buffer_len", "stop_properly_penalty_coef"):
-        if getattr(args.reward, flag) is not None:
-            return f"--reward.{flag} changes rewards by length"
-    return None
+        return False
+    shaped = reward.overlong_buffer_len is not None or reward.stop_properly_penalty_coef is not None
+    centred = args.train.batching == "whole_groups" and args.algo.advantage.estimator in CENTRED
+    return shaped or not centred or bool(objective and not objective.two_sides)
 
 
 def zero_gradient_note(args: SimpleNamespace) -> str:
     """A line for the dry run: whether rollouts without a gradient train."""
     if not args.train.skip_zero_gradient:
         return "trained like all others; --train.skip_zero_gradient would leave them out"
-    reason = why_all_train(args)
-    return f"trained like all others: {reason}" if reason else "left out of training"
+    return (
+        "trained like all others: a KL, an entropy bonus, a length penalty or the batch's mean reaches them"
+        if all_train(args)
+        else "left out of training"
+    )

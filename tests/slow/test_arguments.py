@@ -1,6 +1,5 @@
 """REAL's flags in the patched OpenRLHF's own parser: what they default to, what is refused, and with what fix."""
 
-import contextlib
 import re
 import shlex
 from pathlib import Path
@@ -113,30 +112,6 @@ def test_an_objective_of_the_users_own_is_found_from_anywhere_and_gets_what_it_n
     (tmp_path / "mine.py").write_text("def pull(scores, groups, settings):\n    return scores\n")
     (refusal,) = refusals("--algo.real.objective mine.py:pull")
     assert "pull: it returns shape (11,), not one loss for each group" in refusal
-
-
-@pytest.mark.parametrize(
-    "flags, has, joined, ends",
-    [
-        ("", 8, False, True),  # 8 ranks, and one engine beside them
-        ("", 9, False, False),
-        ("--train.colocate_all", 8, False, False),
-        ("--train.colocate_all", 7, False, True),
-        ("--train.colocate_all", 0, True, False),  # to a cluster nodes may still come
-    ],
-)
-def test_fewer_gpus_than_a_run_needs_end_it_where_ray_would_wait_for_ever(
-    monkeypatch, capsys, flags, has, joined, ends
-):
-    monkeypatch.setattr("ray.cluster_resources", lambda: {"CPU": 2.0} | ({"GPU": float(has)} if has else {}))
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    if joined:
-        monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
-    args = resolve(f"{REAL} {flags}")
-    with pytest.raises(SystemExit) if ends else contextlib.nullcontext():
-        arguments.refuse_too_few_gpus(args)
-    said = "".join(capsys.readouterr())
-    assert ("it would wait for ever" in said) == ends and ("it waits until more nodes join" in said) == joined
 
 
 # flags, what the message must name, the fix that it must give (flags that are then accepted in their place)

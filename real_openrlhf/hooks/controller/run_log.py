@@ -52,7 +52,7 @@ class RunLog:
             self.tensorboard.log_eval(step, values)
 
     def resume(self, states: dict, evaluates: bool) -> None:
-        """Move lines of steps that will be repeated to metrics.discarded.jsonl, and note it in resumes.jsonl."""
+        """Move lines of steps that will be repeated to metrics.discarded.jsonl, and note it in notes.jsonl."""
         step = states["global_step"]
         rollouts = self.path.with_name(ROLLOUTS)
         whole, again = _parts(self.path, step, evaluates)
@@ -62,13 +62,10 @@ class RunLog:
         if rollouts.exists():
             os.truncate(rollouts, len(_parts(rollouts, step, evaluates)[0]))
         if whole or again or "checkpoint" in states:
-            about = {"step": step, "checkpoint": states.get("checkpoint"), "damaged": states.get("damaged", [])}
-            says = [f"a checkpoint is not whole and not used: {damage}" for damage in about["damaged"]]
-            says.append(f"goes on after step {step}, from {about['checkpoint'] or 'the beginning'}")
+            says = [f"a checkpoint is not whole and not used: {damage}" for damage in states.get("damaged", ())]
+            says.append(f"goes on after step {step}, from {states.get('checkpoint') or 'the beginning'}")
             for say in says:
-                self._line("notes.jsonl", {"step": step, "say": say})
-            about |= {"lines_made_again": again.count(b"\n"), "time": round(time.time(), 3)}
-            self._line("resumes.jsonl", about)
+                self._append("notes.jsonl", json.dumps({"step": step, "say": say}).encode() + b"\n")
 
     def close(self) -> None:
         if self.tensorboard:
@@ -82,10 +79,8 @@ class RunLog:
     def _write(self, phase: str, step: int, values: dict) -> None:
         numbers = {key: float(value) for key, value in values.items() if isinstance(value, int | float)}
         about = {"phase": phase, "step": step, "time": round(time.time(), 3)}
-        self._line(self.path.name, {**about, **numbers, **about})  # last: no logged name may replace `about`
-
-    def _line(self, name: str, line: dict) -> None:
-        self._append(name, json.dumps(line).encode() + b"\n")
+        line = {**about, **numbers, **about}  # last: no logged name may replace `about`
+        self._append(self.path.name, json.dumps(line).encode() + b"\n")
 
     def _append(self, name: str, text: bytes) -> None:
         """Append the text and sync it to disk, so that it is there before the next checkpoint."""
