@@ -3,7 +3,6 @@
 import argparse
 import importlib
 import importlib.util
-import os
 import sys
 from types import ModuleType
 
@@ -48,9 +47,6 @@ def main(argv: list[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     if argv[:1] == ["help"]:
         argv = [*argv[1:], "--help"]
-    for name in ("stdin", "stdout", "stderr"):  # a shell may have closed some: a file of ours would get their number
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w", encoding="utf-8"))
     chosen = next((word for word in argv if not word.startswith("-")), "")
     return exit_code(chosen, lambda: _main(argv, chosen))
 
@@ -70,10 +66,6 @@ def _main(argv: list[str], chosen: str) -> int:
     if not argv:
         parser.exit(2, f"{parser.format_help()}\nreal-openrlhf: error: the name of a command is missing\n")
     args = parser.parse_args(argv)
-    try:
-        os.getcwd()
-    except FileNotFoundError:
-        raise UserError("the current folder was deleted. Change into another one.") from None
     assert implementation
     return run(chosen, implementation, args)
 

@@ -29,11 +29,6 @@ def golds_of(label: object) -> tuple[str, ...]:
     return tuple(dict.fromkeys(gold for gold in golds if gold))
 
 
-def is_raw(gold: str) -> bool:
-    """Whether a gold has the form of its data set: GSM8K's solution with `#### 18`, or a list as Python prints it."""
-    return "####" in gold or re.fullmatch(r"\[\s*'.*'\s*\]", gold, re.DOTALL) is not None
-
-
 def _is_answer(item: object) -> bool:
     return isinstance(item, str | int | float) and not isinstance(item, bool) and item == item  # nan: none was given
 

@@ -58,17 +58,13 @@ def answered(judge: Callable[[], Verdict], response: str, label: object) -> Verd
     """What `judge` returns; no verdict where it fails, and a line in the log."""
     try:
         return judge()
-    except NoVerdict as failure:
-        _say("no verdict", str(failure), label, response)
-        return Verdict(math.nan, failure.reason)
-    except Exception:
-        _say("no verdict, a fault of the verifier", traceback.format_exc(), label, response)
-        return Verdict(math.nan, "verifier_error")
-
-
-def _say(what: str, why: str, label: object, response: str) -> None:
-    """Log a failure; all texts may come from a model, so control characters and surrogates are escaped."""
-    logger.warning("%s (%r): label %.200r, response ends %.200r", what, why, label, str(response)[-200:])
+    except Exception as error:
+        why, reason = traceback.format_exc(), "verifier_error"
+        if isinstance(error, NoVerdict):
+            why, reason = str(error), error.reason
+        # all texts may come from a model, so control characters and surrogates are escaped
+        logger.warning("no verdict (%r): label %.200r, response ends %.200r", why, label, str(response)[-200:])
+        return Verdict(math.nan, reason)
 
 
 def _verdict(response: str, label: object, think: Think, prompt: str, allowed: tuple[str, ...]) -> Verdict:

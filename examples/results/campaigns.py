@@ -22,7 +22,8 @@ import pandas
 
 from real_openrlhf.base.files import parsed
 from real_openrlhf.recipes.run_flags import flags_of
-from real_openrlhf.report.read_runs import LAST_STEP, PHASES, Run, read_runs, run_of, word
+from real_openrlhf.report.read_runs import Run, read_runs, run_of, word
+from real_openrlhf.runs.run_folder import LAST_STEP, PHASES
 
 ABOUT, RUNS, METRICS = "campaign.json", "runs.csv", "metrics.parquet"
 FORMAT = 1

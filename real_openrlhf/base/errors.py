@@ -70,8 +70,9 @@ class Plain:
         self._stream = stream
 
     def write(self, text: str) -> int:
+        encoding = getattr(self._stream, "encoding", None) or "utf-8"  # a terminal may know fewer letters
         with self._unread():
-            self._stream.write(hidden(plain(text)))
+            self._stream.write(hidden(plain(text)).encode(encoding, "replace").decode(encoding))
         return len(text)
 
     def flush(self) -> None:

@@ -2,7 +2,6 @@
 
 import argparse
 import difflib
-import os
 import shlex
 from collections.abc import Iterable
 from pathlib import Path
@@ -51,14 +50,6 @@ def did_you_mean(word: str, names: Iterable[str]) -> str:
     near = difflib.get_close_matches(word.lower(), known, n=9, cutoff=0.5)
     swapped = [name for name in near if sorted(name) == sorted(word.lower())]  # gpro is grpo, and not gspo
     return f"Did you mean {known[(swapped or near)[0]]}? " if near else ""
-
-
-def short_path(path: str) -> str:
-    """A path below the current folder or the home folder, in the form that a shell would take; others unchanged."""
-    for folder, sign in ((os.getcwd(), ""), (os.path.expanduser("~"), "~/")):
-        if path.startswith("/") and Path(path).is_relative_to(folder) and path != folder:
-            return sign + str(Path(path).relative_to(folder))
-    return path
 
 
 class Parser(argparse.ArgumentParser):

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -186,3 +187,8 @@ def token_ids(tokenizer: "PreTrainedTokenizerBase", prompt: str | list[dict]) ->
     if tokenizer.chat_template is None:
         return tokenizer("\n\n".join(message["content"] for message in prompt))["input_ids"]
     return tokenizer.apply_chat_template(prompt, add_generation_prompt=True, tokenize=True, return_dict=False)
+
+
+def is_raw(gold: str) -> bool:
+    """Whether a gold has the form of its data set: GSM8K's solution with `#### 18`, or a list as Python prints it."""
+    return "####" in gold or re.fullmatch(r"\[\s*'.*'\s*\]", gold, re.DOTALL) is not None

@@ -1,7 +1,4 @@
-"""Settings that the controller and every rank derive from the flags, in one place so that they agree.
-
-No torch or OpenRLHF at the top: a dry run calls `zero_gradient_note` and must not wait for these imports.
-"""
+"""Settings that the controller and every rank derive from the flags, in one place so that they agree."""
 
 from __future__ import annotations
 
@@ -69,29 +66,17 @@ def ranks_of(args: SimpleNamespace) -> int:
 
 
 def skips(args: SimpleNamespace) -> bool:
-    """Whether rollouts without a gradient are left out of training (`--train.skip_zero_gradient`)."""
-    return args.train.skip_zero_gradient and not all_train(args)
-
-
-def all_train(args: SimpleNamespace) -> bool:
-    """Whether a term trains every token, or rollouts of weight 0 cannot be told from the others."""
-    actor, real, reward = args.actor, args.algo.real, args.reward
-    if actor.entropy_coef or actor.aux_loss_coef > 1e-8 or args.algo.kl.init_coef > 0 or real.kl_old_coef:
-        return True  # 1e-8 is upstream's own bound
-    objective = find(real.objective) if actor.policy_loss_type == "real" else None
-    if objective and not objective.of_tokens:
+    """Whether rollouts without a gradient are left out: with --train.skip_zero_gradient, where that is exact."""
+    every_token = (args.actor.entropy_coef, args.algo.kl.init_coef > 0, args.algo.real.kl_old_coef)
+    if not args.train.skip_zero_gradient or any(every_token) or args.actor.aux_loss_coef > 1e-8:  # upstream's bound
         return False
-    shaped = reward.overlong_buffer_len is not None or reward.stop_properly_penalty_coef is not None
-    centred = args.train.batching == "whole_groups" and args.algo.advantage.estimator in CENTRED
-    return shaped or not centred or bool(objective and not objective.two_sides)
-
-
-def zero_gradient_note(args: SimpleNamespace) -> str:
-    """A line for the dry run: whether rollouts without a gradient train."""
-    if not args.train.skip_zero_gradient:
-        return "trained like all others; --train.skip_zero_gradient would leave them out"
+    objective = find(args.algo.real.objective) if args.actor.policy_loss_type == "real" else None
+    if objective and not objective.of_tokens:
+        return True
+    by_length = args.reward.overlong_buffer_len, args.reward.stop_properly_penalty_coef
     return (
-        "trained like all others: a KL, an entropy bonus, a length penalty or the batch's mean reaches them"
-        if all_train(args)
-        else "left out of training"
+        (objective is None or objective.two_sides)  # another may give weights to tokens of advantage 0
+        and args.train.batching == "whole_groups"
+        and args.algo.advantage.estimator in CENTRED  # others centre over more than a prompt's rollouts
+        and by_length == (None, None)
     )

@@ -17,14 +17,16 @@ from real_openrlhf.report.settings import (
     MethodRuns,
     TaskRuns,
     best_of_each_method,
+    standing,
     tasks,
     training,
     validation,
 )
-from real_openrlhf.report.tables import TRAINING
+from real_openrlhf.report.tables import TRAINING, against_reference
 
 Curve = Callable[[Run], pd.Series | None]
-LINES = ("-", "--", ":")  # of ten colours each
+HUES = ("#0072b2", "#d55e00")  # the reference, the best of the others; all others are grey
+GREYS, LINES = ("0.3", "0.5", "0.7"), ("-", "--", ":", "-.")
 PANEL = (5.2, 3.3)  # inches
 FEW = 4  # settings that all have a band
 MAX_POINTS = 100  # a curve is averaged over equal windows of steps until it has no more points than this
@@ -77,7 +79,7 @@ def _draw(task: TaskRuns, panels: Mapping[str, Curve], path: Path) -> pd.DataFra
     spread = points.groupby("metric")["mean"].agg(lambda values: values.max() - values.min())
     varying = [title for title in panels if spread.get(title, 0) > 0] or [*panels]
     across = min(len(varying), 2)
-    down = -(-len(varying) // across)
+    down, styles = -(-len(varying) // across), _styles(task, settings)
     with matplotlib.rc_context({"text.parse_math": False, "font.size": 9}):  # names of runs are no formulas
         figure = Figure(figsize=(PANEL[0] * across, PANEL[1] * down), layout="constrained", dpi=110)
         for number, title in enumerate(varying, 1):
@@ -87,12 +89,26 @@ def _draw(task: TaskRuns, panels: Mapping[str, Curve], path: Path) -> pd.DataFra
             axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True))
             axes.grid(alpha=0.2)
             axes.margins(x=0.01)
-            _panel(axes, settings, panels[title])
+            _panel(axes, styles, panels[title])
         if len(settings) > 1:
             figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2 * across, fontsize=8)
         path.parent.mkdir(parents=True, exist_ok=True)
         FigureCanvasAgg(figure).print_png(path)
     return points
+
+
+def _styles(task: TaskRuns, settings: Sequence[MethodRuns]) -> dict[MethodRuns, dict[str, Any]]:
+    """The reference and the best of the others stand out; each of the rest has a grey and a line of its own."""
+    first = against_reference(task)[0] or settings[0]
+    best = max((s for s in settings if s is not first), key=lambda setting: standing(task, setting), default=None)
+    rest = [setting for setting in settings if setting not in (first, best)]
+    styles: dict[MethodRuns, dict[str, Any]] = {
+        setting: {"color": GREYS[number % 3], "linestyle": LINES[number // 3 % 4]}
+        for number, setting in enumerate(rest)
+    }
+    loud = ({"color": hue, "linewidth": 2.2, "zorder": 3} for hue in HUES)
+    styles |= dict(zip((first, best) if best else (first,), loud, strict=False))
+    return {setting: styles[setting] for setting in settings}
 
 
 def _mean(setting: MethodRuns, curve: Curve) -> pd.DataFrame:
@@ -104,18 +120,17 @@ def _mean(setting: MethodRuns, curve: Curve) -> pd.DataFrame:
     return pd.DataFrame({"runs": len(curves), "mean": table.mean(axis=1), "se": table.sem(axis=1)})
 
 
-def _panel(axes: Axes, settings: Sequence[MethodRuns], curve: Curve) -> None:
-    methods = [setting.method for setting in settings]
-    for number, setting in enumerate(settings):
+def _panel(axes: Axes, styles: Mapping[MethodRuns, dict[str, Any]], curve: Curve) -> None:
+    methods = [setting.method for setting in styles]
+    for setting, style in styles.items():
         name = setting.method if methods.count(setting.method) == 1 else setting.label
-        style: dict[str, Any] = {"color": f"C{number % 10}", "linestyle": LINES[number // 10 % len(LINES)]}
         axes.plot([], [], label=name, **style)
         for run in setting.runs:  # a run that broke off is a thin line that ends in a cross, and no mean includes it
             if not run.counted and (values := curve(run)) is not None:
-                axes.plot(values.index, values, linewidth=0.6, **style)
+                axes.plot(values.index, values, **style | {"linewidth": 0.6})
                 axes.plot(values.index[-1:], values.iloc[-1:], color=style["color"], marker="x")
         table = _mean(setting, curve)
         axes.plot(table.index, table["mean"], **style)
-        if len(settings) <= FEW:
+        if len(styles) <= FEW:
             low, high = table["mean"] - table["se"], table["mean"] + table["se"]
             axes.fill_between(table.index, low, high, color=style["color"], alpha=0.15, linewidth=0)

@@ -25,7 +25,8 @@ FIGURES = {
     "weights": ("Scores and weights over training", figures.weights),
 }
 CURVES = (
-    "Curves: mean over the finished runs, at the steps that all of them logged; bands are ±1 standard error. A thin "
+    "Curves: mean over the finished runs, at the steps that all of them logged; bands are ±1 standard error. Blue: "
+    "the reference; orange: the best of the others. A thin "
     "line that ends in a cross failed or still runs, and is in no mean. A panel in which nothing varies is left out."
 )
 

@@ -13,14 +13,13 @@ from real_openrlhf.base.errors import UserError, first_line, plain
 from real_openrlhf.base.files import parsed
 from real_openrlhf.base.old_names import METRICS, current_record
 from real_openrlhf.recipes.run_flags import EARLIER_FLAGS, flags_of
-from real_openrlhf.runs.run_folder import state
+from real_openrlhf.runs.run_folder import PHASES, logged_rows, state
 
 if TYPE_CHECKING:
     import pandas
 
-PHASES = ("train", "eval")
 NOT_LOGGED = ("phase", "step", "time")  # keys of a line that are no curves
-LAST_STEP, LARGEST = 10**12, 1e100  # beyond these a number fits no axis
+LARGEST = 1e100  # beyond it a number fits no axis
 PASS1 = re.compile(r"eval_(.+)_pass1")  # the keys of evaluations
 LABEL = 120  # letters of a name that comes from a run
 
@@ -107,11 +106,11 @@ def read_run(folder: str | Path) -> Run:
         if not isinstance(meta, dict) or "algo" not in meta:
             raise UnreadableRun("run.json is missing, or of another program: it has no key `algo`")
         meta = state(folder, meta)
-        ended, metrics = meta.get("status") == "finished", folder / "metrics.jsonl"
+        metrics = folder / "metrics.jsonl"
         if not metrics.exists():
             reason = f" ({word(meta['reason'])})" if isinstance(meta.get("reason"), str) else ""
             raise UnreadableRun(f"{meta.get('status')}{reason}, and no step is logged")
-        logged = _read_metrics(metrics, whole=ended)
+        logged = _read_metrics(metrics)
         evaluation = folder / "eval" / "results.json"
         return run_of(folder, meta, logged, _read_json(evaluation) if evaluation.exists() else None)
     except (OSError, UnicodeDecodeError) as problem:
@@ -134,28 +133,14 @@ def run_of(path: Path, meta: dict[str, Any], logged: "Mapping[str, pandas.DataFr
     return Run(path, name, algo, seed, status, meta, tables, evaluation if isinstance(evaluation, dict) else None)
 
 
-def _read_metrics(path: Path, whole: bool) -> "dict[str, pandas.DataFrame]":
-    """If a resumed run logged a step again, the later value counts. The last line of a living run may be cut off."""
+def _read_metrics(path: Path) -> "dict[str, pandas.DataFrame]":
+    """If a resumed run logged a step again, the later value counts."""
     import pandas
 
     steps: dict[str, dict[int, dict[str, float]]] = {phase: {} for phase in PHASES}
-    lines = path.read_bytes().decode().splitlines()
-    for number, line in enumerate(lines, 1):
-        try:
-            row = parsed(line)
-            logged, step = steps[row["phase"]], row["step"]
-            if type(step) is not int or not 0 <= step <= LAST_STEP:
-                raise ValueError
-        except (LookupError, TypeError, ValueError) as problem:
-            if number == len(lines) and not whole:
-                break
-            raise UnreadableRun(f"metrics.jsonl: line {number} is cut off, or no step of a run") from problem
-        numbers = {
-            METRICS.get(key, word(key)): float(value)
-            for key, value in row.items()
-            if key not in NOT_LOGGED and type(value) in (int, float) and abs(value) < LARGEST
-        }
-        logged.setdefault(step, {}).update(numbers)
+    for row in logged_rows(path.read_bytes()):
+        numbers = {METRICS.get(key, word(key)): row[key] for key in row if key not in NOT_LOGGED}
+        steps[row["phase"]].setdefault(row["step"], {}).update(numbers)
     return {phase: pandas.DataFrame.from_dict(rows, orient="index") for phase, rows in steps.items()}
 
 

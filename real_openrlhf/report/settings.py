@@ -43,6 +43,7 @@ class MethodRuns:
     changed: tuple[str, ...]  # flags that differ from the method's, in words
     varied: tuple[str, ...]  # flags that differ between this method's settings, beside these
     runs: tuple[Run, ...]
+    repeats: tuple[Run, ...] = ()  # of a seed that one of `runs` has on the same machine: they add nothing
 
     @property
     def method(self) -> str:
@@ -61,8 +62,9 @@ class MethodRuns:
     def seeds(self) -> str:
         """The number of runs that are averaged, and of those that are not."""
         count = Counter(run.status for run in self.runs if not run.counted)
+        count["of a repeated seed"] = len(self.repeats)
         words = [str(len(self.counted))] if self.counted else []
-        return "; ".join([*words, *(f"{count[why]} {why}, not averaged" for why in sorted(count))])
+        return "; ".join([*words, *(f"{count[why]} {why}, not averaged" for why in sorted(count) if count[why])])
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +117,7 @@ def _settings(runs: Iterable[Run]) -> tuple[MethodRuns, ...]:
         for run in sorted(members, key=lambda run: (run.seed is None, run.seed, run.name)):
             words = [f"{name.removeprefix('--')} {flags[run].get(name, 'not set')}" for name in varied]
             seeds[*map(word, words), *([f"file {code}"] if several_files else [])].append(run)
-        settings += [MethodRuns(algo, changed, words, tuple(same)) for words, same in seeds.items()]
+        settings += [MethodRuns(algo, changed, words, *_without_repeats(same)) for words, same in seeds.items()]
     order = [*ALGORITHMS]
     return tuple(sorted(settings, key=lambda s: ([*order, s.algo].index(s.algo), s.algo, s.changed, s.varied)))
 
@@ -124,6 +126,16 @@ def _own_code(run: Run) -> str:
     """The user's objective and rewards by their content: files of one name may differ."""
     files = [known for key in ("objective", "rewards") if isinstance(known := run.meta.get(key), dict)]
     return ", ".join(sorted(str(sha)[:6] for known in files for sha in known.values()))
+
+
+def _without_repeats(same: Sequence[Run]) -> tuple[tuple[Run, ...], tuple[Run, ...]]:
+    """(runs, repeats): of finished runs with one seed on one known machine the first one counts."""
+    first: dict[tuple, Run] = {}
+    for run in same:
+        known = run.counted and run.seed is not None and run.meta.get("machine")
+        first.setdefault((run.seed, run.block) if known else (run,), run)
+    runs = {*first.values()}
+    return tuple(run for run in same if run in runs), tuple(run for run in same if run not in runs)
 
 
 def _learning(run: Run) -> dict[str, Any]:

@@ -159,7 +159,7 @@ def _share_and_magnitude(log: pd.DataFrame, key: str) -> tuple[float, float | No
 def runs(tasks: Sequence[TaskRuns]) -> Table:
     rows: list[Row] = []
     for setting in (setting for task in tasks for setting in task.settings):
-        for run in setting.runs:
+        for run in (*setting.runs, *setting.repeats):
             command = run.meta.get("command")
             words = " ".join(map(str, command)) if isinstance(command, list) else ""
             row: Row = {"Run": run.name, "Setting": setting.label, "Seed": str(run.seed), "Status": run.status}

@@ -141,15 +141,23 @@ def record_ending(path: Path) -> str | None:
     return None
 
 
-def last_step(log: Path) -> int:
-    """The last training step in metrics.jsonl; a line that a kill cut off does not count."""
-    steps = [0]
-    for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else ():
-        with contextlib.suppress(ValueError, KeyError, TypeError):
+PHASES = ("train", "eval")
+LAST_STEP = 10**12  # beyond it a number fits no axis
+
+
+def logged_rows(text: bytes) -> Iterator[dict]:
+    """The lines of metrics.jsonl with their numbers; those that a kill cut off, or of others, are skipped."""
+    for line in text.splitlines():
+        with contextlib.suppress(ValueError, TypeError, AttributeError, LookupError, OverflowError):
             row = parsed(line)
-            if row["phase"] == "train":
-                steps.append(int(row["step"]))
-    return steps[-1]
+            if row["phase"] in PHASES and 0 <= row["step"] <= LAST_STEP:
+                numbers = {key: float(value) for key, value in row.items() if type(value) in (int, float)}
+                yield {"time": 0.0, **numbers, "phase": row["phase"], "step": int(row["step"])}
+
+
+def last_step(log: Path) -> int:
+    rows = logged_rows(log.read_bytes() if log.exists() else b"")
+    return max((row["step"] for row in rows if row["phase"] == "train"), default=0)
 
 
 def early_end(path: Path, steps: int, every: int = 1) -> str | None:

@@ -2,7 +2,6 @@
 
 import contextlib
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 from real_openrlhf.base.files import parsed
@@ -45,9 +44,10 @@ class Progress:
         print("this takes about 40 s on two free cores, minutes on busy ones or with a large model", flush=True)
 
     def update(self) -> None:
-        for line in self.new_lines(self.notes):
-            print(line.get("say", ""), flush=True)
-        for line in self.new_lines(self.path):
+        for note in self.new_lines(self.notes).splitlines():
+            with contextlib.suppress(ValueError, TypeError, LookupError):
+                print(parsed(note)["say"], flush=True)
+        for line in run_folder.logged_rows(self.new_lines(self.path)):
             if line.get("phase") == "eval":
                 print(f"evaluation at step {line['step']}: {evaluation(line)}", flush=True)
             else:
@@ -66,17 +66,17 @@ class Progress:
                 flush=True,
             )
 
-    def new_lines(self, path: Path) -> list[dict]:
+    def new_lines(self, path: Path) -> bytes:
         """New complete lines; a line that is still being written is read next time. A resume shortens the file."""
         self.offsets[path] = min(self.offsets[path], _size(path))
         if not path.exists():
-            return []
+            return b""
         with path.open("rb") as file:
             file.seek(self.offsets[path])
             text = file.read()
         whole = text[: text.rfind(b"\n") + 1]
         self.offsets[path] += len(whole)
-        return list(rows_in(whole))
+        return whole
 
     def step_line(self, line: dict) -> str:
         step, now = line["step"], line["time"]
@@ -92,18 +92,6 @@ class Progress:
     close = update
 
 
-def rows_in(text: bytes) -> Iterator[dict]:
-    """The lines that our code logged. Others are skipped, so that they cannot end the watching command."""
-    for line in text.splitlines():
-        with contextlib.suppress(ValueError, TypeError, AttributeError, LookupError):
-            row = parsed(line)
-            if isinstance(row.get("say"), str):
-                yield row
-            elif row["phase"] in ("train", "eval"):
-                numbers = {key: float(value) for key, value in row.items() if isinstance(value, int | float)}
-                yield {"time": 0.0, **numbers, "phase": row["phase"], "step": int(row["step"])}
-
-
 def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
@@ -117,7 +105,7 @@ def evaluation(line: dict) -> str:
 
 def summary(run_dir: Path) -> str:
     """The table at the end of a run: the first and the last value of its main numbers."""
-    lines = list(rows_in((run_dir / "metrics.jsonl").read_bytes()))
+    lines = list(run_folder.logged_rows((run_dir / "metrics.jsonl").read_bytes()))
     steps = [line for line in lines if line["phase"] == "train"]
     evaluations = [line for line in lines if line["phase"] == "eval"]
     rows: list[tuple[str, str, str]] = []

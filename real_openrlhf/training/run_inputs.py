@@ -106,8 +106,6 @@ class Request:
         given, removed = flag_checks.split_flags(args.openrlhf)
         if named := OWN_FOLDERS & {*given, *removed}:
             raise UserError(f"{min(named)} is set by the run's folder: --runs-dir and --run-name. Leave it out.")
-        if empty := [short for short, flag in SHORTHANDS.items() if given.get(flag) == ("",)]:
-            raise UserError(f"{empty[0]} '': its value is missing. Give one, or leave it out.")
         flags, variables = dict(given), {}
         if (key := " ".join(flags.get(WANDB_KEY, ()))) not in ("", BY_VARIABLE):
             flags[WANDB_KEY], variables[KEY_VARIABLE] = (BY_VARIABLE,), key

@@ -5,8 +5,7 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
-from same_answer.reading.tex import Tokens, closing
-from same_answer.reading.words import CURRENCIES
+from same_answer.reading.tex import CURRENCIES, Tokens, closing
 
 Dimensions = tuple[tuple[str, int], ...]
 

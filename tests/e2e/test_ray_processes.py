@@ -92,6 +92,7 @@ if __name__ == "__main__":
 '''
 
 
+@every  # what vLLM's process reads is in slow: a new Ray or vLLM can break it
 def test_an_engine_on_two_gpus_joins_the_runs_own_ray(tmp_path):
     """With RAY_ADDRESS=local its process would start a second Ray, and miss the placement group there."""
     here = LaunchTarget(None, 2, 80.0, on_cpu=False).environment(run_flags())
@@ -104,14 +105,14 @@ def test_an_engine_on_two_gpus_joins_the_runs_own_ray(tmp_path):
 @pytest.mark.parametrize(
     "name, signal", [pytest.param("dashboard/agent.py", "suspend", marks=every), ("raylet/raylet", "kill")]
 )
-def test_a_ray_whose_agent_is_late_trains_and_one_that_dies_is_told_at_once(tmp_path, name, signal):
+def test_a_ray_whose_agent_is_late_trains_and_one_that_dies_is_told_at_once(train, tmp_path, name, signal):
     """A raylet gives its agents 15 s, which a busy machine does not; here a signal stops one of them for 30 s."""
     words = ["--runs-dir", str(tmp_path), "--run-name", "late", "--max-steps", "1", *SMALL, *NO_EVALUATION]
-    command = [sys.executable, "-m", "real_openrlhf.cli", "train", *words]
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    child = subprocess.Popen([*train.python, "train", *words], env=train.environment, **streams)
     hit: list[psutil.Process] = []
     while child.poll() is None and not hit:
-        for process in psutil.Process(child.pid).children(recursive=True):
+        for process in train.server.children(recursive=True):
             with suppress(psutil.Error):
                 hit += [process] * any(word.endswith(name) for word in process.cmdline())
     getattr(hit[0], signal)()
@@ -209,15 +210,18 @@ def found(tmp_path_factory):
             return run(DRIVER, folder, JOB, *ON_GPUS, **mine, JOB=json.dumps(job))
 
 
+@every  # of a cluster, which starts twice
 def test_the_reward_functions_variables_reach_a_cluster_that_others_started(found):
     assert found[0] == ["disco", None, None]
 
 
+@every
 def test_in_a_job_ray_passes_on_the_jobs_own(found):
     """It refuses a variable that the driver names again."""
     assert found[1] == ["disco", "required"]
 
 
+@every
 def test_a_process_that_asked_for_no_gpu_sees_none(found):
     """Also with Ray's newer default, which shows it all of them: the run sets the variable to 1."""
     assert found[2] == ["", "7"]

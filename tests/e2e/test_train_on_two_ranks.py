@@ -14,9 +14,9 @@ LISTWISE = f"{REPOSITORY}/examples/objectives/listwise.py:listwise"
 
 
 @pytest.fixture(scope="module")
-def grpo(train_alone):
+def grpo(train):
     words = ("--recipe", "cpu-like-gpu", "--algo", "grpo", "--gpus", "2", "--max-steps", "3")
-    return train_alone("grpo", *words, "--eval.n_samples_per_prompt", "2")
+    return train("grpo", *words, "--eval.n_samples_per_prompt", "2")
 
 
 def test_grpo_on_two_zero3_ranks_with_a_reference_and_a_kl_loss(grpo):
@@ -52,37 +52,6 @@ def test_asynchronously_with_an_engine_apart_from_policy_and_reference(train):
     assert {"PolicyModelActor", "ReferenceModelActor"} <= run.actors
 
 
-def test_listwise_trains_on_graded_rewards_and_leaves_out_groups_of_equal_ones(train_on_two, reward_calls, tmp_path):
-    """One update a step, so that scores are 0: a group of unequal rewards has a loss of log 8, the others 0. By
-    labels, which the log alone reads, all answers are wrong."""
-    data, noted = tmp_path / "prompts.jsonl", reward_calls.with_name(reward_calls.name + ".graded")
-    rows = ({"prompt": f"{n}=", "label": "~" * (2 - n % 2) + f"{n}"[::-1]} for n in range(1111, 1135))
-    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    words = (
-        *SMALL,
-        "--train.batch_size",
-        "64",
-        "--algo.real.objective",
-        LISTWISE,
-        "--data",
-        str(data),
-        "--max-steps",
-        "3",
-    )
-    run = train_on_two("graded", *words, *NO_EVALUATION)
-    rewards = [line.split() for line in noted.read_text().splitlines()]
-    assert run.finite and len(run.lines("train")) == 3 and len(rewards) == 3 * 64
-    shares = []
-    for number, step in enumerate(run.lines("train")):
-        calls = rewards[64 * number : 64 * (number + 1)]
-        groups = {prompt: {reward for other, reward in calls if other == prompt} for prompt, _ in calls}
-        shares.append(sum(len(values) > 1 for values in groups.values()) / 8)
-        assert len(groups) == 8 and step["update/frac_trained"] == pytest.approx(shares[-1])
-        assert step["real/loss"] == pytest.approx(math.log(8) * shares[-1], rel=1e-4)
-        assert step["rollout/frac_mixed"] == step["rollout/pass_rate"] == 0
-    assert 0 < min(shares) < 1
-
-
 @every
 @pytest.mark.parametrize("algo", ["real", "grpo", "dapo", "trpa"])
 def test_killed_and_resumed_is_not_killed(train_on_two, algo):
@@ -109,29 +78,39 @@ def test_asynchronously_no_prompt_is_lost_and_none_is_drawn_twice(train_on_two, 
 
 
 # A rollout actor goes on whose verifier hangs, dies and runs out of memory, and whose reward function returns text or
-
-
-# failing_reward.py has the verifier judge these; each fault is for one of the eight, as every fault costs a worker
+# exits. failing_reward.py has the verifier judge these; every fault costs a worker.
 JUDGED = ["0123=", "1234=", "2345=", "3456=", "4567=", "5678=", "6789=", "7891="]
+GRADED = ["1111=", "1112=", "1113=", "1114=", "1115=", "1116="]  # every second has equal rewards
 
 
-def test_training_survives_a_failing_verifier(train_on_two, reward_calls, tmp_path):
+def test_listwise_trains_on_graded_rewards_while_the_verifier_fails(train_on_two, reward_calls, tmp_path):
+    """One update, so that scores are 0: a group of unequal rewards has a loss of log 4, the others 0. By labels, which
+    the log alone reads, all graded answers are wrong."""
     data = tmp_path / "prompts.jsonl"
-    prompts = [*JUDGED, "8901=", "9012="]
-    rows = ({"prompt": prompt, "label": prompt[3::-1], "datasource": "reverse"} for prompt in prompts)
+    prompts = [*JUDGED, "8901=", "9012=", *GRADED]
+    labels = {prompt: "~" * (1 + n % 2) + prompt[3::-1] for n, prompt in enumerate(GRADED)}
+    rows = ({"prompt": prompt, "label": labels.get(prompt, prompt[3::-1])} for prompt in prompts)
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     run = train_on_two(
-        "faults", "--recipe", "cpu-like-gpu", "--algo", "real", "--max-steps", "1", "--data", str(data),
-        "--rollout.batch_size", "10", "--rollout.n_samples_per_prompt", "4", "--train.batch_size", "20",
-        *NO_EVALUATION,
+        "faults", "--recipe", "cpu-like-gpu", "--algo.real.objective", LISTWISE, "--max-steps", "1", *NO_EVALUATION,
+        "--rollout.batch_size", "16", "--rollout.n_samples_per_prompt", "4", "--train.batch_size", "64",
+        "--data", str(data),
     )  # fmt: skip
     devices = json.loads(reward_calls.with_name("calls.devices").read_text())
     assert devices == {"CUDA_VISIBLE_DEVICES": "-1", "DS_ACCELERATOR": "cpu", "VLLM_USE_FLASHINFER_SAMPLER": "0"}
     (step,) = run.lines("train")
     assert run.finite and step["actor_grad_norm"] > 0
     assert sorted(reward_calls.read_text().split()) == sorted(prompt for prompt in JUDGED for _ in range(4))
-    assert step["rollout/frac_ungraded"] == 5 / 10 and step["real/frac_unlabelled"] == 5 / 10
+    assert step["rollout/frac_ungraded"] == 5 / 16 and step["real/frac_unlabelled"] == 5 / 16
     for reason in ("timeout", "out_of_memory", "worker_died"):
-        assert step[f"verifier/ignored_{reason}"] == pytest.approx(1 / 10), reason
+        assert step[f"verifier/ignored_{reason}"] == pytest.approx(1 / 16), reason
     for fault in ("no_number", "exits"):
-        assert step[f"reward/failed_{fault}"] == pytest.approx(1 / 10), fault
+        assert step[f"reward/failed_{fault}"] == pytest.approx(1 / 16), fault
+
+    rewards = [line.split() for line in reward_calls.with_name("calls.graded").read_text().splitlines()]
+    groups = {prompt: {reward for other, reward in rewards if other == prompt} for prompt in GRADED}
+    unequal = sum(len(values) > 1 for values in groups.values())
+    assert len(rewards) == 4 * len(GRADED) and 0 < unequal <= 3
+    share = unequal / 16 + step["rollout/frac_mixed"]  # the second are groups that the verifier judged
+    assert step["update/frac_trained"] == pytest.approx(share)
+    assert step["real/loss"] == pytest.approx(math.log(4) * share, rel=1e-4)

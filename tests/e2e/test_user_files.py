@@ -32,57 +32,47 @@ asked()
 """
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-EXAMPLE, AGENT = EXAMPLES / "objectives" / "hinge.py", EXAMPLES / "agents" / "guess_number.py"
+OBJECTIVE, AGENT = EXAMPLES / "objectives" / "hinge.py", EXAMPLES / "agents" / "guess_number.py"
 MARGIN, GROUP = 0.5, 8  # tau and rollouts a prompt of the recipe
 
 
-def test_a_users_hinge_is_trained_recorded_and_resumed_with_the_same_file_only(train, tmp_path):
-    mine, answers = tmp_path / "mine.py", tmp_path / "asked.jsonl"
+def test_a_users_objective_and_agent_train_and_are_recorded(train, tmp_path):
+    hinge, game, answers = tmp_path / "hinge.py", tmp_path / "game.py", tmp_path / "asked.jsonl"
     flags = command.request_of(["--recipe", "cpu"]).flags
-    place = LaunchTarget.for_recipe(RECIPES["cpu"])
-    said = {name: value for name, value in place.environment(flags).items() if os.environ.get(name) != value}
-    mine.write_text(EXAMPLE.read_text() + ASKED.format(place=str(answers), names=[*said]))
-    words = ("--algo", "real", "--algo.real.objective", f"{mine}:hinge", *SMALL, "--no-eval.dataset")
-    run = train("hinge", *words, "--max-steps", "2")
-    assert f"objective {mine}:hinge: {{'tau': {MARGIN}}}" in run.log
+    ours = LaunchTarget.for_recipe(RECIPES["cpu"]).environment(flags)
+    variables = {name: value for name, value in ours.items() if os.environ.get(name) != value}
+    hinge.write_text(OBJECTIVE.read_text() + ASKED.format(place=str(answers), names=[*variables]))
+    text = AGENT.read_text()
+    for hint, token in {"?": "=", "<": "=", ">": "."}.items():  # of this model's few
+        text = text.replace(f'"{hint}"', f'"{token}"')
+    game.write_text(text)
+    words = ("--algo", "real", "--algo.real.objective", f"{hinge}:hinge", "--train.agent_func_path", str(game))
+    words += ("--no-rollout.seeded", "--actor.adam.lr", "1e-5", *SMALL, *NO_EVALUATION)
+    run = train("mine", *words, "--max-steps", "2")
+    assert f"objective {hinge}:hinge: {{'tau': {MARGIN}}}" in run.log
+    assert len(run.lines("train")) == 2 and run.finite
     for line in run.lines("train"):
         # scores are small, so each rollout of a mixed group is about a whole margin away from where it should be
         assert line["real/score_abs_max"] < MARGIN
         assert line["real/weight_abs_max"] == pytest.approx(1) and line["real/weight_cv"] == pytest.approx(0, abs=1e-9)
         assert line["real/loss"] == pytest.approx(MARGIN * GROUP * line["rollout/frac_mixed"], rel=0.1)
-    assert len(run.lines("train")) == 2
-
-    seen = [json.loads(line) for line in answers.read_text().splitlines()]
-    seen = [found for _, *found in seen if found[-1]["RAY_OVERRIDE_RESOURCES"]]  # not the command, which tries it too
-    seen = [found for found in seen if found[0] != "PPOTrainer"]  # the controller asks what the objective reads
-    assert {title for title, *_ in seen} == {"driver", "PolicyModelActor"}  # an engine: test_train_on_two_ranks.py
-    for title, devices, variables in seen:
-        assert devices == [0, "cpu", "cpu"], title
-        assert {*variables.pop("CUDA_VISIBLE_DEVICES").split(",")} == {"-1"}, title
-        others = {*plugin.environment(), "RAY_RUNTIME_ENV_HOOK"}  # of engines, and of the tests' forks
-        assert {name: variables[name] for name in variables if name not in others}.items() <= said.items(), title
-
-    record = json.loads((run.folder / "run.json").read_text())
-    assert record["objective"] == {str(mine): hashlib.sha256(mine.read_bytes()).hexdigest()}
-    assert record["flags"]["--algo.real.objective"] == f"{mine}:hinge" and "--algo.real.tau" not in record["flags"]
-
-    mine.write_text(mine.read_text().replace("settings.tau", "2 * settings.tau"))
-    refused = train("hinge", *words, "--max-steps", "4", "--resume", code=2)
-    assert "began with another objective or agent of your own" in refused.output
-
-
-def test_turns_are_one_rollout(train, tmp_path):
-    mine = tmp_path / "mine.py"
-    text = AGENT.read_text()
-    for hint, token in {"?": "=", "<": "=", ">": "."}.items():  # of this model's few
-        text = text.replace(f'"{hint}"', f'"{token}"')
-    mine.write_text(text)
-    words = ("--train.agent_func_path", str(mine), "--no-rollout.seeded", "--max-steps", "2")
-    run = train("turns", "--algo", "real", *words, *SMALL, *NO_EVALUATION)
-    steps = run.lines("train")
-    assert len(steps) == 2 and run.finite
-    for line in steps:
+        # turns are one rollout
         assert 1 < line["agent/turns"] <= 3
         assert 0 < line["total_length"] - len("3758=") - line["response_length"] <= line["agent/turns"]  # hints
         assert line["sampling/logprob_diff_mean"] < 0.05  # vLLM's log-probabilities stand at the policy's own tokens
-    assert str(mine) in json.loads((run.folder / "run.json").read_text())["objective"]
+    seen = [json.loads(line)[1:] for line in answers.read_text().splitlines()]
+    # Not the command, which tries it too, nor the controller, which asks what the objective reads.
+    seen = [process for process in seen if process[-1]["RAY_OVERRIDE_RESOURCES"] and process[0] != "PPOTrainer"]
+    assert {title for title, *_ in seen} == {"driver", "PolicyModelActor"}  # an engine: test_train_on_two_ranks.py
+    for title, devices, values in seen:
+        assert devices == [0, "cpu", "cpu"], title
+        assert {*values.pop("CUDA_VISIBLE_DEVICES").split(",")} == {"-1"}, title
+        others = {*plugin.environment(), "RAY_RUNTIME_ENV_HOOK"}  # of engines, and of the tests' forks
+        assert {name: values[name] for name in values if name not in others}.items() <= variables.items(), title
+
+    record = json.loads((run.folder / "run.json").read_text())
+    assert record["objective"] == {str(file): hashlib.sha256(file.read_bytes()).hexdigest() for file in (hinge, game)}
+    assert record["flags"]["--algo.real.objective"] == f"{hinge}:hinge" and "--algo.real.tau" not in record["flags"]
+    hinge.write_text(hinge.read_text().replace("settings.tau", "2 * settings.tau"))
+    refused = train("mine", *words, "--max-steps", "4", "--resume", code=2)
+    assert "began with another objective or agent of your own" in refused.output

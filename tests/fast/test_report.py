@@ -225,6 +225,21 @@ def test_of_many_settings_the_best_of_each_method_stands_for_it(tmp_path):
     assert len(tables.summary(task).rows) == 2 and len(tables.results(task).rows) == 14
 
 
+def test_a_seed_counts_once_and_the_steps_stand_in_the_table(tmp_path):
+    machine = {"cpu": "A", "instructions": "avx2", "gpus": ""}
+    for algo in ("real", "grpo"):
+        for seed in (1, 2, 3):
+            invented.write_run(tmp_path, algo, seed, machine=machine)
+    before = tables.summary(task_of(tmp_path)).rows
+    invented.write_run(tmp_path, "real", 1, machine=machine, name="again-s1")
+    after = tables.summary(task_of(tmp_path)).rows
+    assert [{**row, "Runs": ""} for row in after] == [{**row, "Runs": ""} for row in before]
+    invented.write_run(tmp_path, "dapo", 1, steps=10, machine=machine)
+    rows = tables.results(task_of(tmp_path)).rows
+    assert [row["Runs"] for row in rows] == ["3; 1 of a repeated seed, not averaged", "3", "1"]
+    assert [row["Step"] for row in rows] == ["20", "20", "10"]
+
+
 # Benchmarks
 
 

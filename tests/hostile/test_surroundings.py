@@ -63,15 +63,6 @@ def test_a_full_disk_is_one_line(shell):
     assert done.stderr.decode().splitlines()[1:] == ["1"] and b"Free some space and try again" in done.stderr
 
 
-def test_closed_streams_and_a_folder_that_is_gone(shell, elsewhere):
-    done = shell(
-        'for n in 0 1 2; do eval "real grade --input graded.jsonl --output $n.jsonl $n>&-" || exit 9; done\n'
-        "mkdir gone; cd gone; rmdir ../gone; real train --dry-run"
-    )
-    assert done.returncode == 2 and said(done).splitlines()[-1].endswith("Change into another one."), said(done)
-    assert "Traceback" not in said(done)
-
-
 def test_a_secret_is_in_no_output(shell, elsewhere):
     secret = "--logger.wandb.key K3Y --reward.remote_url http://me:PASSW0RD@host/x"
     done = shell(

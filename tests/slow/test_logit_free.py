@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch._dynamo
-from every import EVERY
+from every import EVERY, every
 from openrlhf.models import Actor
 from tiny_models import model_of
 
@@ -125,7 +125,11 @@ def test_with_a_real_vocabulary_steps_agree_and_memory_falls(two_ranks, real_voc
 )
 @pytest.mark.parametrize(
     "function, constant, rows",
-    [(head._sums, True, 1), (head._slopes, torch.bfloat16, 1), (head._slopes_with_entropy, torch.bfloat16, 3)],
+    [
+        pytest.param(head._sums, True, 1, marks=every),
+        pytest.param(head._slopes, torch.bfloat16, 1, marks=every),
+        (head._slopes_with_entropy, torch.bfloat16, 3),
+    ],
 )
 def test_as_a_gpu_run_compiles_it_each_function_is_one_graph_at_each_temperature(
     monkeypatch, function, constant, rows

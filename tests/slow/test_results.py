@@ -25,7 +25,6 @@ import ages  # noqa: E402 (its files import each other by name)
 import campaigns  # noqa: E402
 import check  # noqa: E402
 import publish  # noqa: E402
-import refresh  # noqa: E402
 import sentences  # noqa: E402
 
 OF_RECORDS = dict(ALGORITHMS)  # as `methods.install` leaves them
@@ -180,10 +179,10 @@ def test_a_queue_without_an_evaluation_is_compared_on_those_that_both_have():
     assert none.steps - eight.steps == {25} and 25 not in ages.shared_steps()
 
 
-def test_the_page_for_the_reader_is_short_and_its_tables_are_of_the_runs(monkeypatch):
+def test_the_page_for_the_reader_is_short():
+    """Its tables are of the runs: `refresh.py --check` in tests/smoke."""
     page = (ROOT / "docs/evidence/results.md").read_text()
     assert len([word for word in page.split() if re.search(r"\w", word)]) <= 950
-    assert [*refresh.problems()] == []
 
 
 def test_committed_runs_say_what_they_are_and_nothing_of_the_machine():

@@ -1,7 +1,6 @@
 """examples/scripts/setup_env.sh, the real script, in the small world of tests/small_world.py.
 
 A new environment takes seconds, so tests share one and break it in their own way: the next run must repair it.
-CI makes the real one; what a change of set-up alone can break runs with `every`.
 """
 
 import contextlib
@@ -18,7 +17,6 @@ from pathlib import Path
 import psutil
 import pytest
 import small_world
-from every import EVERY, every
 from small_world import REPOSITORY, SITE, World, make_wheel
 
 from real_openrlhf import OPENRLHF_VERSION, patching
@@ -133,33 +131,6 @@ def test_setup_follows_a_changed_lock_and_replaces_an_edited_or_older_series(wor
         world.assert_right(venv)
 
 
-@pytest.mark.parametrize(
-    "made_of, mode, lock, then",
-    [
-        ("cpu-newest", "cpu", "", "cpu-newest"),
-        ("cpu-newest", "any", "", "cpu-newest"),
-        ("cpu-newest", "cpu", "pinned", "cpu"),
-        ("cpu", "cpu", "newest", "cpu-newest"),
-        ("gpu", "any", "", "gpu"),
-        ("gpu", "cpu", "", "cpu"),
-        ("", "any", "", "cpu"),
-        ("", "any", "newest", "cpu-newest"),
-    ],
-)
-def test_setup_keeps_the_lock_of_an_environment_until_another_is_asked_for(world, tmp_path, made_of, mode, lock, then):
-    """As the first lines say, before anything is installed: also of an environment whose set-up was killed."""
-    for name in ("cpu-newest", "gpu-newest"):
-        shutil.copy(world.repository / "requirements/cpu.txt", world.repository / f"requirements/{name}.txt")
-    if made_of:
-        (tmp_path / "venv").mkdir()
-        (tmp_path / "venv/.real_env").write_text(f"incomplete\n{made_of}\n")
-    with world.gpus(0):
-        process = world.start(tmp_path / "venv", mode, REAL_LOCK=lock)
-        lines = lines_until(process, f"({then}, Python ")
-        kill(process)
-    assert ("nvidia-smi finds no GPU" in lines[0]) == (not made_of)
-
-
 # Environments of others, and those that are in use
 
 HOLDS = "from real_openrlhf.base.files import hold_environment as h; h(); print('holds', flush=True); input()"
@@ -203,8 +174,7 @@ def test_set_up_changes_nothing_below_a_running_process(world, venv):
         assert world.setup(venv).returncode == 0  # all is right
         with world.also_wanted("# a comment"):
             assert_one_line(world.setup(venv), f"process {process.pid} (", "-c from real_openr", "when it has ended")
-            process.communicate("\n")
-            assert world.setup(venv).returncode == 0
+        process.communicate("\n")
     assert world.setup(venv).returncode == 0
     with open(venv / ".in_use") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -215,11 +185,9 @@ def test_set_up_changes_nothing_below_a_running_process(world, venv):
 # Interruptions
 
 
-@pytest.mark.parametrize("stop", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=every)])
-def test_setup_finishes_what_a_kill_and_a_stop_of_its_compilers_left(world, unfinished, stop, tmp_path):
+def test_setup_finishes_what_a_kill_and_a_stop_of_its_compilers_left(world, unfinished, tmp_path):
     """By a package that is built for ever."""
-    moments = [("uv, which", 0.3), ("the other packages", 0.1), ("the other packages", 0.0), ("real_openrlhf", 0.1)]
-    for moment, seconds in moments if EVERY else moments[:2]:
+    for moment, seconds in (("uv, which", 0.3), ("the other packages", 0.1)):
         process = world.start(unfinished)
         lines_until(process, moment)
         time.sleep(seconds)
@@ -233,10 +201,7 @@ def test_setup_finishes_what_a_kill_and_a_stop_of_its_compilers_left(world, unfi
         while not (tmp_path / "builds").exists():
             assert process.poll() is None, process.communicate()
             time.sleep(0.05)
-        if stop == signal.SIGINT:
-            os.killpg(process.pid, stop)  # as a terminal does
-        else:
-            process.send_signal(stop)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
         assert process.wait(timeout=20) == 130
     deadline = time.monotonic() + 10
     while session(process.pid) and time.monotonic() < deadline:
@@ -293,9 +258,6 @@ def test_setup_refuses_in_a_line_with_the_fix_and_leaves_everything(world, tmp_p
     assert not venv.exists() or (venv / ".real_env").read_text().startswith("incomplete")
 
 
-# PyTorch: small, from another index, or with CUDA
-
-
 # GPUs
 
 
@@ -324,17 +286,14 @@ def test_environments_of_all_kinds_lie_side_by_side(world, there, gpus, places):
         shutil.rmtree(world.repository / one.split()[0])
 
 
-PYTHON = ("found no Python 3.11 or 3.12", "REAL_PYTHON=")
-HEADERS = ("has no Python.h", "apt install", "-dev")
 DRIVER = ("The NVIDIA driver is 550.54.15, and CUDA 13 needs 580", "cuda-compat-13-0")
 
 
-@pytest.mark.parametrize(  # a newer CUDA than the driver's own is that of a compat package
-    "cuda, old_python, driver_or_not", [("12.4", True, [DRIVER]), ("12.4", False, [DRIVER]), ("13.0", False, [])]
-)
-def test_setup_for_gpus_lists_all_that_the_machine_lacks(world, tmp_path, cuda, old_python, driver_or_not):
+# a newer CUDA than the driver's own is that of a compat package
+@pytest.mark.parametrize("cuda, driver_or_not", [("12.4", [DRIVER]), ("13.0", [])])
+def test_setup_for_gpus_lists_all_that_the_machine_lacks(world, tmp_path, cuda, driver_or_not):
     headers = f'case "$2" in *include*) echo /nowhere ;; *) exec "{sys.executable}" "$@" ;; esac'
-    python = fake_python(tmp_path, "3.10") if old_python else program(tmp_path, "python-without-headers", headers)
+    python = program(tmp_path, "python-without-headers", headers)
     small = 'echo Filesystem\necho "/dev/x 9000000 7000000 2000000 78% /"'
     with (
         world.gpus(2, driver="550.54.15", capability="7.5", cuda=cuda),
@@ -346,12 +305,11 @@ def test_setup_for_gpus_lists_all_that_the_machine_lacks(world, tmp_path, cuda, 
     first, *rest = result.stderr.splitlines()
     assert "nothing was downloaded" in first and "docs/use/gpu.md" in rest[-2] + rest[-1]
     expected = [
-        *[PYTHON] * old_python,
         ("glibc 2.28", "glibc 2.17"),
         *driver_or_not,
         ("compute capability 7.5", "A100"),
         ("no C compiler /no/gcc", "Install gcc"),
-        *[HEADERS] * (not old_python),
+        ("has no Python.h", "apt install", "-dev"),
         ("needs 20 GB, and 1 GB are free there", "REAL_VENV"),
     ]
     for line, parts in zip([line for line in rest if line.startswith("  - ")], expected, strict=True):

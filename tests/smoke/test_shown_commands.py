@@ -1,6 +1,7 @@
-"""Every command that is shown is run for real, in a shell that has HOME and no environment; nothing is replaced.
+"""Every command that is shown is run, in a shell that has HOME and no environment; the hub is off.
 
-The hub is off, so that a machine with a network and one without see the same.
+Nothing is replaced, but some are forks of a Python that has imported torch and vLLM: most helps, and dry runs where
+another one runs as it is typed.
 """
 
 import ast
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from forked_workers import ALL, PYTHON
 
 BIN = Path(sys.prefix) / "bin"
 SECONDS = 300
@@ -85,6 +87,7 @@ def commands_shown() -> dict[str, str]:
 class Run:
     words: str
     code: int = 0  # that it ends with
+    forked: bool = False  # its Python is a fork
 
 
 def entries(text: str) -> dict[str, Run]:
@@ -96,11 +99,11 @@ def entries(text: str) -> dict[str, Run]:
             behind = line[1:]
         elif not line.startswith(("#", " ")):
             shown = line
-            runs[shown] = Run(line.partition(" [")[0] + behind if behind else line)
+            runs[shown] = Run(line.partition(" [")[0] + behind if behind else line, forked=bool(behind))
         elif other := re.match(" +also: (.*)", line):
             runs[other[1]] = runs[shown]
-        elif instead := re.match(r" +(?:exit (\d): )?(.*)", line):
-            runs[shown] = Run(instead[2], int(instead[1] or 0))
+        elif instead := re.match(r" +(?:exit (\d): )?(in a fork: )?(.*)", line):
+            runs[shown] = Run(instead[3], int(instead[1] or 0), bool(behind or instead[2]))
     return runs
 
 
@@ -135,19 +138,23 @@ def folder(tmp_path_factory, benchmarks) -> Path:
     return folder
 
 
-def in_a_bare_shell(command: str, folder: Path) -> subprocess.CompletedProcess:
-    ours = re.match(r"real-openrlhf|less", command)
+def in_a_bare_shell(run: Run, folder: Path, forks: tuple[str, dict[str, str]]) -> subprocess.CompletedProcess:
+    ours = re.match(r"real-openrlhf|less", run.words)
     place = folder if ours else ROOT
-    activate = "" if "examples/scripts/" in command else f"source '{BIN}/activate' && "
+    command = run.words if "examples/scripts/" in run.words else f"source '{BIN}/activate' && {run.words}"
     words = ["HOME=" + os.environ["HOME"], "PATH=/usr/bin:/bin", f"OUT={folder}", "HF_HUB_OFFLINE=1"]
+    if run.forked:
+        python, environment = forks
+        words += [f"{name}={environment[name]}" for name in (PYTHON, "PYTHONPATH")] + [f"{ALL}=1"]
+        command = f'python() {{ {python} "$@"; }}; real-openrlhf() {{ python -m real_openrlhf.cli "$@"; }}; {command}'
     words += [f"GIT_{who}_{what}=smoke" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")]
     words += [f"REAL_VENV={sys.prefix}"] if BIN.parent != ROOT / ".venv" else []
-    words = ["env", "-i", *words, "bash", "-c", activate + command]
+    words = ["env", "-i", *words, "bash", "-c", command]
     return subprocess.run(words, cwd=place, capture_output=True, text=True, errors="replace", timeout=SECONDS)
 
 
 @pytest.fixture(scope="session")
-def result(folder, request) -> Callable[[str], subprocess.CompletedProcess]:
+def result(folder, forked, request) -> Callable[[str], subprocess.CompletedProcess]:
     """What came of a command; all that are asked for begin at once, in lanes."""
     wanted = {item.callspec.params["command"] for item in request.session.items if "result" in item.fixturenames}
     started: dict[Run, Future] = {}
@@ -155,7 +162,7 @@ def result(folder, request) -> Callable[[str], subprocess.CompletedProcess]:
     for command, run in ENTRIES.items():
         if run not in started and command in wanted:
             lane = next(number for number, words in enumerate(LANES) if words.search(run.words))
-            started[run] = lanes[lane].submit(in_a_bare_shell, run.words, folder)
+            started[run] = lanes[lane].submit(in_a_bare_shell, run, folder, forked)
     yield lambda command: started[ENTRIES[command]].result()
     for lane in lanes:
         lane.shutdown(cancel_futures=True)
@@ -164,7 +171,6 @@ def result(folder, request) -> Callable[[str], subprocess.CompletedProcess]:
 LEFT = {  # what must be there when a command has ended
     "bash examples/scripts/train_real_cpu.sh": ("runs/NAME/model/model.safetensors", "runs/NAME/curves.png"),
     "real-openrlhf eval --out RUN_DIR/eval": ("runs/NAME/eval/table.md", "runs/NAME/eval/samples.jsonl"),
-    "bash examples/scripts/compare_cpu.sh": ("comparison/report/index.html", "comparison/runs/gspo-s1/metrics.jsonl"),
     "real-openrlhf grade --input in.jsonl --output ours.jsonl": ("ours.jsonl",),
     "real-openrlhf report runs/* --out report": ("report/index.html",),
 }

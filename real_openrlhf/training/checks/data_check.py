@@ -7,7 +7,7 @@ from typing import Any
 
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.parsing import did_you_mean
-from real_openrlhf.data.problems import GOLD_COLUMNS, PROBLEM_COLUMNS
+from real_openrlhf.data.problems import GOLD_COLUMNS, PROBLEM_COLUMNS, is_raw
 from real_openrlhf.data.sources import SUFFIXES, is_hub_id, read_local
 from real_openrlhf.recipes.recipes import TRAINING_ROWS
 from real_openrlhf.recipes.run_flags import AGENT, REWARD, USER, RunFlags, used_rows
@@ -117,7 +117,7 @@ def _of_labels(path: Path, flag: str, flags: RunFlags, labels: list) -> Iterator
 def why_ungradable(label: Any) -> str:
     """Why this package's verifier cannot grade by a label; an empty text if it can."""
     from same_answer import verify
-    from same_answer.extract import golds_of, is_raw
+    from same_answer.extract import golds_of
 
     golds = golds_of(label)
     if any(map(is_raw, golds)):

@@ -8,7 +8,24 @@ from real_openrlhf.base.old_names import current_flag, current_value
 from real_openrlhf.hooks.refusals import ABOVE_ZERO, batch_problems, not_above_zero
 from real_openrlhf.recipes import openrlhf_parser
 from real_openrlhf.recipes.run_flags import DERIVED, RunFlags
-from real_openrlhf.training.checks.findings import Note
+
+# Names of OpenRLHF before 0.11, TRL and verl that end otherwise than ours
+OTHER_NAMES = {
+    "--actor.adam.lr": "learning_rate actor_learning_rate lr",
+    "--actor.model_name_or_path": "pretrain model_name",
+    "--actor.eps_clip": "epsilon clip_ratio",
+    "--algo.kl.init_coef": "beta kl_coef init_kl_coef kl_loss_coef",
+    "--data.prompt_dataset": "prompt_data dataset_name train_files",
+    "--reward.remote_url": "remote_rm_url reward_funcs",
+    "--rollout.batch_size": "rollout_batch_size",
+    "--rollout.max_new_tokens": "generate_max_len max_completion_length max_response_length",
+    "--rollout.micro_batch_size": "micro_rollout_batch_size",
+    "--rollout.n_samples_per_prompt": "num_generations n_samples group_size",
+    "--train.batch_size": "train_batch_size ppo_mini_batch_size mini_batch_size",
+    "--train.max_steps": "max_steps",
+    "--train.micro_batch_size": "micro_train_batch_size per_device_train_batch_size",
+}
+BY_OTHER_NAME = {name: flag for flag, names in OTHER_NAMES.items() for name in names.split()}
 
 
 def split_flags(words: list[str]) -> tuple[dict[str, tuple[str, ...]], list[str]]:
@@ -39,12 +56,12 @@ def flag_problems(flags: RunFlags, removed: list[str], ours: list[str]) -> Itera
     parser = openrlhf_parser.functions().build_parser()
     actions = parser._option_string_actions
     for flag in [*flags.settings, *removed]:
-        if flag in removed and flag in ours:
-            yield flag, f"--no-{flag.removeprefix('--')}: {flag} is an option of this command. Leave it out."
-        elif flag not in actions:
+        if flag not in actions:
             ending = [name for name in actions if name.endswith(f".{flag[2:]}")]
             same = [name for name in ending if not name.startswith("--eval.") and ".muon." not in name]
             near = difflib.get_close_matches(flag, same or [*actions, *ours], n=1, cutoff=0.0 if same else 0.6)
+            other = BY_OTHER_NAME.get(flag.rpartition(".")[2].lstrip("-").replace("-", "_"))
+            near = [other] if other else near
             hint = f"Did you mean {near[0]}?" if near else "`real-openrlhf train --help` says where they are listed."
             yield flag, f"unknown flag {flag}. {hint}"
         elif flag in flags.settings and flags.settings[flag].origin != DERIVED:  # a derived one is wrong by its source
@@ -56,12 +73,10 @@ def flag_problems(flags: RunFlags, removed: list[str], ours: list[str]) -> Itera
                 yield flag, wrong
 
 
-def combination(flags: RunFlags) -> Iterator[str]:
-    """Notes on the combined flags. Raises all objections of REAL's checks, or the first one of OpenRLHF's."""
-    from real_openrlhf.hooks.settings import zero_gradient_note
-
+def refuse_combination(flags: RunFlags) -> None:
+    """Raise all objections of REAL's checks, or the first one of OpenRLHF's."""
     try:
-        args, refusal = openrlhf_parser.parsed(openrlhf_parser.functions().parse_args, flags.argv())
+        _, refusal = openrlhf_parser.parsed(openrlhf_parser.functions().parse_args, flags.argv())
     except UserError:
         raise
     except AssertionError as error:
@@ -71,8 +86,6 @@ def combination(flags: RunFlags) -> Iterator[str]:
         raise UserError(f"{failed}. Look at the flags under `changed by you`.") from error
     if refusal:
         raise UserError(refusal)
-    they = "rollouts without a gradient (ungraded ones, prompts whose responses are all correct or all incorrect)"
-    yield Note(f"{they}: {zero_gradient_note(args)}")
 
 
 def size_problems(flags: RunFlags) -> Iterator[str]:

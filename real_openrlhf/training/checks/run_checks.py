@@ -7,7 +7,6 @@ from pathlib import Path
 
 from real_openrlhf.base import atomic_dirs, reward_variables
 from real_openrlhf.base.errors import BY_VARIABLE, KEY_VARIABLE, LOGIN, WANDB_KEY, UserError
-from real_openrlhf.base.parsing import short_path
 from real_openrlhf.base.user_files import reward_problem
 from real_openrlhf.patching import assert_applied
 from real_openrlhf.recipes import openrlhf_parser
@@ -66,7 +65,7 @@ def _flags(request: Request, findings: Findings) -> dict[str, str]:
         assert_applied()
         wrong = dict(flag_checks.flag_problems(request.flags, request.removed, OPTIONS))
         findings.problems += wrong.values()
-        findings.add(flag_checks.combination(request.without(wrong).flags))
+        flag_checks.refuse_combination(request.without(wrong).flags)
     except UserError as error:
         findings.problems += error.problems
     return wrong
@@ -79,7 +78,7 @@ def data(request: Request) -> Iterator[str]:
     own = request.args.data not in (None, *TRAINING_ROWS)
     if own and VALIDATION in flags.settings and flags.settings[VALIDATION].origin != USER:
         message = (
-            f"validation stays on {short_path(flags.text(VALIDATION))}, the recipe's: give --eval.dataset FILE with "
+            f"validation stays on {flags.text(VALIDATION)}, the recipe's: give --eval.dataset FILE with "
             "the columns of your --data, or --no-eval.dataset"
         )
         named = data_check.COLUMNS.keys() & request.user.keys()  # columns that the recipe's file lacks
@@ -88,8 +87,7 @@ def data(request: Request) -> Iterator[str]:
     for flag in checked:
         yield from data_check.check(flags, flag)
     if request.args.dry_run and missing:
-        made = ", ".join(map(short_path, sorted(missing)))
-        yield Note(f"made before training starts: {made}", "what is made before training")
+        yield Note(f"made before training starts: {', '.join(sorted(missing))}", "what is made before training")
     if (rows := run_inputs.training_rows(flags.text(TRAINING))) is not None:
         yield from data_check.step_problems(flags, rows)
 
