@@ -27,8 +27,8 @@ class ProbeFailed(Exception):
 def probe(program: str, timeout: float) -> dict:
     """Run Python text that may hang or crash in a new process; its last line of output is the JSON answer."""
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+", errors="replace") as err:
-        command, named = [sys.executable, "-c", program], {"stdout": out, "stderr": err}
-        process = subprocess.Popen(command, **named, env={**os.environ, **QUIET}, start_new_session=True)
+        command, environment = [sys.executable, "-c", program], {**os.environ, **QUIET}
+        process = subprocess.Popen(command, stdout=out, stderr=err, env=environment, start_new_session=True)
         try:
             process.wait(timeout)
         except subprocess.TimeoutExpired:
