@@ -280,11 +280,6 @@ OBJECTIVES: dict[str, Objective] = {
 }
 
 
-def readers(setting: str) -> list[str]:
-    """Which objectives read a setting."""
-    return [name for name, objective in OBJECTIVES.items() if setting in objective.settings]
-
-
 def hint(name: str) -> str:
     """Where an unknown method or objective is, if it is one of IN_FILES; else an empty text."""
     own = name.removeprefix("real_")

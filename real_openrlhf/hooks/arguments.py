@@ -5,19 +5,16 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 from real_openrlhf.algorithm.formulas import OBJECTIVES, find
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import FINISHED, hold_environment, write_text
-from real_openrlhf.base.old_names import FLAGS, VALUES, current_value
 from real_openrlhf.base.parsing import positive, whole
 from real_openrlhf.base.reward_variables import reward_variables
 from real_openrlhf.base.user_files import absolute
 from real_openrlhf.hooks.refusals import run_problems, whole_group_problems
-from real_openrlhf.hooks.settings import batching_of, estimator_of
 
 __all__ = ["add", "resolve", "reward_variables", "run_training_script"]  # the patches call these
 
@@ -36,10 +33,6 @@ def add(parser: argparse.ArgumentParser) -> None:
     about = "used with --actor.policy_loss_type real; label_threshold, truncated and kl_old_coef by every loss with "
     _add_real(parser.add_argument_group("REAL (Rewards as Labels)", about + "--train.batching whole_groups"))
     _add_run(parser.add_argument_group("the run", "for every algorithm"))
-    actions = parser._option_string_actions
-    actions |= {old: actions[new] for old, new in FLAGS.items()}  # accepted, and not in --help
-    for flag in VALUES:
-        actions[flag].type = partial(current_value, flag)
     # The defaults of these two depend on the algorithm: see `resolve`.
     parser.set_defaults(**{"algo.kl.init_coef": None, "algo.advantage.estimator": None})
 
@@ -180,7 +173,7 @@ class Derived:
 def resolve(args: SimpleNamespace) -> SimpleNamespace:
     """Defaults that depend on the algorithm (upstream's own for ppo and gspo), then all checks."""
     real, kl = args.actor.policy_loss_type == "real", args.algo.kl
-    args.train.batching = batching_of(args)
+    args.train.batching = "whole_groups" if real else args.train.batching
     rollout = args.rollout
     rollout.seeded_order = rollout.seeded_order or rollout.seeded
     if not args.eval.dataset:  # as --no-eval.dataset leaves it
@@ -191,7 +184,7 @@ def resolve(args: SimpleNamespace) -> SimpleNamespace:
         rollout.mismatch = "log"
     if kl.init_coef is None:
         kl.init_coef = 0.0 if real else 0.01
-    args.algo.advantage.estimator = estimator_of(args)
+    args.algo.advantage.estimator = args.algo.advantage.estimator or ("group_norm" if real else "gae")
     args.algo.real.objective = absolute(args.algo.real.objective)
     wrong = [*run_problems(args), *(whole_group_problems(args) if args.train.batching == "whole_groups" else ())]
     if wrong:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from functools import reduce
 from types import SimpleNamespace
 
-from real_openrlhf.algorithm.formulas import TokenLoss, against_sampler, find, given_settings, readers
+from real_openrlhf.algorithm.formulas import TokenLoss, against_sampler, find, given_settings
 from real_openrlhf.base.user_files import file_of
 from real_openrlhf.hooks.settings import ESTIMATORS, ranks_of
 
@@ -184,7 +184,7 @@ def _objective(args: SimpleNamespace) -> Iterator[str]:
         reads = " ".join(("--algo.real.set", *objective.settings)) if objective.settings else "no setting"
         yield (
             f"--algo.real.tau {real.tau} is not read by --algo.real.objective {real.objective}, which reads {reads}. "
-            f"Leave it out, or use an objective that reads it: {', '.join(readers('tau'))}"
+            "Leave it out"
         )
     try:
         given = given_settings(real)
