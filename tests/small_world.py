@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
@@ -128,15 +128,15 @@ class World:
         own = {"PIP_CONFIG_FILE": "/dev/null", "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": self.wheels.as_uri()}
         return {**clean, "PATH": f"{self.shims}:{clean['PATH']}", **own, **variables}
 
-    def start(self, venv: Path, mode: str = "cpu", around: Sequence[str] = (), **variables: str) -> subprocess.Popen:
+    def start(self, venv: Path, mode: str = "cpu", **variables: str) -> subprocess.Popen:
         environment = self.environment(**{"REAL_VENV": str(venv), "REAL_PYTHON": sys.executable, **variables})
-        words = [*around, "bash", str(self.repository / "examples/scripts/setup_env.sh"), *mode.split()]
+        words = ["bash", str(self.repository / "examples/scripts/setup_env.sh"), *mode.split()]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         return subprocess.Popen(words, env=environment, start_new_session=True, **pipes)
 
-    def setup(self, *words: Path | str, around: Sequence[str] = (), **variables: str) -> subprocess.CompletedProcess:
+    def setup(self, *words: Path | str, **variables: str) -> subprocess.CompletedProcess:
         """start() to its end."""
-        process = self.start(*words, around=around, **variables)
+        process = self.start(*words, **variables)
         out, err = process.communicate(timeout=400)
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
