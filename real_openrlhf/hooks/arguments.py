@@ -39,20 +39,14 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def _add_real(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
-    named = ", ".join(f"{name} ({objective.source})" for name, objective in OBJECTIVES.items())
-    taus = {
-        name: objective.settings["tau"].default
-        for name, objective in OBJECTIVES.items()
-        if "tau" in objective.settings
-    }
-    others = ", ".join(f"for {name} {tau:g}" for name, tau in taus.items() if tau != 0.5)
     objective = (
-        f"formula over a prompt's scores: {named}; or your own, FILE.py:NAME, a function (scores, groups, settings) "
-        "-> loss per group, or (log_ratio, advantage, mask, group) -> weight per token (default: real)"
+        f"formula over a prompt's scores: {', '.join(OBJECTIVES)}; or your own, FILE.py:NAME, a function (scores, "
+        "groups, settings) -> loss per group, or (log_ratio, advantage, mask, group) -> weight per token (default: "
+        "real)"
     )
     tau = (
         "temperature of the scores, no unit; the weight of a rollout is below 1/tau (paper: 0.5 everywhere, 0.1 "
-        f"collapses early; default: 0.5, {others})"
+        "collapses early; default: 0.5)"
     )
     uniform = (
         "prompts whose responses are all correct or all incorrect: zero_loss: they count in the mean with loss 0, as "
@@ -79,17 +73,10 @@ def _add_real(group: argparse._ArgumentGroup) -> None:
         "a score above this is positive, else negative; without it scores other than 0 and 1 are refused (paper: "
         "scores are 0 or 1; default: none; 0.5 for an objective of graded rewards, which uses labels in metrics only)"
     )
-    own = "; ".join(
-        f"{name}: {setting}, {constant.help} ({constant.default})"
-        for name, objective in OBJECTIVES.items()
-        for setting, constant in objective.settings.items()
-        if setting not in ("score", "tau")
-    )
-    takers = ", ".join(name for name, objective in OBJECTIVES.items() if "score" in objective.settings)
-    score = OBJECTIVES["real"].settings["score"]
     settings = (
-        f"the objective's own settings. {own}; score of {takers}: {score.help}, {' or '.join(score.choices)} "
-        "(default: those in parentheses; score: as published)"
+        "the objective's own settings: score=log_ratio_rollout scores against vLLM's log-probabilities of the "
+        "rollout, sum_log_ratio_old takes sums over tokens (default: log_ratio_old, the paper's); reduction=mean is "
+        "the authors' bce (default: sum); beta of trpa (default: 0.1); those of your file"
     )
     add("--algo.real.objective", default="real", metavar="NAME", help=objective)
     add("--algo.real.tau", type=float, metavar="FLOAT", help=tau)
@@ -125,7 +112,7 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
     skip = (
         "with --train.batching whole_groups: do not train rollouts whose gradient is exactly 0 (ungraded ones, and "
         "prompts that are all correct or all incorrect); means and denominators still count them. With a KL or an "
-        "entropy bonus every rollout trains; --dry-run says so (default: off; every recipe here: on)"
+        "entropy bonus every rollout trains (default: off; every recipe here: on)"
     )
     order = (
         "draw and train prompts in an order from --train.seed, so that runs of one seed see the same prompts in the "
