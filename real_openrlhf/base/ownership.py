@@ -5,13 +5,12 @@ docs/evidence/reliability.md lists each place where something is written, and ho
 
 import contextlib
 import hashlib
-import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.base.files import parsed, sha256, write_json, write_text
+from real_openrlhf.base.files import json_line, parsed, sha256, write_json, write_text
 
 
 def refuse_foreign(option: str, files: Iterable[Path], ours: bool) -> None:
@@ -44,10 +43,17 @@ def refuse_foreign_rows(option: str, files: Sequence[Path], manifest: Path) -> N
 
 def write_rows(files: Mapping[Path, Iterable[dict]], manifest: Path, about: dict) -> None:
     """Write the files, then their manifest."""
-    texts = {file: [json.dumps(row, ensure_ascii=False) + "\n" for row in rows] for file, rows in files.items()}
-    hashes = {file.name: hashlib.sha256("".join(lines).encode()).hexdigest() for file, lines in texts.items()}
-    for file, lines in texts.items():
-        write_text(file, lines)
+    hashes = {}
+
+    def lines(file: Path) -> Iterator[str]:
+        digest = hashlib.sha256()
+        for line in map(json_line, files[file]):
+            digest.update(line.encode())
+            yield line
+        hashes[file.name] = digest.hexdigest()
+
+    for file in files:
+        write_text(file, lines(file))
     write_json(manifest, {**about, HASHES: hashes})
 
 

@@ -8,6 +8,7 @@ ends when no run is free.
 import argparse
 import contextlib
 import itertools
+import json
 import re
 import shlex
 import sys
@@ -25,7 +26,7 @@ from real_openrlhf.evaluation import command as eval_command
 from real_openrlhf.evaluation import grading
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.recipes import RECIPES
-from real_openrlhf.recipes.run_flags import OBJECTIVE, PLACES, changed_flags
+from real_openrlhf.recipes.run_flags import OBJECTIVE, PLACES, changed_flags, recorded_flags
 from real_openrlhf.runs import run_folder
 from real_openrlhf.training import command as train_command
 from real_openrlhf.training import run_inputs, tiny_task
@@ -150,10 +151,25 @@ class Runs:
 
     @contextlib.contextmanager
     def taken(self, entry: Entry) -> Iterator[bool]:
-        """Keep other processes from the run; False if one of them has it."""
+        """Keep other processes from the run, and tell them its flags; False if one of them has it."""
         (self.out / "locks").mkdir(parents=True, exist_ok=True)
         with open(self.out / "locks" / entry.name, "a") as lock:
-            yield files.lock_taken(lock) and not run_folder.is_trained(self.path(entry))
+            ours = files.lock_taken(lock) and not run_folder.is_trained(self.path(entry))
+            if ours:
+                lock.truncate(0)
+                json.dump({"flags": recorded_flags(self.request(entry).flags)}, lock)
+                lock.flush()
+            yield ours
+
+    def refuse_other_inputs(self, entries: Iterable[Entry]) -> None:
+        """Runs of another comparison would stand in this one's tables; some may just be starting there."""
+        for entry in entries:
+            path, lock = self.path(entry), self.out / "locks" / entry.name
+            if (path / "run.json").exists():
+                refuse_other_inputs(path, run_folder.read(path), self.request(entry))
+            elif lock.exists() and files.lock_held(lock):
+                with contextlib.suppress(ValueError):  # it is taken, and its flags follow at once
+                    refuse_other_inputs(path, parsed(lock.read_text()), self.request(entry))
 
     def written(self, entry: Entry) -> bytes:
         record = self.path(entry) / "run.json"
@@ -172,9 +188,7 @@ def run(args: argparse.Namespace) -> int:
     runs = Runs.from_args(args)
     ownership.refuse_foreign("--out", [runs.out], runs.out.is_dir())
     page.refuse_foreign(runs.out / "report")
-    for entry in runs.entries:
-        if (runs.path(entry) / "run.json").exists():
-            refuse_other_inputs(runs.path(entry), runs.request(entry))
+    runs.refuse_other_inputs(runs.entries)
     todo = [entry for entry in runs.entries if not runs.is_done(entry)]
     if problems := check(runs, todo, args.dry_run):
         raise UserError(*problems)
@@ -192,9 +206,8 @@ def run(args: argparse.Namespace) -> int:
     return code
 
 
-def refuse_other_inputs(path: Path, request: Request) -> None:
-    """A run of another comparison would stand in this one's tables."""
-    record, flags = run_folder.read(path), request.flags
+def refuse_other_inputs(path: Path, record: dict, request: Request) -> None:
+    flags = request.flags
     if other := changed_flags(record, flags):
         differences = "; ".join(f"{flag} {old}, not {new}" for flag, (old, new) in other.items())
         raise UserError(f"{path} was made with {differences}. Choose another --out.")
@@ -223,6 +236,7 @@ def work(runs: Runs, todo: Sequence[Entry]) -> int:
     before, last = {entry: runs.written(entry) for entry in todo}, 0
     for number, entry in enumerate(todo, 1):
         with runs.taken(entry) as ours:
+            runs.refuse_other_inputs(todo)
             if not ours or runs.is_done(entry) or runs.written(entry) != before[entry]:
                 continue  # another process trains it, or has ended it since this one began
             print(f"\n--- {entry.name}, {number} of {len(todo)} runs", flush=True)

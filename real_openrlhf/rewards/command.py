@@ -68,10 +68,10 @@ def _text(prompt: object) -> str:
 
 def _rows(path: Path, keys: Asked) -> list[dict]:
     try:
-        lines = path.read_text(encoding="utf-8-sig").split("\n")
+        with path.open(encoding="utf-8-sig") as lines:
+            rows = [_row(path, number, line, keys) for number, line in enumerate(lines, start=1) if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"--input {path} cannot be read ({first_line(error)}). Give a text file in UTF-8.") from None
-    rows = [_row(path, number, line, keys) for number, line in enumerate(lines, start=1) if line.strip()]
     if not rows:
         raise UserError(f"--input {path}: the file is empty. Write one JSON object a line.")
     return rows

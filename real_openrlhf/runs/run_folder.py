@@ -4,6 +4,7 @@ Standard library only. Nothing is overwritten: a folder that exists is only ever
 """
 
 import contextlib
+import difflib
 import glob
 import math
 import os
@@ -76,6 +77,16 @@ def unfinished(folder: Path, stem: str) -> dict[Path, dict]:
         if record["status"] != "finished" and stem_of(record) == stem:
             runs.append((path.parent, record))
     return dict(sorted(runs, key=lambda run: (str(run[1].get("started")), run[0]), reverse=True))
+
+
+def near_name(folder: Path, name: str, stem: str) -> Path | None:
+    """The unfinished run of this recipe, method and seed whose name is similar; None if there is none."""
+    for near in difflib.get_close_matches(name, [path.parent.name for path in folder.glob("*/run.json")]):
+        with contextlib.suppress(UserError):  # a broken record is told where its run is named
+            record = state(folder / near)
+            if record["status"] == "failed" and stem_of(record) == stem:
+                return folder / near
+    return None
 
 
 def stem_of(record: dict) -> str:

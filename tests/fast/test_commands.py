@@ -73,7 +73,7 @@ ROWS = [
     {"response": "\\boxed{9}", "label": ["7", "8"], "id": 3},
     {"response": "nothing", "label": 7, "id": 4},
     {"response": "\\boxed{7}", "label": "", "id": 5},
-    {"response": "\\boxed{\\sqrt{8}}", "label": "2\\sqrt{2}", "id": 6},
+    {"response": "\ud83d \\boxed{\\sqrt{8}}", "label": "2\\sqrt{2}", "id": 6},  # half an emoji
 ]
 
 

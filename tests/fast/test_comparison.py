@@ -128,12 +128,27 @@ def record(folder, **changes):
 def test_a_run_made_with_other_flags_is_refused_and_named(tmp_path):
     words = ["--recipe", "cpu", "--algo", "real", "--seed", "1", "--runs-dir", str(tmp_path), "--run-name", "real-s1"]
     request = request_of(words)
-    record(tmp_path / "real-s1", flags=recorded_flags(request.flags), data=None)
-    command.refuse_other_inputs(tmp_path / "real-s1", request)
+    path = record(tmp_path / "real-s1", flags=recorded_flags(request.flags), data=None)
+    command.refuse_other_inputs(path, run_folder.read(path), request)
     for flag, before, after in (("--actor.adam.lr", "0.0001", "0.0005"), ("--train.max_steps", "40", "8")):
         other = request_of([*words, "--resume", flag, after])
         with pytest.raises(UserError, match=f"{flag} {before}, not {after}. Choose another --out"):
-            command.refuse_other_inputs(tmp_path / "real-s1", other)
+            command.refuse_other_inputs(path, run_folder.read(path), other)
+
+
+def test_a_comparison_with_other_flags_that_is_starting_is_seen(training):
+    """Before it has written a run's record, and also by one that was checking its flags then."""
+    stand_in, first = training(), of(*THREE)
+    other = of(*THREE, "--steps", "8")
+    with first.taken(first.entries[0]) as ours:
+        assert ours
+        for entries in (other.entries, other.entries[:1]):
+            with pytest.raises(UserError, match="real-s1 was made with --train.max_steps 40, not 8. Choose another"):
+                command.work(other, entries)
+        with pytest.raises(UserError, match="Choose another --out"):
+            other.refuse_other_inputs(other.entries)
+        first.refuse_other_inputs(first.entries)
+    assert stand_in.tried == [] and command.work(other, other.entries) == 0
 
 
 def test_a_finished_run_of_other_files_of_those_names_is_refused(tmp_path, capsys):
@@ -188,7 +203,7 @@ class Training:
             seed = int(args.words[args.words.index("--seed") + 1])
             about = {"name": path.name, "algo": args.algo, "recipe": "cpu", "seed": seed, "flags": flags}
             times = {"started": str(len(self.tried)), "finished": "2026-11-25T00:00:00+00:00"}
-            run_folder.write(path, {**about, "data": {}, **times, **ending})
+            run_folder.write(path, {**about, "data": None, **times, **ending})
         return self.code if fails else 0
 
 
@@ -248,7 +263,8 @@ def test_shells_share_the_runs(training, monkeypatch, failing):
 
 def test_a_run_whose_shell_was_killed_is_taken_over_when_its_processes_are_gone(training):
     stand_in, runs = training(), of(*THREE)
-    path = record(runs.path(runs.entries[0]), status="running")
+    flags = recorded_flags(runs.request(runs.entries[0]).flags)
+    path = record(runs.path(runs.entries[0]), status="running", flags=flags, data=None)
     with run_folder.only_one(path):
         assert command.work(runs, runs.entries) == 0
     assert stand_in.tried == ["grpo-s1", "dapo-s1"]

@@ -258,6 +258,20 @@ def test_resume_takes_no_run_with_other_flags_unless_it_is_named(request_for, be
     assert request_for(*other, "--run-name", run.name).resumed == run
 
 
+def test_resume_of_a_mistyped_name_names_the_unfinished_run(request_for, tmp_path, capsys, monkeypatch):
+    play(monkeypatch, "sys.exit(1)")
+    command._train(request_for("--run-name", "night", "--data", "rows.jsonl"), place(on_cpu=True))
+    (tmp_path / "runs/nigth").mkdir()
+    (tmp_path / "runs/nigth/run.json").write_text("{}")  # somebody's broken record stops nobody
+
+    def said(words: str) -> str:
+        command.run(command.parse(f"--resume --data rows.jsonl --dry-run {words}".split()))
+        return capsys.readouterr().out
+
+    assert "note: runs/nihgt is new. runs/night is unfinished\n" in said("--run-name nihgt")
+    assert "unfinished" not in said("--run-name other") + said("--run-name nihgt --seed 3")
+
+
 def test_the_record_keeps_a_rate_that_a_resume_changed(request_for, begun):
     """A report that read the last rate alone would average the run with those that had it from the start."""
     run = begun("1e-4")

