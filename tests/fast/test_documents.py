@@ -100,7 +100,7 @@ GONE = set(
     "--epochs --task --jobs --algo.real.trpa_beta --algo.real.bce_reduction --algo.real.scoring --ds.head_dtype "
     "--algo.real.old_log_probs --quick --agent --ds.share_prompts --algo.real.labels --algo.real.mismatch_limit "
     "--train.hopeless --logger.file --map --publish --beside --fill --working-dir --campaign --status --skill "
-    "--decontaminate --all".split()
+    "--json --decontaminate --all".split()
 )
 
 

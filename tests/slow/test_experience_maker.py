@@ -121,8 +121,7 @@ def test_a_score_that_is_no_label_is_refused_with_the_sample_named(score):
 
 def test_a_failed_reward_is_ignored_and_keeps_the_batchs_columns():
     samples = [rollout(**{"verifier/no_answer": 0.0}), rollout(score=None, reward=None), rollout(score=math.nan)]
-    with caplog.at_level("WARNING"):
-        assert labels_of(samples) == [POSITIVE, IGNORED, IGNORED]
+    assert labels_of(samples) == [POSITIVE, IGNORED, IGNORED]
     assert len({tuple(sorted(sample.info)) for sample in samples}) == 1
     assert "verifier/no_answer" in samples[0].info  # a metric, which decides no label
     assert float(samples[1].rewards) == 0 and math.isnan(samples[1].scores)
