@@ -25,7 +25,7 @@ setup(
     package_dir={"real_openrlhf.patches": "patches"},
     package_data={
         "real_openrlhf": [
-            *("py.typed", "report/page.css", "report/*.j2", "report/published.json", "training/made/*"),
+            *("py.typed", "report/*.j2", "report/published.json", "training/made/*"),
         ],
         "same_answer": ["README.md", "py.typed"],
         "real_openrlhf.patches": ["README.md", "openrlhf-*/*"],

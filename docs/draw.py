@@ -337,7 +337,8 @@ def report(screenshot: Path) -> None:
     """The top of a report, at two thirds of its size."""
     picture = Image.open(screenshot).convert("RGB")
     picture = picture.resize((2 * picture.width // 3, 2 * picture.height // 3), Image.Resampling.LANCZOS)
-    picture.quantize(128, dither=Image.Dither.NONE).save(IMAGES / "report.png", optimize=True)
+    picture = picture.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    picture.save(IMAGES / "report.png", optimize=True)
 
 
 if __name__ == "__main__":

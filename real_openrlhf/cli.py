@@ -45,8 +45,6 @@ def run(command: str, implementation: ModuleType, args: argparse.Namespace) -> i
 
 def main(argv: list[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
-    if argv[:1] == ["help"]:
-        argv = [*argv[1:], "--help"]
     chosen = next((word for word in argv if not word.startswith("-")), "")
     return exit_code(chosen, lambda: _main(argv, chosen))
 

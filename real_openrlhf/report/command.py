@@ -14,9 +14,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    if not any(path.is_dir() for path in args.runs):  # before pandas and matplotlib, which take seconds
-        raise UserError(f"no run to report on: {args.runs[0]} is no folder. Name folders made by real-openrlhf train.")
-    from real_openrlhf.report.page import refuse_foreign, write
+    from real_openrlhf.report.page import refuse_foreign, write  # matplotlib takes seconds
     from real_openrlhf.report.read_runs import read_runs
     from real_openrlhf.runs.run_folder import record_ending
 

@@ -41,8 +41,6 @@ def run(args: argparse.Namespace) -> int:
 
     reward_variables.refuse_unreadable()
     manifest = Path(f"{args.output}{MANIFEST}")
-    if args.output.exists() and args.input.exists() and args.output.samefile(args.input):
-        raise UserError(f"--output {args.output} is the input. Name another file.")
     refuse_foreign_rows("--output", [args.output], manifest)
     keys = Asked(args.response_key, args.label_key, args.prompt_key)
     rows = _rows(args.input, keys)

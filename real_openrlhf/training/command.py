@@ -19,7 +19,6 @@ from real_openrlhf.base.errors import ENDING, code_and_words, signals_held
 from real_openrlhf.base.files import FINISHED
 from real_openrlhf.base.old_names import METHODS
 from real_openrlhf.base.parsing import path_of, whole
-from real_openrlhf.hooks.engine import plugin
 from real_openrlhf.recipes import openrlhf_parser
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
@@ -207,8 +206,7 @@ def show(request: Request, target: LaunchTarget) -> None:
     print(f"real_openrlhf {__version__}")
     print(f"  recipe     {recipe.name}: {recipe.about}")
     print(f"  algorithm  {algorithm.name}: {algorithm.about}")
-    print(f"  where      {target.about}")
-    print(f"  vLLM       {plugin.model_runner()}\n")
+    print(f"  where      {target.about}\n")
     if args.dry_run:
         print(" ".join([sys.executable, *TRAINER]))
         words = {flag: f"{flag} {setting.text}".strip() for flag, setting in flags.settings.items()}

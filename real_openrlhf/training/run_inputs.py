@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from real_openrlhf.base.errors import BY_VARIABLE, KEY_VARIABLE, REWARD, WANDB_KEY, UserError
-from real_openrlhf.base.files import parsed, sha256
+from real_openrlhf.base.files import sha256
 from real_openrlhf.base.parsing import PassThrough, path_of
 from real_openrlhf.base.user_files import absolute, file_of
 from real_openrlhf.data.sources import SUFFIXES, is_hub_id, read_local
@@ -51,9 +51,7 @@ SHORTHANDS = {
     "--gpus": "--actor.num_gpus_per_node",
     "--nodes": "--actor.num_nodes",
 }
-Maker = Callable[[], object]
-TRAINS_OWN = "recipe algo dry-run resume run-name runs-dir data-dir config".split()
-OPTIONS = [*SHORTHANDS, *(f"--{name}" for name in TRAINS_OWN)]
+OPTIONS = [*SHORTHANDS, *"--recipe --algo --dry-run --resume --run-name --runs-dir --data-dir --config".split()]
 
 
 # `train --config FILE.toml`: options of `train` at its top, OpenRLHF's flags in a table [flags]; typed ones win
@@ -154,7 +152,7 @@ class Request:
         user = {flag: words for flag, words in self.user.items() if flag not in wrong}
         return replace(self, user=user, removed=[flag for flag in self.removed if flag not in wrong])
 
-    def missing(self) -> dict[Path, Maker]:
+    def missing(self) -> dict[Path, Callable[[], object]]:
         """Missing files that its flags read and this package can make: {path: the call that makes it}."""
         flags = self.flags
         read = {
@@ -164,7 +162,7 @@ class Request:
             for word in flags.settings[flag].words
         }
         parts = ("model", "train.jsonl", "eval.jsonl")
-        makers: dict[Path, Maker] = {task_folder() / part: tiny_task.unpack for part in parts}
+        makers: dict[Path, Callable[[], object]] = {task_folder() / part: tiny_task.unpack for part in parts}
         for name in {*TRAINING_ROWS, self.recipe.eval_data} - {tiny_task.NAME}:
             path = set_file(name, self.args.data_dir)
             makers[path] = partial(_make_set, name, path, flags.text(MODEL))
@@ -212,13 +210,6 @@ def _make_set(name: str, path: Path, tokenizer: str) -> None:
         command.prepare_training(name, path, tokenizer=tokenizer)
     else:
         command.prepare_benchmark(name, None, path)
-
-
-def config_of(model: Path) -> dict:
-    """config.json of a model on this disk; {} for any other model."""
-    with contextlib.suppress(OSError, TypeError, ValueError):
-        return dict(parsed((model / "config.json").read_bytes()))
-    return {}
 
 
 def training_rows(names: str) -> int | None:

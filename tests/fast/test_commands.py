@@ -30,16 +30,6 @@ def test_every_subcommand_has_help_for_each_of_its_options(name, capsys, monkeyp
         assert described, line
 
 
-def test_help_is_a_word_too(capsys):
-    said = []
-    for words in (["help", "show"], ["show", "--help"], ["help"], ["--help"]):
-        with pytest.raises(SystemExit) as exit:
-            main(words)
-        assert exit.value.code == 0
-        said.append(capsys.readouterr().out)
-    assert said[0] == said[1] != said[2] == said[3]
-
-
 # Text of others
 
 

@@ -46,7 +46,7 @@ REFUSED = [
     ("eval --compare run", "expected 2 arguments"),
     ("data rows.jsonl --out rows.jsonl", "rows.jsonl exists, and real-openrlhf did not write it"),
     ("grade --input model --output x", "--input model cannot be read"),
-    ("grade --input graded.jsonl --output ./graded.jsonl", "is the input"),
+    ("grade --input graded.jsonl --output ./graded.jsonl", "real-openrlhf did not write it"),
     ("report model --out x", "no run to report on"),
     ("report run --out rows.jsonl", "rows.jsonl"),
     ("show nothing", "has no responses: there is no such folder. Name"),

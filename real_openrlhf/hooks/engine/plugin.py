@@ -31,12 +31,6 @@ def environment() -> dict[str, str]:
     return ENVIRONMENT | {V2: os.environ.get(V2) or "0"}
 
 
-def model_runner() -> str:
-    """In words, with whose choice it is."""
-    value = environment()[V2]
-    return f"model runner V{2 if value == '1' else 1}, {V2}={value} ({'yours' if os.environ.get(V2) else 'ours'})"
-
-
 def start() -> None:
     """vLLM calls this in each of its processes before it makes an engine."""
     if os.environ.get(WANTED) != "1":
