@@ -47,7 +47,11 @@ class PromptStream:
         if self.episode_is_over:
             self.episode_is_over = False
             return iter(())
-        return iter(self.loader)
+        try:
+            return iter(self.loader)
+        except StopIteration:  # a resumed run has fewer rows now than it had drawn
+            self.loader.next_iter_state = None
+            return iter(())
 
     def state_dict(self) -> dict[str, Any]:
         ahead = list(getattr(self.generator, "_sample_buffer", ()))
@@ -66,7 +70,7 @@ class PromptStream:
         self.episode_is_over = state["drained"] and not state["ahead"]
         if state["ahead"]:
             self.generator._sample_buffer = state["ahead"]
-            self.generator._dataloader_iter = None if state["drained"] else iter(self.loader)
+            self.generator._dataloader_iter = None if state["drained"] else iter(self)
 
 
 class SampleSeeds:
