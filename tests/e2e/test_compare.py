@@ -5,6 +5,7 @@ import json
 import subprocess
 from pathlib import Path
 
+import forked_workers
 import pytest
 from small_runs import SMALL
 
@@ -24,6 +25,7 @@ def compared(tmp_path_factory, forked) -> tuple[Path, str]:
     (out / "easy.jsonl").write_text("".join(rows[:6]))
     evaluation = ["--benchmarks", str(out / "easy.jsonl"), "--eval-flags=--k 2 --max-new-tokens 14 --think optional"]
     command = [python, "-m", "real_openrlhf.cli", "compare", *WORDS, *evaluation, "--out", str(out)]
+    environment = {**environment, forked_workers.ALL: "1"}  # its runs and evaluations are forks too
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     return out, done.stdout

@@ -70,10 +70,11 @@ def test_a_signal_ends_the_command(elsewhere, environment, program, command, num
     if ended_early:
         assert command == "doctor" and code == 0, said
         pytest.skip("it had ended by then")
-    assert code in (128 + number, -number), said  # the second: Python itself was not up yet
+    starts = "Fatal Python error: init_import_site" in said  # a Ctrl-C while Python itself starts, on a busy machine
+    assert starts or code in (128 + number, -number), said  # the second: earlier still
     for record in (json.loads(path.read_text()) for path in elsewhere.glob("**/runs/*/run.json")):
         assert (record["status"], record["reason"]) == ("failed", f"interrupted by {number.name}")
-    if code > 0:
+    if code > 0 and not starts:
         assert "Traceback" not in said and ("interrupted" in said or "missing runs" in said), said
     deadline = time.monotonic() + 60
     while (left := below(elsewhere)) and time.monotonic() < deadline:
