@@ -47,7 +47,10 @@ FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextlib.contextmanager
 def started(environment: Mapping[str, str], modules: Sequence[str] = MODULES) -> Iterator[tuple[str, dict[str, str]]]:
-    """(program to use as Python, its environment). Running children outlive the block, and so does the server."""
+    """(program to use as Python, its environment). Running children outlive the block, and so does the server.
+
+    Where such a program is in the environment, the server is its fork: nothing is imported again.
+    """
     environment = hooked(environment)
     folder = tempfile.mkdtemp(prefix="forked_workers_")
     python, place = f"{folder}/python", f"{folder}/socket"
@@ -58,12 +61,13 @@ def started(environment: Mapping[str, str], modules: Sequence[str] = MODULES) ->
         shutil.rmtree(folder)
         yield sys.executable, environment  # a TMPDIR with a long name, or one where nothing may be executed
         return
+    begun = environment.get(PYTHON, sys.executable)
     environment |= {PYTHON: python}
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(place)
         listener.listen(64)
         server = subprocess.Popen(
-            [sys.executable, os.path.abspath(__file__), str(listener.fileno()), *modules],
+            [begun, os.path.abspath(__file__), str(listener.fileno()), *modules],
             env=environment,
             pass_fds=(listener.fileno(),),
             stdin=subprocess.PIPE,

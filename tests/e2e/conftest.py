@@ -138,10 +138,9 @@ IN_FORKS += "; sys.exit(main())"
 @pytest.fixture(scope="session")
 def train(runs):
     """train(name, flags..., code=0) -> Run on one rank, on whose GPU the engine is too."""
-    before = {*psutil.Process().children()}
     with forked_workers.started(os.environ) as (python, environment):
-        (server,) = {*psutil.Process().children()} - before
-        yield Command(runs, (python, "-c", IN_FORKS), environment, server)
+        parent = subprocess.check_output([python, "-c", "import os; print(os.getppid())"], env=environment)
+        yield Command(runs, (python, "-c", IN_FORKS), environment, psutil.Process(int(parent)))
 
 
 @pytest.fixture(scope="session")

@@ -6,13 +6,14 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from small_runs import LEARNING
+from small_runs import SMALL
 
 from real_openrlhf.training import tiny_task
 
 RUNS = {"real-s1": "REAL (1 run)", "grpo-s1": "GRPO (1 run)"}
 # As a run alone; on a tiny model `compare` clips no gradients.
-WORDS = ["--seeds", "1", "--steps", "2", *LEARNING, "--actor.max_norm", "1.0", "--algos", "real", "grpo"]
+WORDS = ["--seeds", "1", "--steps", "2", *SMALL, "--no-eval.at_start", "--actor.max_norm", "1.0"]
+WORDS += ["--algos", "real", "grpo"]
 
 
 @pytest.fixture(scope="module")

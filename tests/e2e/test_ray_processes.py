@@ -102,9 +102,8 @@ def test_an_engine_on_two_gpus_joins_the_runs_own_ray(tmp_path):
     assert engines == ours
 
 
-@pytest.mark.parametrize(
-    "name, signal", [pytest.param("dashboard/agent.py", "suspend", marks=every), ("raylet/raylet", "kill")]
-)
+@every  # a raylet that ends later is below
+@pytest.mark.parametrize("name, signal", [("dashboard/agent.py", "suspend"), ("raylet/raylet", "kill")])
 def test_a_ray_whose_agent_is_late_trains_and_one_that_dies_is_told_at_once(train, tmp_path, name, signal):
     """A raylet gives its agents 15 s, which a busy machine does not; here a signal stops one of them for 30 s."""
     words = ["--runs-dir", str(tmp_path), "--run-name", "late", "--max-steps", "1", *SMALL, *NO_EVALUATION]
@@ -174,7 +173,6 @@ def stop(args):
 
 def seen(*names, **environment):
     os.environ.update(environment)
-    train_ppo_ray.real_arguments.refuse_too_few_gpus = lambda args: None
     train_ppo_ray.get_strategy = stop  # OpenRLHF's script has started Ray before
     try:
         train_ppo_ray.train(SimpleNamespace())

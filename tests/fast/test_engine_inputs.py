@@ -6,9 +6,10 @@ import peft
 import pytest
 import torch
 from tiny_models import model_of
+from torchdata.stateful_dataloader import StatefulDataLoader
 
+from real_openrlhf.hooks.engine.prompt_stream import PromptStream, SampleSeeds, seeded_each
 from real_openrlhf.hooks.model.lora_weights import MergedWeights, SharedAdapterError
-from real_openrlhf.hooks.rollout.prompt_stream import SampleSeeds, seeded_each
 
 
 def samples(seeds: SampleSeeds, prompts: list[str], count: int = 8) -> dict:
@@ -34,6 +35,15 @@ def test_a_prompt_drawn_again_is_sampled_anew():
     seeds = SampleSeeds(42)
     drawn = [seeds.seeded(SimpleNamespace(seed=None), "a").seed for _ in range(2)]
     assert drawn[0] != drawn[1]
+
+
+def test_a_resumed_run_with_fewer_rows_than_it_had_drawn_begins_their_next_episode():
+    whole, fewer = (PromptStream(StatefulDataLoader(range(rows), shuffle=True)) for rows in (20, 12))
+    drawing = iter(whole)
+    for _ in range(16):
+        next(drawing)
+    fewer.load_state_dict(whole.state_dict())
+    assert [len([*fewer]) for _ in range(3)] == [0, 12, 12]
 
 
 def test_without_a_seed_nothing_is_touched():

@@ -47,7 +47,11 @@ class PromptStream:
         if self.episode_is_over:
             self.episode_is_over = False
             return iter(())
-        return iter(self.loader)
+        try:
+            return iter(self.loader)
+        except StopIteration:  # a resumed run has fewer rows now than it had drawn
+            self.loader.next_iter_state = None
+            return iter(())
 
     def state_dict(self) -> dict[str, Any]:
         ahead = list(getattr(self.generator, "_sample_buffer", ()))
@@ -66,7 +70,7 @@ class PromptStream:
         self.episode_is_over = state["drained"] and not state["ahead"]
         if state["ahead"]:
             self.generator._sample_buffer = state["ahead"]
-            self.generator._dataloader_iter = None if state["drained"] else iter(self.loader)
+            self.generator._dataloader_iter = None if state["drained"] else iter(self)
 
 
 class SampleSeeds:
@@ -93,9 +97,3 @@ def seeded_each(sampling_params, count: int) -> list:
     for index, params in enumerate(each):
         params.seed += index * 0x9E3779B1  # far apart: samples of close seeds do not meet
     return each
-
-
-def seeded_by_turn(sampling_params, seed: int | None, turn: int):
-    """Set, in place, the seed of a rollout's turn: with one seed all turns would draw the same random numbers."""
-    sampling_params.seed = None if seed is None else seed + turn * 0x85EBCA6B
-    return sampling_params
