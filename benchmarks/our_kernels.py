@@ -1,12 +1,10 @@
-"""Our own files on a GPU, each beside float64: attention, the head, Adam, the hand-over of weights by CUDA IPC.
+"""Our own files on a GPU, each beside float64: attention, the head, Adam.
 
-    python benchmarks/our_kernels.py [attention adam ipc head]
+    python benchmarks/our_kernels.py [attention adam head]
 
 Each line says ok or DIFFERS; `info` lines have no limit. Without a GPU it runs small, with stand-ins.
 """
 
-import multiprocessing
-import pickle
 import sys
 import time
 
@@ -147,61 +145,8 @@ def adam() -> None:
     say("AdamW, five steps, the change from float64's", off(change, two.detach() - start.double()), 1e-3)
 
 
-def sums(weight: torch.Tensor) -> tuple[float, float]:
-    return weight.double().sum().item(), weight.double().square().sum().item()
-
-
-def receiver(pipe) -> None:
-    """The engine's side, as OpenRLHF's WorkerWrap.update_weight_cuda_ipc has it."""
-    while message := pipe.recv():
-        parts, (function, arguments) = pickle.loads(message)
-        arguments = list(arguments)
-        if CUDA:
-            arguments[6] = torch.cuda.current_device()
-        flat = function(*arguments)
-        pipe.send([(name, *sums(part)) for name, part in parts.split(flat)])
-        del flat
-    pipe.close()
-
-
-def ipc() -> None:
-    from contextlib import nullcontext
-
-    from torch.multiprocessing.reductions import reduce_tensor
-
-    from real_openrlhf.hooks.engine.weight_buckets import Buckets
-
-    if not CUDA:
-        print("info    ipc: only on a GPU")
-        return
-    torch.manual_seed(0)
-    shapes = [(151936, 1536), *[(8960, 1536), (1536, 8960), (1536,)] * 8]
-    made = (torch.randn(shape, device=DEVICE, dtype=torch.bfloat16) for shape in shapes)
-    weights = [(f"w{number}", weight) for number, weight in enumerate(made)]
-    here, there = multiprocessing.get_context("spawn").Pipe()
-    child = multiprocessing.get_context("spawn").Process(target=receiver, args=(there,))
-    child.start()
-    wrong, begun, buckets = 0, time.perf_counter(), Buckets(weights, lambda one: nullcontext())
-    for parts, flat in buckets:
-        weight = flat.clone()
-        here.send(pickle.dumps((parts, reduce_tensor(weight))))
-        if not here.poll(60):
-            wrong += 1
-            break
-        sent = dict(weights)
-        for name, total, squares in here.recv():
-            own_total, own_squares = sums(sent[name])
-            wrong += abs(total - own_total) > 1e-6 or abs(squares / own_squares - 1) > 1e-9
-    took = time.perf_counter() - begun
-    print(f"info    ipc: {len(buckets)} buckets, {len(weights)} weights in {took:.1f} s with the start of a process")
-    say("ipc, weights that arrived otherwise", wrong, 0)
-    here.send(None)
-    child.join(10)
-    child.kill()
-
-
 if __name__ == "__main__":
-    for part in sys.argv[1:] or ("attention", "adam", "ipc", "head"):
+    for part in sys.argv[1:] or ("attention", "adam", "head"):
         begun = time.perf_counter()
         try:
             globals()[part]()

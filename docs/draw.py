@@ -36,7 +36,7 @@ BOXES = {
     "forward": ((0.2, 0.6), "1  Forward", "a score for each response", "algorithm/objective.py"),
     "exchange": ((3.2, 0.6), "2  Exchange", "one number a response", "algorithm/update.py"),
     "weigh": ((6.2, 0.6), "3  Weigh", "autograd on the table", "algorithm/objective.py"),
-    "backward": ((9.2, 0.6), "4  Backward", "of sum w s: the gradient", "hooks/actor/policy_trainer.py"),
+    "backward": ((9.2, 0.6), "4  Backward", "of sum w s: the gradient", "hooks/policy_trainer.py"),
 }
 
 # The waves

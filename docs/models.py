@@ -299,8 +299,8 @@ class Trial:
         def load(worker: Any) -> None:
             from real_openrlhf.hooks.engine.cpu_reload import take
 
-            take(worker, weights[:9], last=False)
-            take(worker, weights[9:], last=True)
+            for number, (name, weight) in enumerate(weights, 1):
+                take(worker, name, weight, last=number == len(weights))
 
         try:
             engine.collective_rpc(load)

@@ -2,7 +2,7 @@
 
 Standard library only, and OpenRLHF is found without being imported, so that it also runs where an environment is
 only half built. What state a file is in follows from its SHA-256 alone: there is no state file that could drift.
-See patches/README.md for why the series is applied on disk, and for `git apply`, hard links and other traps.
+See patches/README.md for why the series is applied on disk.
 """
 
 import argparse
@@ -23,6 +23,7 @@ from functools import partial
 from io import BytesIO  # its lines are diff's: split at newlines only, line ends kept
 from itertools import groupby
 from pathlib import Path
+from typing import NamedTuple
 
 from real_openrlhf import OPENRLHF_VERSION
 from real_openrlhf.base.errors import UserError
@@ -35,62 +36,46 @@ REINSTALL = f"`pip install --force-reinstall --no-deps openrlhf=={OPENRLHF_VERSI
 BEFORE, AFTER, UNKNOWN = "before", "after", "unknown"
 
 
-# Unified diffs, exact: no fuzz, no offsets. Files are neither made nor deleted; the hashes say whether all is right
-
-
-@dataclass(frozen=True)
-class Hunk:
+class Hunk(NamedTuple):
     """Lines of a file before and after, with the number of the first one on either side."""
 
-    patch: str
     path: str
     before: tuple[int, list[bytes]]
     after: tuple[int, list[bytes]]
 
 
-def hunks(content: bytes, name: str) -> Iterator[Hunk]:
-    """The hunks of a `git format-patch` file."""
+def hunks(content: bytes) -> Iterator[Hunk]:
+    """The hunks of a `git format-patch` file, which neither makes nor deletes files."""
     lines, path = iter(BytesIO(content).readlines()), ""
     for line in lines:
         if line.startswith(b"+++ b/"):
             path = line[6:].rstrip().decode()
         elif numbers := re.match(rb"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@", line):
-            old_start, old_count, new_start, new_count = (
-                1 if number is None else int(number) for number in numbers.groups()
-            )
+            old_start, old_count, new_start, new_count = (int(number or 1) for number in numbers.groups())
             old: list[bytes] = []
             new: list[bytes] = []
             while len(old) < old_count or len(new) < new_count:  # a mail signature begins with a minus, too
-                line = next(lines, b"")
-                if line[:1] not in (b" ", b"-", b"+"):
-                    raise DoesNotFit(f"{name}: {path}: not a line of a hunk: {line!r}")
+                line = next(lines)
                 old += [line[1:]] * (line[:1] != b"+")
                 new += [line[1:]] * (line[:1] != b"-")
-            yield Hunk(name, path, (old_start, old), (new_start, new))
-
-
-class DoesNotFit(Exception):
-    """A patch does not match its file, or is none."""
+            yield Hunk(path, (old_start, old), (new_start, new))
 
 
 def changed(content: bytes, steps: Iterable[Hunk], want: str) -> bytes:
-    """The content after the hunks of one patch, or before them."""
+    """The content after the hunks of one patch, or before them; no fuzz, and the hashes say whether all is right."""
     lines, result, at = BytesIO(content).readlines(), [], 0
     for hunk in steps:
         (first, old), (_, new) = (hunk.before, hunk.after) if want == AFTER else (hunk.after, hunk.before)
         start = first - 1 if old else first
-        if start < at or lines[start : start + len(old)] != old:
-            raise DoesNotFit(f"{hunk.patch}: {hunk.path} differs from what line {first} expects")
         result += lines[at:start] + new
         at = start + len(old)
     return b"".join(result + lines[at:])
 
 
-# The patches for one release, and the SHA-256 of each touched file before and after. No other state is kept
-
-
 @dataclass(frozen=True)
 class Series:
+    """The patches for one release, and the SHA-256 of each touched file before and after."""
+
     folder: Path
 
     @property
@@ -104,10 +89,7 @@ class Series:
     @property
     def fingerprints(self) -> dict[str, dict[str, str]]:
         """{path: {"before": sha256, "after": sha256}}"""
-        try:
-            return json.loads((self.folder / "files.json").read_text())
-        except FileNotFoundError:
-            raise UserError(f"{self.folder} has no files.json. Reinstall real_openrlhf.") from None
+        return json.loads((self.folder / "files.json").read_text())
 
     @property
     def sha256(self) -> str:
@@ -119,8 +101,7 @@ def load_series() -> Series:
     for folder in PATCH_FOLDERS:
         if (path := folder / f"openrlhf-{OPENRLHF_VERSION}").is_dir():
             return Series(path)
-    places = " or ".join(str(folder) for folder in PATCH_FOLDERS)
-    raise UserError(f"no patches for openrlhf {OPENRLHF_VERSION} in {places}. Reinstall real_openrlhf.")
+    raise UserError(f"no patches for openrlhf {OPENRLHF_VERSION} in {PATCH_FOLDERS[0]}. Reinstall real_openrlhf.")
 
 
 def file_states(root: Path, series: Series) -> dict[str, str]:
@@ -135,23 +116,17 @@ def file_states(root: Path, series: Series) -> dict[str, str]:
 def moved(contents: dict[str, bytes], series: Series, want: str) -> dict[str, bytes]:
     """The content of each path after all patches, or before them."""
     result = dict(contents)
-    try:
-        for patch in series.patches if want == AFTER else reversed(series.patches):
-            every = [hunk for hunk in hunks(patch.read_bytes(), patch.name) if hunk.path in contents]
-            for path, steps in groupby(every, key=lambda hunk: hunk.path):
-                result[path] = changed(result[path], steps, want)
-    except DoesNotFit as error:
-        raise UserError(f"{error}. The patches and their files.json disagree: reinstall real_openrlhf.") from error
+    for patch in series.patches if want == AFTER else reversed(series.patches):
+        every = [hunk for hunk in hunks(patch.read_bytes()) if hunk.path in contents]
+        for path, steps in groupby(every, key=lambda hunk: hunk.path):
+            result[path] = changed(result[path], steps, want)
     return result
-
-
-# The OpenRLHF to patch: a folder that contains openrlhf/, most often site-packages, found without an import
 
 
 def find_target(root: Path | None) -> Path:
     """The folder of the installed OpenRLHF, or `root`; a `UserError` if its version is not that of the series."""
     if root is None:
-        spec = importlib.util.find_spec("openrlhf")
+        spec = importlib.util.find_spec("openrlhf")  # without an import
         if spec is None or not spec.submodule_search_locations:
             raise UserError(
                 f"openrlhf is not installed for {sys.executable}. Install openrlhf=={OPENRLHF_VERSION} "
@@ -169,34 +144,26 @@ def find_target(root: Path | None) -> Path:
     return root.resolve()
 
 
-def write(root: Path, contents: dict[str, bytes]) -> None:
-    """Write drafts of all files, which needs space and permission, then move each into its place: a new inode, so that
-    a hard-linked package cache keeps its content. What a kill leaves in between, the next call finishes."""
-    drafts = {
-        root / path: (root / path).with_name(f".{Path(path).name}.real_openrlhf-{os.getpid()}") for path in contents
-    }
+def write(target: Path, content: bytes) -> None:
+    """Replace the file by a new inode, so that a hard-linked package cache keeps its content."""
+    draft = target.with_name(f".{target.name}.real_openrlhf-{os.getpid()}")
     try:
-        for path, content in contents.items():
-            drafts[root / path].write_bytes(content)
-            shutil.copymode(root / path, drafts[root / path])
-        for target, draft in drafts.items():
-            os.replace(draft, target)
+        draft.write_bytes(content)
+        shutil.copymode(target, draft)
+        os.replace(draft, target)
     except OSError as error:
         raise UserError(
-            f"cannot write {error.filename or root}: {error.strerror}. Free space or run as the folder's owner, then "
-            "run this again."
+            f"cannot write {error.filename or target}: {error.strerror}. Free space or run as the folder's owner, "
+            "then run this again."
         ) from error
     finally:
-        for draft in drafts.values():
-            with contextlib.suppress(OSError):
-                draft.unlink(missing_ok=True)
-
-
-# What the command does
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
 
 
 def _move(root: Path | None = None, *, want: str, done: str, already: str) -> int:
-    """Bring every touched file to the state `want`; returns how many were not there yet."""
+    """Bring every touched file to the state `want`; returns how many were not there yet. What a kill leaves in
+    between, the next call finishes."""
     series = load_series()
     root = find_target(root)
     states = file_states(root, series)
@@ -210,7 +177,8 @@ def _move(root: Path | None = None, *, want: str, done: str, already: str) -> in
     for path, content in contents.items():
         if hashlib.sha256(content).hexdigest() != series.fingerprints[path][want]:
             raise UserError(f"patching {path} gives another file than files.json says. Reinstall real_openrlhf.")
-    write(root, contents)
+    for path, content in contents.items():
+        write(root / path, content)
     print(f"{series.name}: {done if paths else already} in {root} ({_size(series)})")
     return len(paths)
 
@@ -225,17 +193,12 @@ def status(root: Path | None = None) -> int:
     root = find_target(root)
     states = file_states(root, series)
     word, code = "partly applied: run apply or revert to finish", 1
-    if UNKNOWN in states.values():
-        word, code = "unknown", 2
+    if unknown := [path for path, state in states.items() if state == UNKNOWN]:
+        names = ", ".join(path if (root / path).exists() else f"{path} (missing)" for path in unknown)
+        word, code = f"changed by something else, or by another series: {names}; {REINSTALL}, then apply,", 2
     elif len(kinds := set(states.values())) == 1:
         word, code = ("applied", 0) if AFTER in kinds else ("not applied", 1)
     print(f"{series.name}: {word} in {root} ({_size(series)})")
-    for path, state in states.items():
-        if state == UNKNOWN:
-            gone = "" if (root / path).exists() else " (missing)"
-            print(f"  changed by something else, or by another series: {path}{gone}")
-    if code == 2:
-        print(f"  to start afresh: {REINSTALL}, then `real-openrlhf patch apply`")
     return code
 
 
@@ -264,7 +227,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--root", type=path_of, help="folder that contains openrlhf/ (default: the installed one)")
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     actions.add_parser("status", parents=[where], help="exit 0: applied, 1: not applied, 2: unknown")
-    actions.add_parser("apply", parents=[where], help="apply the series, all or nothing")
+    actions.add_parser("apply", parents=[where], help="apply the series")
     actions.add_parser("revert", parents=[where], help="restore the release, byte for byte")
 
 

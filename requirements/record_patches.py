@@ -12,7 +12,7 @@ from real_openrlhf.base.files import sha256
 from real_openrlhf.patching import AFTER, hunks, load_series, moved
 
 root, series = Path(sys.argv[1]), load_series()
-paths = sorted({hunk.path for patch in series.patches for hunk in hunks(patch.read_bytes(), patch.name)})
+paths = sorted({hunk.path for patch in series.patches for hunk in hunks(patch.read_bytes())})
 after = moved({path: (root / path).read_bytes() for path in paths}, series, AFTER)
 files = {
     path: {"before": sha256(root / path), "after": hashlib.sha256(content).hexdigest()}

@@ -317,7 +317,7 @@ def handed_over(ipc: bool, **case) -> dict:
             return policy
 
         with mock.patch.object(weight_jobs, "policy_actor", begin), mock.patch("torch.cuda.current_stream"):
-            found = weight_jobs.handed_over(1 << 30, ipc, zero_stage=2, **case)
+            found = weight_jobs.handed_over(ipc, zero_stage=2, **case)
     return found_by(rehearsal, right=found["right"])
 
 

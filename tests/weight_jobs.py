@@ -10,7 +10,6 @@ from unittest import mock
 
 import deepspeed
 import torch
-import torch.distributed as dist
 from deepspeed.accelerator import get_accelerator
 from deepspeed.runtime.zero.offload_states import offload_adam_states
 from openrlhf.models import Actor
@@ -21,7 +20,6 @@ from safetensors.torch import load_file
 from vllm.v1.serial_utils import MsgpackDecoder, MsgpackEncoder
 from zero_jobs import Case, arguments, fill, parameters, policy_actor, state, whole
 
-from real_openrlhf.hooks.engine import weight_buckets
 from real_openrlhf.hooks.run_strategy import CheckpointError
 
 # A hand-over: OpenRLHF's sender, its vLLM worker's receiver, and between them no Ray.
@@ -59,8 +57,8 @@ class Worker(WorkerWrap):
         method(parts, **named)
 
 
-def handed_over(bucket_bytes: int, ipc: bool, **case) -> dict:
-    """Whether the engine has all weights, bit for bit; how often it, and all ranks together, were called."""
+def handed_over(ipc: bool, **case) -> dict:
+    """Whether the engine has all weights, bit for bit, and how often it was called."""
     policy = policy_actor(Case(**case, dtype="bf16"))
     trainer, sender, loaded = policy.trainer, SimpleNamespace(sent=None), {}
     engine = Worker(sender, loaded)
@@ -68,21 +66,18 @@ def handed_over(bucket_bytes: int, ipc: bool, **case) -> dict:
     trainer._model_update_group = SimpleNamespace(
         broadcast=lambda data, src, stream: setattr(sender, "sent", data.clone())
     )
-    gather = mock.Mock(wraps=dist.all_gather_object)
     with (
-        mock.patch.object(weight_buckets, "BUCKET_BYTES", bucket_bytes),
         mock.patch.object(ppo_actor.ray, "get", lambda calls: [call() for call in calls]),
         mock.patch.object(ppo_actor, "get_physical_gpu_id", lambda: "GPU-1"),
         mock.patch("openrlhf.trainer.ray.utils.get_physical_gpu_id", lambda: "GPU-1"),
         mock.patch("torch.multiprocessing.reductions.reduce_tensor", lambda weight: (first, (weight, *range(6)))),
         mock.patch("torch.cuda.synchronize"),
-        mock.patch("torch.distributed.all_gather_object", gather),
         mock.patch.dict("os.environ", VLLM_ALLOW_INSECURE_SERIALIZATION="1"),
     ):
         trainer.broadcast_to_vllm()
     expected = {name: whole(one) for name, one in parameters(policy.actor.model).items()}
     right = loaded.keys() == expected.keys() and all(loaded[name].equal(one) for name, one in expected.items())
-    return {"right": right, "tensors": len(expected), "calls": engine.calls, "gathers": gather.call_count}
+    return {"right": right, "tensors": len(expected), "calls": engine.calls}
 
 
 def first(weight: torch.Tensor, *_: int) -> torch.Tensor:

@@ -25,7 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from real_openrlhf.base.errors import NonFiniteError
-from real_openrlhf.hooks.actor import policy_trainer
+from real_openrlhf.hooks import policy_trainer
 from real_openrlhf.hooks.controller.experience_maker import ExperienceMaker
 from real_openrlhf.hooks.controller.labels import NO_ANSWER
 from real_openrlhf.hooks.fixes.deepspeed_optimizers import compile_less
@@ -48,7 +48,6 @@ class Case:
     prompts: int = 4
     group: int = 4  # rollouts of a prompt
     groups_per_step: int = 2
-    epochs: int = 1
     micro_batch_size: int = 2
     max_tokens: int | None = None  # token-budget micro-batches instead
     depth: str = "auto"
@@ -93,7 +92,6 @@ def arguments(case: Case) -> SimpleNamespace:
         "--ds.lora.rank": 4 if case.lora else 0,
         "--train.batch_size": case.groups_per_step * case.group,
         "--train.micro_batch_size": case.micro_batch_size,
-        "--train.max_epochs": case.epochs,
         "--rollout.batch_size": -(-case.prompts // case.groups_per_step) * case.groups_per_step,  # or the last one
         "--rollout.micro_batch_size": 4,
         "--rollout.n_samples_per_prompt": case.group,

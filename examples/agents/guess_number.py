@@ -1,10 +1,12 @@
 """Several turns in one rollout: guess a number, with a hint after each wrong guess. An environment to copy.
 
-`--train.agent_func_path examples/agents/guess_number.py`; docs/change/objectives.md says how it is trained.
+`--train.agent_func_path examples/agents/guess_number.py`, played by OpenRLHF's own executor; docs/change/objectives.md
+says how it is trained.
 """
 
 import re
 
+import torch
 from openrlhf.utils.agent import AgentInstanceBase, MultiTurnAgentExecutor
 
 GUESSES = 3
@@ -25,10 +27,11 @@ class Game(AgentInstanceBase):
         done = right or self.guesses == GUESSES
         hint = "?" if guess is None else "<" if secret < guess else ">"
         return {
-            "rewards": float(right),
+            "rewards": torch.tensor(float(right)),  # OpenRLHF takes a tensor here
             "scores": float(right),  # of the last turn: the label of the whole trajectory
             "environment_feedback": "" if done else hint,
             "done": done,
+            "extra_logs": {"agent/turns": float(self.guesses)},
         }
 
 

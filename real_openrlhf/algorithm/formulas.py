@@ -36,8 +36,6 @@ KNOWN_AT_OLD = {"log_ratio_old": 0.0, "sum_log_ratio_old": 0.0, "ratio_old": 1.0
 
 MEANS = ("seq-mean-token-mean", "token-mean")  # of a token loss, as --actor.loss_agg_mode
 
-OF_THE_BATCH = ("reinforce", "flash_reinforce")  # estimators whose baseline is not the prompt's: one response will do
-
 # The methods that are files in examples/objectives/, and the file of each.
 IN_FILES = {"listwise": "listwise", "conspo": "conspo", "maxrl": "maxrl", "cispo": "cispo", "reinforce": "cispo"}
 IN_FILES |= {"disco_logl": "disco", "disco_lratio": "disco"}
@@ -280,11 +278,6 @@ OBJECTIVES: dict[str, Objective] = {
         levels=True,
     ),
 }
-
-
-def readers(setting: str) -> list[str]:
-    """Which objectives read a setting."""
-    return [name for name, objective in OBJECTIVES.items() if setting in objective.settings]
 
 
 def hint(name: str) -> str:

@@ -62,11 +62,7 @@ SCORES = frozenset({"scores"})
 
 # name -> meaning, of a rollout batch.
 PLAN_METRICS = {
-    "real/frac_old_forward": Metric(
-        "share of responses that needed a forward pass for their old log-probabilities", when=SCORES
-    ),
     "real/max_live_micro_batches": Metric("most micro-batches of a rank whose graphs were alive at once", when=SCORES),
-    "real/micro_batches": Metric("micro-batches of a rank in an optimizer step", when=SCORES),
     "update/rollouts_crc": Metric("checksum of the responses in their order, equal in runs with equal batches"),
     "update/frac_nonzero_weight": Metric("share of responses whose weight or advantage can be other than 0"),
     "update/frac_trained": Metric("share of responses that were trained; the others have gradient 0"),
@@ -252,7 +248,6 @@ def mismatch_metrics(sums: Tensor, largest: Tensor) -> dict[str, float]:
 # name -> meaning, of the updates of any method.
 UPDATE_METRICS = {
     "update/frac_clipped": Metric("share of updates whose gradient was clipped to `--actor.max_norm`"),
-    "update/grad_norm_max": Metric("largest gradient norm of an update, before clipping", max),
     "update/ratio_max": Metric("largest pi/pi_old of a token", max),
 }
 
@@ -262,7 +257,6 @@ def norm_metrics(norms: Sequence[float], max_norm: float) -> dict[str, float]:
     trained = [norm for norm in norms if norm]
     return {
         "actor_grad_norm": sum(trained) / max(len(trained), 1),
-        "update/grad_norm_max": max(norms, default=0.0),
         "update/frac_clipped": sum(norm > max_norm > 0 for norm in norms) / max(len(norms), 1),
     }
 

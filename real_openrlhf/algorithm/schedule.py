@@ -63,33 +63,32 @@ class Wave:
 
 
 def steps_of_groups(
-    groups: Sequence[Hashable], groups_per_step: int, seed: int, *, rollout_step: int = 0, epoch: int = 0
+    groups: Sequence[Hashable], groups_per_step: int, seed: int, rollout_step: int = 0
 ) -> list[list[Positions]]:
     """Optimizer steps of whole groups: every rollout once, steps of equal size, the last one maybe smaller.
 
-    The order is a function of seed, rollout step and epoch alone, so every method trains on the same updates.
+    The order is a function of seed and rollout step alone, so every method trains on the same updates.
     """
     members: dict[Hashable, Positions] = {}
     for position, group in enumerate(groups):
         members.setdefault(group, []).append(position)
     shuffled = list(members.values())
-    random.Random(f"{seed}/{rollout_step}/{epoch}").shuffle(shuffled)
+    random.Random(f"{seed}/{rollout_step}/0").shuffle(shuffled)
     return [shuffled[start : start + groups_per_step] for start in range(0, len(shuffled), groups_per_step)]
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The rules for micro-batches. `owner[p]`, if given, is the rank that already holds rollout p."""
+    """The rules for micro-batches."""
 
     lengths: Sequence[int]
     num_ranks: int
     limit: Limit
-    owner: Sequence[int] | None = None
 
     def waves(self, step: Sequence[Positions], depth: int) -> list[Wave]:
         """Cut one optimizer step, given as groups, into waves. Invariants, asserted by the tests:
 
-        1. every rollout is in exactly one micro-batch of one rank (its owner's, where it has one);
+        1. every rollout is in exactly one micro-batch of one rank;
         2. a group is whole inside its wave;
         3. every rank has the same number of micro-batches in a wave;
         4. a micro-batch holds at most the limit, or one rollout that alone is over the token budget;
@@ -99,8 +98,7 @@ class Layout:
         """
         common, waves = [], []
         for group in step:
-            fits = self.owner is None and len(group) <= self.num_ranks * depth  # one rollout a micro-batch
-            if fits or self.pack(group, depth):
+            if len(group) <= self.num_ranks * depth or self.pack(group, depth):  # at most one rollout a micro-batch
                 common.append(group)
             else:
                 waves.append(self.one_wave([group]))
@@ -120,28 +118,14 @@ class Layout:
         return [Wave([[rank[number]] for rank in wave.ranks]) for number in range(wave.depth)]
 
     def _least_depth(self, items: Positions) -> int:
-        if self.owner is None:
-            return max(-(-self.limit.bins(items, self.lengths) // self.num_ranks), 1)
-        return max(max((self.limit.bins(own, self.lengths) for own in self._by_owner(items)), default=1), 1)
-
-    def _by_owner(self, items: Positions) -> list[Positions]:
-        held: list[Positions] = [[] for _ in range(self.num_ranks)]
-        for item in items:
-            held[self.owner[item] if self.owner else 0].append(item)
-        return held
+        return max(-(-self.limit.bins(items, self.lengths) // self.num_ranks), 1)
 
     def pack(self, items: Positions, depth: int, least: int | None = None) -> Wave | None:
         """Pack the items into one wave of the smallest depth; None if they need more than `depth`."""
         for tried in range(self._least_depth(items) if least is None else least, depth + 1):
-            if self.owner is None:
-                bins = self.limit.fill(items, self.lengths, self.num_ranks * tried)
-                if bins is not None:
-                    return Wave(spread(bins, self.lengths, self.num_ranks))
-            else:
-                filled = (self.limit.fill(own, self.lengths, tried) for own in self._by_owner(items))
-                ranks = [rank for rank in filled if rank is not None]
-                if len(ranks) == self.num_ranks:
-                    return Wave([spread(rank, self.lengths, 1)[0] for rank in ranks])
+            bins = self.limit.fill(items, self.lengths, self.num_ranks * tried)
+            if bins is not None:
+                return Wave(spread(bins, self.lengths, self.num_ranks))
         return None
 
     def _fewest(self, groups: list[Positions], depth: int) -> list[Wave]:

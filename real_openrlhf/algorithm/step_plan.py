@@ -38,7 +38,6 @@ class PlanSettings:
     num_ranks: int
     limit: Limit
     seed: int
-    epochs: int = 1
     depth: int | None = None  # None: the smallest depth that needs about as few micro-batches as packing without waves
     live_tokens: float = float("inf")  # tokens whose graphs fit in a rank's memory
     score_first: bool = False  # always score without gradient, then train
@@ -98,60 +97,46 @@ def plan_rollouts(table: RolloutBatch, settings: PlanSettings, rollout_step: int
     """Split groups into updates, updates into waves, waves into ranks and micro-batches, from the arguments alone.
 
     Updates are made of all rollouts, so leaving some out does not change them; waves hold only those that are trained.
-    In later epochs a rollout stays on the rank that holds it.
     """
-    groups, trained = table.groups.tolist(), {*table.trained}
+    trained = {*table.trained}
     layout = Layout(table.whole.tolist(), settings.num_ranks, settings.limit)
-    training_progress = TrainingProgress(rollout_step + 1, settings.steps)
-    updates: list[PlannedUpdate] = []
-    for epoch in range(settings.epochs):
-        steps = steps_of_groups(
-            groups, settings.groups_per_step, settings.seed, rollout_step=rollout_step, epoch=epoch
-        )
-        trained_groups = [
-            [[position for position in group if position in trained] for group in step] for step in steps
+    steps = steps_of_groups(table.groups.tolist(), settings.groups_per_step, settings.seed, rollout_step)
+    trained_groups = [[[position for position in group if position in trained] for group in step] for step in steps]
+    members = [[group for group in step if group] for step in trained_groups]
+    updates = []
+    for number, waves in enumerate(_in_waves(members, layout, settings)):
+        on_policy = settings.whole_groups and number == 0
+        rollouts = sorted(position for group in steps[number] for position in group)
+        row_of, own = {position: row for row, position in enumerate(rollouts)}, table.select(rollouts)
+        of_rows = [
+            replace(wave, ranks=[[[row_of[position] for position in held] for held in rank] for rank in wave.ranks])
+            for wave in waves
         ]
-        members = [[group for group in step if group] for step in trained_groups]
-        for number, waves in enumerate(_epoch_in_waves(members, layout, settings, first=epoch == 0)):
-            on_policy = settings.whole_groups and epoch == number == 0
-            rollouts = sorted(position for group in steps[number] for position in group)
-            row_of, own = {position: row for row, position in enumerate(rollouts)}, table.select(rollouts)
-            of_rows = [
-                replace(
-                    wave, ranks=[[[row_of[position] for position in held] for held in rank] for rank in wave.ranks]
-                )
-                for wave in waves
-            ]
-            tokens = int(own.lengths[[row for wave in of_rows for row in wave.positions]].sum())
-            update = PlannedUpdate(
-                rollouts=rollouts,
-                waves=of_rows,
-                table=own,
-                training_progress=training_progress,
-                on_policy=on_policy,
-                scores_known=not settings.whole_groups or (on_policy and settings.known_at_old),
-                num_groups=len(own.groups.unique()),
-                num_rollouts=len(own) if own.has_gradient is None else int(own.has_gradient.sum()),
-                action_tokens=max(int(own.lengths.sum()), 1),
-                rollouts_with_tokens=int((own.lengths > 0).sum()),
-                trained_tokens=tokens,
-                log_weight=1.0 if table.is_trained is None else float(tokens),
-            )
-            updates.append(update)
-        if epoch == 0:
-            layout = replace(layout, owner=_owners(updates, len(groups)))
+        tokens = int(own.lengths[[row for wave in of_rows for row in wave.positions]].sum())
+        update = PlannedUpdate(
+            rollouts=rollouts,
+            waves=of_rows,
+            table=own,
+            training_progress=TrainingProgress(rollout_step + 1, settings.steps),
+            on_policy=on_policy,
+            scores_known=not settings.whole_groups or (on_policy and settings.known_at_old),
+            num_groups=len(own.groups.unique()),
+            num_rollouts=len(own) if own.has_gradient is None else int(own.has_gradient.sum()),
+            action_tokens=max(int(own.lengths.sum()), 1),
+            rollouts_with_tokens=int((own.lengths > 0).sum()),
+            trained_tokens=tokens,
+            log_weight=1.0 if table.is_trained is None else float(tokens),
+        )
+        updates.append(update)
     return updates
 
 
-def _epoch_in_waves(
-    members: list[list[Positions]], layout: Layout, settings: PlanSettings, first: bool
-) -> list[list[Wave]]:
-    """The steps of an epoch in waves; in the first step of the first epoch policy and old policy are equal."""
+def _in_waves(members: list[list[Positions]], layout: Layout, settings: PlanSettings) -> list[list[Wave]]:
+    """The steps in waves; in the first one policy and old policy are equal."""
     if not settings.whole_groups:
         return [layout.waves_of_torn_groups(step) for step in members]
-    known = first and settings.known_at_old
-    head = [layout.waves_of_torn_groups(members[0])] if known else []
-    rest = members[1:] if known else members
+    head = [layout.waves_of_torn_groups(members[0])] if settings.known_at_old else []
+    rest = members[len(head) :]
 
     def in_waves(depth: int) -> list[list[Wave]]:
         return [layout.waves(step, depth) for step in rest]
@@ -190,13 +175,8 @@ def _owners(updates: Sequence[PlannedUpdate], count: int) -> list[int]:
     return owner
 
 
-def rank_shares(
-    updates: list[PlannedUpdate], table: RolloutBatch, num_ranks: int, needed_forward: Sequence[int] = ()
-) -> list[RankShare]:
-    """Each rank's rollouts and updates. `needed_forward` are the rollouts with a forward for old log-probabilities.
-
-    A rank without rollouts gets the batch's shortest rollout for its dummy forwards.
-    """
+def rank_shares(updates: list[PlannedUpdate], table: RolloutBatch, num_ranks: int) -> list[RankShare]:
+    """Each rank's rollouts and updates. A rank without rollouts gets the batch's shortest for its dummy forwards."""
     owner = _owners(updates, len(table))
     held: list[Positions] = [[] for _ in range(num_ranks)]
     for position, rank in enumerate(owner):
@@ -206,9 +186,7 @@ def rank_shares(
     crc = zlib.crc32(repr([update.rollouts for update in updates]).encode()) >> 8  # 24 bits: exact in a float32 log
     has_gradient = table.has_gradient
     metrics = {
-        "real/frac_old_forward": len(needed_forward) / max(len(owner), 1),
         "real/max_live_micro_batches": float(max(depths, default=0)),
-        "real/micro_batches": sum(depths) / max(len(updates), 1),
         "update/rollouts_crc": float(crc),
         "update/frac_nonzero_weight": 1.0 if has_gradient is None else float(has_gradient.double().mean()),
         "update/frac_trained": sum(map(len, held)) / max(len(owner), 1),

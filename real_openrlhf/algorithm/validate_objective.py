@@ -1,6 +1,5 @@
 """Try an objective on a small table of scores before a run trains with it."""
 
-import math
 from dataclasses import replace
 from functools import partial
 
@@ -12,7 +11,6 @@ from real_openrlhf.algorithm.groups import (
     NEGATIVE,
     POSITIVE,
     UNPARSABLE,
-    Groups,
     RolloutBatch,
     TrainingProgress,
 )
@@ -29,9 +27,9 @@ KINDS = (
     "a group of one correct and one incorrect response",
 )
 REMEDY = (
-    "groups.sum, groups.mean, groups.std and groups.zscores are 0 on an empty side, groups.logsumexp and "
-    "groups.logmeanexp are -inf: replace what they give before you go on, as with "
-    "`.where(groups.size(groups.valid) > 0, 0.0)` for a number a group and `.where(groups.valid, 0.0)` a rollout"
+    "On an empty side groups.sum, groups.mean, groups.std and groups.zscores are 0, groups.logsumexp and "
+    "groups.logmeanexp are -inf: replace these, as with `.where(groups.size(groups.valid) > 0, 0.0)` for a group "
+    "and `.where(groups.valid, 0.0)` a rollout"
 )
 LABELS = (POSITIVE, NEGATIVE, IGNORED, UNPARSABLE, POSITIVE, POSITIVE, NEGATIVE, NEGATIVE, IGNORED, POSITIVE, NEGATIVE)
 GROUPS = (0, 0, 0, 0, 1, 1, 2, 2, 3, 4, 4)
@@ -46,7 +44,13 @@ def objective_problem(settings: ObjectiveSettings, steps: int = 10, sampled: boo
     `sampled`: the run has vLLM's log-probabilities.
     """
     of_moment = partial(_problem_of_tokens, sampled=sampled) if settings.objective.of_tokens else _problem_of_groups
-    problems = {step: of_moment(settings, TrainingProgress(step, steps)) for step in (1, max(steps, 1))}
+    problems = {}
+    for step in (1, max(steps, 1)):
+        try:
+            problems[step] = of_moment(settings, TrainingProgress(step, steps))
+        except (Exception, SystemExit) as error:
+            takes = f"rollouts of 1 to {max(LENGTHS)} tokens" if settings.objective.of_tokens else ", ".join(KINDS)
+            problems[step] = f"it raises {raised(error)}. Change it so that it takes {takes}"
     if len({*problems.values()}) < 2:
         return problems[1]
     # a defect at one end only, as of a factor `progress`, which is 0 in the first step
@@ -63,12 +67,23 @@ def _problem_of_groups(settings: ObjectiveSettings, training_progress: TrainingP
     moves = False
     for moved in (0.0, 1.0):  # in the first update after a rollout all scores are equal
         scores = (_on_policy(settings.score) + moved * drift).requires_grad_()
-        if defect := _problem(settings, scores, groups):
-            return defect
-        moves |= bool(_slopes(settings.objective.loss(scores, groups, settings), scores).any())
-    if not moves:
-        return "its gradient is 0 everywhere, so nothing would be trained. Let the loss depend on the scores"
-    return None
+        loss = settings.objective.loss(scores, groups, settings)
+        if not isinstance(loss, Tensor) or loss.shape != (groups.count,):
+            return f"it returns {_kind(loss)}, not one loss for each group, ({groups.count},). Use groups.sum"
+        slopes = torch.stack([torch.autograd.grad(own, scores, retain_graph=True)[0] for own in loss])
+        wrong = ~slopes.isfinite().all(0)  # of each rollout
+        finite = groups.size(wrong) == 0 if loss.isfinite().all() else loss.isfinite()
+        if not finite.all():
+            kinds = ", ".join(kind for kind, good in zip(KINDS, finite.tolist(), strict=True) if not good)
+            return f"its loss or gradient is not finite for {kinds}. {REMEDY}"
+        if not torch.equal(loss, settings.objective.loss(scores, groups, settings)):
+            return "it gives another loss when called again, so ranks would disagree. Leave chance out"
+        if slopes[:, ~groups.valid].any():
+            return "it gives weight to ungraded responses. Use groups.positive, groups.negative or groups.valid"
+        if slopes[groups.index != torch.arange(groups.count)[:, None]].any():
+            return "the loss of a group reads other groups' scores. Use the sums that `groups` makes of each group"
+        moves |= bool(slopes.any())
+    return None if moves else "its gradient is 0 everywhere, so nothing would be trained. Let it depend on the scores"
 
 
 def _on_policy(kind: str) -> Tensor:
@@ -78,37 +93,8 @@ def _on_policy(kind: str) -> Tensor:
     return rollout_scores(kind, log_probs, log_probs, log_probs, action_mask, log_probs)
 
 
-def _slopes(loss: Tensor, scores: Tensor) -> Tensor:
-    """(groups, K) the gradient of each group's loss."""
-    return torch.stack([torch.autograd.grad(own, scores, retain_graph=True)[0] for own in loss])
-
-
-def _problem(settings: ObjectiveSettings, scores: Tensor, groups: Groups) -> str | None:
-    try:
-        loss = settings.objective.loss(scores, groups, settings)
-    except (Exception, SystemExit) as error:
-        return f"it raises {raised(error)}. Change it so that it takes {', '.join(KINDS)}"
-    if not isinstance(loss, Tensor) or loss.shape != (groups.count,):
-        got = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
-        return f"it returns {got}, not one loss for each group, ({groups.count},). Use groups.sum or groups.mean"
-    if not loss.isfinite().all():
-        kinds = ", ".join(kind for kind, value in zip(KINDS, loss.tolist(), strict=True) if not math.isfinite(value))
-        return f"it is not finite for {kinds}. {REMEDY}"
-    if not torch.equal(loss, settings.objective.loss(scores, groups, settings)):
-        return "it gives another loss when called again, so ranks would disagree. Leave chance out"
-    if not loss.requires_grad:
-        return "it has no gradient. Use torch's differentiable functions of the scores, without detach or no_grad"
-    slopes = _slopes(loss, scores)
-    if not slopes.isfinite().all():
-        wrong = {GROUPS[rollout] for rollout in (~slopes.isfinite().all(dim=0)).nonzero().flatten().tolist()}
-        kinds = "equal scores" if wrong >= {0, 1, 2, 4} else ", ".join(KINDS[group] for group in sorted(wrong))
-        return f"its gradient is not finite for {kinds}. {REMEDY}"
-    if slopes[:, ~groups.valid].any():
-        return "it gives weight to ungraded responses. Use groups.positive, groups.negative or groups.valid to choose"
-    own = groups.index == torch.arange(groups.count)[:, None]
-    if slopes[~own].any():
-        return "the loss of a group reads other groups' scores. Use the sums that `groups` makes of each group"
-    return None
+def _kind(result: object) -> str:
+    return f"shape {tuple(result.shape)}" if isinstance(result, Tensor) else type(result).__name__
 
 
 def _problem_of_tokens(settings: ObjectiveSettings, training_progress: TrainingProgress, sampled: bool) -> str | None:
@@ -124,14 +110,10 @@ def _problem_of_tokens(settings: ObjectiveSettings, training_progress: TrainingP
         group = TokenGroup(settings, training_progress, positive[rows], values[rows], rate[rows], gap)
         return settings.objective.loss(drift[rows, :tokens], advantages[rows, :tokens], mask[rows, :tokens], group)
 
-    try:
-        result = weights(slice(None), max(LENGTHS))
-        if not isinstance(result, Tensor) or result.shape != mask.shape:
-            got = f"shape {tuple(result.shape)}" if isinstance(result, Tensor) else type(result).__name__
-            return f"it returns {got}, not one weight for each token, {tuple(mask.shape)}"
-        alone = [weights(slice(row, row + 1), tokens)[0] for row, tokens in enumerate(LENGTHS)]
-    except (Exception, SystemExit) as error:
-        return f"it raises {raised(error)}. Change it so that it takes rollouts of 1 to {max(LENGTHS)} tokens"
+    result = weights(slice(None), max(LENGTHS))
+    if not isinstance(result, Tensor) or result.shape != mask.shape:
+        return f"it returns {_kind(result)}, not one weight for each token, {tuple(mask.shape)}"
+    alone = [weights(slice(row, row + 1), tokens)[0] for row, tokens in enumerate(LENGTHS)]
     if not result[mask].isfinite().all():
         return "its weights are not finite. Clamp what an exponential or a division may make large"
     if not result[mask].any():

@@ -76,13 +76,10 @@ def enter(run_dir: str | None, phase: str) -> None:
 # Locks between processes. The kernel frees them at any ending, also of a process that was killed
 
 
-NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
-
-
 def lock_taken(file: IO | int) -> bool:
     """Take the lock of an open file for as long as it stays open; False if another process holds it."""
     try:
-        _lock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
@@ -111,16 +108,3 @@ def hold_environment() -> None:
         raise UserError(f"setup_env.sh is changing {sys.prefix}. Wait for its end.") from None
     except OSError:
         return  # that script did not make it, or it cannot be locked
-
-
-def _lock(file: IO | int, how: int) -> None:
-    try:
-        fcntl.flock(file, how)
-    except OSError as error:
-        if error.errno not in NO_LOCKS:
-            raise
-        name = os.readlink(f"/proc/self/fd/{file if isinstance(file, int) else file.fileno()}")
-        raise UserError(
-            f"{name} cannot be locked ({error.strerror}): its file system has no locks. Name a folder on another one, "
-            "or mount it with locks (Lustre: the option flock)."
-        ) from error

@@ -3,9 +3,7 @@
 import argparse
 import difflib
 import shlex
-import sys
 from collections.abc import Iterable
-from itertools import takewhile
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -33,12 +31,6 @@ def path_of(text: str) -> Path:
     return Path(text)
 
 
-def name_of(text: str) -> str:
-    """For `type=`: a file, a folder or a name on the hub."""
-    path_of(text)
-    return text
-
-
 def words_of(option: str, text: str) -> list[str]:
     """The words of a text in a shell's quotes."""
     try:
@@ -61,40 +53,19 @@ def did_you_mean(word: str, names: Iterable[str]) -> str:
 
 
 class Parser(argparse.ArgumentParser):
-    """Of every subcommand: takes no shortened flags, and names what is most similar to an unknown flag or choice."""
+    """Of every subcommand: takes no shortened flags, and prints an error in one line."""
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **{"allow_abbrev": False, **named})
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: error: {message}\n")
-
-    def parse_known_args(self, args: Iterable[str] | None = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """Refuses unknown words by the name of this parser, an unknown flag before a missing one."""
-        words = [*(sys.argv[1:] if args is None else args)]
-        own = takewhile(lambda word: word[:1] == "-" if self._subparsers else word != "--", words)
-        for flag in (word.partition("=")[0] for word in own if word[:2] == "--" and " " not in word):
-            if flag not in self._option_string_actions:
-                near = did_you_mean(flag[2:], (name[2:] for name in self._option_string_actions)).replace(
-                    "mean ", "mean --"
-                )
-                self.error(f"unknown flag {flag}. {near}`{self.prog} --help` lists all of them")
-        namespace, rest = super().parse_known_args(words, namespace)
-        if rest:
-            self.error(f"unrecognized arguments: {' '.join(rest)}")
-        return namespace, []
-
-    def _check_value(self, action: argparse.Action, value: Any) -> None:
-        if action.choices is not None and value not in action.choices:
-            names = [*map(str, action.choices)]
-            message = f"there is no {value!r}. {did_you_mean(str(value), names)}Choose one of {', '.join(names)}"
-            raise argparse.ArgumentError(action, message)
+        self.exit(2, f"{self.prog}: error: {message}. `{self.prog} --help` lists what there is\n")
 
 
 class PassThrough(Parser):
     """Keeps unknown arguments in order under `openrlhf`, for OpenRLHF's parser, instead of refusing them."""
 
     def parse_known_args(self, args: Iterable[str] | None = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        namespace, rest = argparse.ArgumentParser.parse_known_args(self, args, namespace)
+        namespace, rest = super().parse_known_args(args, namespace)
         namespace.openrlhf = rest
         return namespace, []

@@ -7,7 +7,7 @@ from tqdm import tqdm
 
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import write_json, write_jsonl, write_text
-from real_openrlhf.base.parsing import name_of, path_of, positive
+from real_openrlhf.base.parsing import path_of, positive
 from real_openrlhf.base.reward_variables import refuse_unreadable
 from real_openrlhf.data.benchmarks import BENCHMARKS
 from real_openrlhf.data.problems import load_tokenizer
@@ -30,7 +30,7 @@ from same_answer.extract import after_thinking
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", type=name_of, help="a folder with a Hugging Face model, or its name on the hub")
+    parser.add_argument("--model", help="a folder with a Hugging Face model, or its name on the hub")
     known = f"all, or names like aime24,minerva ({', '.join(BENCHMARKS)}), or JSONL files (default %(default)s)"
     parser.add_argument("--benchmarks", default="all", help=known)
     parser.add_argument("--out", type=path_of, help="folder for the samples, results and tables")

@@ -12,10 +12,10 @@ from openrlhf.utils.deepspeed import DeepspeedStrategy
 
 from real_openrlhf.base import atomic_dirs, ownership
 from real_openrlhf.base.files import enter, write_json, write_text
+from real_openrlhf.hooks.engine.prompt_stream import PromptStream
 from real_openrlhf.hooks.fixes.deepspeed_optimizers import compile_less, flags_kept, forget_host_buffers
 from real_openrlhf.hooks.fixes.process_starts import keep_stores_here
 from real_openrlhf.hooks.model import flash_attention_torch
-from real_openrlhf.hooks.rollout.prompt_stream import PromptStream
 
 # OpenRLHF reads these keys of a loaded checkpoint's state before it checks whether there was a checkpoint.
 NOTHING_YET = {"episode": 0, "global_step": 0, "total_consumed_prompts": 0, "data_loader_state_dict": {}}

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from real_openrlhf.algorithm.objective import ObjectiveSettings
 
 CENTRED = ("group_norm", "rloo", "dr_grpo")  # advantages of a uniform group are 0, and depend on no other group
+ESTIMATORS = (*CENTRED, "reinforce_baseline")  # of whole groups
 
 
 def loss_settings(args: SimpleNamespace) -> ObjectiveSettings | None:
@@ -37,18 +38,9 @@ def reads_old(args: SimpleNamespace, settings: ObjectiveSettings | None) -> bool
     return bool(real.kl_old_coef or (kl.use_loss and kl.init_coef > 0) or not against_sampler(settings.score))
 
 
-def batching_of(args: SimpleNamespace) -> str:
-    """`--train.batching`; REAL always trains whole groups."""
-    return "whole_groups" if args.actor.policy_loss_type == "real" else args.train.batching
-
-
 def trains_whole_groups(args: SimpleNamespace) -> bool:
     """Whether the experience maker gives each rank its rollouts: OpenRLHF must not sort them by length again."""
     return args.train.batching == "whole_groups"
-
-
-def estimator_of(args: SimpleNamespace) -> str:
-    return args.algo.advantage.estimator or ("group_norm" if args.actor.policy_loss_type == "real" else "gae")
 
 
 def threshold_of(args) -> float:

@@ -22,10 +22,10 @@ def experience_maker_class(args) -> type:
 
 def actor_trainer_class(args) -> type:
     if trains_whole_groups(args):
-        from real_openrlhf.hooks.actor.policy_trainer import PolicyTrainer
+        from real_openrlhf.hooks.policy_trainer import PolicyTrainer
 
         return PolicyTrainer
-    from real_openrlhf.hooks.actor.policy_trainer import EngineStartTrainer
+    from real_openrlhf.hooks.policy_trainer import EngineStartTrainer
 
     return EngineStartTrainer
 

@@ -1,1 +1,1 @@
-"""The machine: GPUs, installed packages, checks, stacks of hanging processes, reasons of failed engines."""
+"""The machine: GPUs, and whether it is ready to train."""

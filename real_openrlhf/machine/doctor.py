@@ -6,35 +6,33 @@ Checks that can hang or crash (CUDA, Ray, vLLM) run in separate processes, which
 import argparse
 import contextlib
 import importlib.metadata
-import json
 import os
 import re
 import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from real_openrlhf import OPENRLHF_VERSION, patching
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.machine import nvidia
-from real_openrlhf.machine.probe import ProbeFailed, probe
+from real_openrlhf.machine.nvidia import ProbeFailed, probe
 
 OK, WARN, FAIL = "ok", "warn", "FAIL"
 GB = 2**30
 SET_UP = "bash examples/scripts/setup_env.sh"
 
 
-@dataclass(frozen=True)
-class Check:
+class Check(NamedTuple):
     name: str
     level: str
     state: str
     todo: str = ""
 
 
-def _checked(name: str, good: bool, state: str, todo: str, otherwise: str = FAIL) -> Check:
+def _checked(name: str, good: bool, state: str, todo: str, otherwise: str = WARN) -> Check:
     return Check(name, OK, state) if good else Check(name, otherwise, state, todo)
 
 
@@ -49,10 +47,8 @@ def locked() -> dict[str, str]:
 
 def check_packages() -> Iterator[Check]:
     """One line for each package of another version or missing, and one for the others."""
-    python, wanted, good = "{}.{}.{}".format(*sys.version_info[:3]), locked(), 0
-    todo = f"install Python 3.11 or 3.12, then run {SET_UP} cpu (or gpu)"
-    yield _checked("python", (3, 11) <= sys.version_info[:2] <= (3, 12), f"{python} at {sys.executable}", todo)
-    for package, version in wanted.items():
+    good = 0
+    for package, version in locked().items():
         state = ""
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             state = importlib.metadata.version(package)
@@ -62,7 +58,7 @@ def check_packages() -> Iterator[Check]:
             level = WARN if state and package != "openrlhf" else FAIL
             install = f"run pip install --no-deps {package}=={version}; {SET_UP} installs all packages"
             yield Check(package, level, f"{state}, tested with {version}" if state else "not installed", install)
-    yield Check("packages", OK, f"{good} have the version that was tested")
+    yield Check("packages", OK, f"{good} have the version that was tested, in {sys.prefix}")
 
 
 def check_patches() -> Iterator[Check]:
@@ -76,19 +72,17 @@ def check_patches() -> Iterator[Check]:
 
 def check_room() -> Iterator[Check]:
     memory = int(re.findall(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())[0]) * 1024
-    for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        with contextlib.suppress(OSError, ValueError):  # no such file, or "max"
-            memory = min(memory, int(Path(limit).read_text()))
+    with contextlib.suppress(OSError, ValueError):  # no such file, or "max"
+        memory = min(memory, int(Path("/sys/fs/cgroup/memory.max").read_text()))
     todo = "close other programs: a CPU run needs about 1 GB for each of policy, vLLM engine, reference and trainer"
-    yield _checked("memory", memory >= 8 * GB, f"{memory / GB:.0f} GB available", todo, otherwise=WARN)
+    yield _checked("memory", memory >= 8 * GB, f"{memory / GB:.0f} GB available", todo)
     for folder in {os.stat(folder).st_dev: folder for folder in (tempfile.gettempdir(), os.getcwd())}.values():
         free = shutil.disk_usage(folder).free
         todo = "free some space: a run writes checkpoints to its folder, Ray writes logs and objects to /tmp"
-        level = WARN if free >= GB else FAIL
-        yield _checked("disk", free >= 10 * GB, f"{free / GB:.0f} GB free at {folder}", todo, otherwise=level)
+        yield _checked("disk", free >= 10 * GB, f"{free / GB:.0f} GB free at {folder}", todo)
     shared = shutil.disk_usage("/dev/shm").total if os.path.isdir("/dev/shm") else 0
     todo = "in Docker, start the container with --shm-size=8g; with less, Ray's object store is slow"
-    yield _checked("/dev/shm", shared >= 2 * GB, f"{shared / GB:.1f} GB", todo, otherwise=WARN)
+    yield _checked("/dev/shm", shared >= 2 * GB, f"{shared / GB:.1f} GB", todo)
 
 
 def devices(torch: str, built_for: str | None, cuda: list) -> Check:
@@ -107,8 +101,6 @@ def devices(torch: str, built_for: str | None, cuda: list) -> Check:
         return Check("devices", FAIL, state, todo)
     return Check("devices", FAIL, f"nvidia-smi sees {gpus} GPUs, torch {torch} is built for CPU", f"run {SET_UP} gpu")
 
-
-# Parts that must start
 
 RAY = """
 import shutil, ray
@@ -130,49 +122,34 @@ print(json.dumps({'vllm': f'{vllm.__version__} for {current_platform.device_type
 
 
 def check_ray() -> Iterator[Check]:
-    probe(RAY, timeout=120)
-    yield Check("ray start", OK, "a local cluster started and ran a task")
+    try:
+        probe(RAY, timeout=120)
+        yield Check("ray start", OK, "a local cluster started and ran a task")
+    except ProbeFailed as error:
+        todo = "read /tmp/ray/session_latest/logs; usual reasons are a full /tmp, a proxy, or no free port"
+        yield Check("ray start", FAIL, str(error), todo)
 
 
 def check_stack() -> Iterator[Check]:
-    answer = probe(STACK, timeout=300)
-    yield Check("vllm import", OK, answer.pop("vllm"))
-    yield devices(**answer)
-
-
-RAY_LOGS = "read /tmp/ray/session_latest/logs; usual reasons are a full /tmp, a proxy, or no free port"
-# Each with the name of its line and the advice if its process fails.
-CHECKS = (
-    (check_packages, "", ""),
-    (check_patches, "", ""),
-    (check_room, "", ""),
-    (check_stack, "vllm import", f"delete the environment, then run {SET_UP} cpu (or gpu)"),
-    (check_ray, "ray start", RAY_LOGS),
-)
-
-
-def results() -> Iterator[Check]:
-    for check, name, todo in CHECKS:
-        try:
-            yield from check()
-        except ProbeFailed as error:
-            yield Check(name, FAIL, str(error), todo)
+    try:
+        answer = probe(STACK, timeout=300)
+        yield Check("vllm import", OK, answer.pop("vllm"))
+        yield devices(**answer)
+    except ProbeFailed as error:
+        yield Check("vllm import", FAIL, str(error), f"delete the environment, then run {SET_UP} cpu (or gpu)")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    pass
 
 
 def run(args: argparse.Namespace) -> int:
-    checks = []
-    for check in results():
-        checks.append(check)
-        if not args.json:
+    levels = []
+    for checks in (check_packages, check_patches, check_room, check_stack, check_ray):
+        for check in checks():
+            levels.append(check.level)
             todo = f" -> {check.todo}" if check.todo else ""
             print(f"{check.level:<5} {check.name:<17} {check.state}{todo}", flush=True)
-    failures, warnings = (sum(check.level == level for check in checks) for level in (FAIL, WARN))
-    if args.json:
-        print(json.dumps({"ok": failures == 0, "checks": [asdict(check) for check in checks]}, indent=1))
-    else:
-        print(f"{failures} failed, {warnings} warnings, {len(checks) - failures - warnings} ok")
+    failures, warnings = levels.count(FAIL), levels.count(WARN)
+    print(f"{failures} failed, {warnings} warnings, {len(levels) - failures - warnings} ok")
     return 1 if failures else 0

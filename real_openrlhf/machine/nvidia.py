@@ -5,16 +5,43 @@
 
 import contextlib
 import importlib.metadata
+import json
+import os
+import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
-from functools import cache
-
-from real_openrlhf.base.errors import UserError
-from real_openrlhf.machine.probe import ProbeFailed, probe
 
 # A CUDA library needs the driver of its major version; the minor ones are compatible.
 LEAST_DRIVER = {12: 525, 13: 580}
+
+
+QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+
+
+class ProbeFailed(Exception):
+    """A program crashed or did not answer in time; the text says which."""
+
+
+def probe(program: str, timeout: float) -> dict:
+    """Run Python text that may hang or crash in a new process; its last line of output is the JSON answer."""
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+", errors="replace") as err:
+        command, environment = [sys.executable, "-c", program], {**os.environ, **QUIET}
+        process = subprocess.Popen(command, stdout=out, stderr=err, env=environment, start_new_session=True)
+        try:
+            process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise ProbeFailed(f"no answer after {timeout:.0f} s") from None
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # the program and its children
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        out.seek(0)
+        err.seek(0)
+        if process.returncode:
+            raise ProbeFailed((err.read().strip().splitlines() or [f"exit code {process.returncode}"])[-1])
+        return json.loads(out.read().strip().splitlines()[-1])
 
 
 def _answer(*words: str) -> str:
@@ -47,16 +74,10 @@ def driver_version() -> str:
     return _answer("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader").partition("\n")[0].strip()
 
 
-@cache
-def memory_sizes() -> tuple[int, ...]:
-    """Bytes of each GPU that PyTorch may use. Asking makes a CUDA context, which must not stay in a launcher."""
-    answer = probe(
-        "import json, torch\n"
-        "print(json.dumps({'bytes': [torch.cuda.get_device_properties(index).total_memory\n"
-        "                            for index in range(torch.cuda.device_count())]}))",
-        timeout=120,
-    )
-    return tuple(answer["bytes"])
+def memory_sizes() -> list[float]:
+    """Bytes of each GPU."""
+    answer = _answer("nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits")
+    return [float(size) * 2**20 for size in answer.split() if size.isdecimal()]
 
 
 def local_gpus() -> tuple[int, float | None]:
@@ -65,15 +86,8 @@ def local_gpus() -> tuple[int, float | None]:
         return 0, None
     import torch
 
-    if not torch.cuda.device_count():
-        return 0, None
-    try:
-        sizes = memory_sizes()
-    except ProbeFailed as error:
-        raise UserError(
-            f"PyTorch cannot use the GPUs here ({error}). `real-openrlhf doctor` finds the cause."
-        ) from error
-    return len(sizes), min(sizes) / 1e9
+    count = torch.cuda.device_count()  # makes no CUDA context, which must not stay in a launcher
+    return count, min(memory_sizes(), default=0.0) / 1e9 or None if count else None
 
 
 ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")  # PyTorch reads both, vLLM's sleep the second only

@@ -39,7 +39,7 @@ def functions() -> SimpleNamespace:
     tree = ast.parse(script.read_bytes())
     body: list[ast.stmt] = [it for it in tree.body if getattr(it, "name", None) in PARSER_FUNCTIONS]
     names = {"__builtins__": vars(builtins) | {"__import__": import_alone}, "argparse": argparse, "os": os}
-    names |= {"datetime": datetime, "real_arguments": importlib.import_module("real_openrlhf.hooks.flags.arguments")}
+    names |= {"datetime": datetime, "real_arguments": importlib.import_module("real_openrlhf.hooks.arguments")}
     exec(compile(ast.Module(body, []), str(script), "exec"), names)
     if not set(PARSER_FUNCTIONS) <= names.keys():
         raise UserError("this OpenRLHF is not patched. Run `real-openrlhf patch apply`.")

@@ -4,7 +4,6 @@ Standard library only. `code` names the commit's tree, so that anybody can get i
 """
 
 import contextlib
-import hashlib
 import importlib.metadata
 import os
 import platform
@@ -25,7 +24,7 @@ INSTRUCTIONS = "avx2 fma avx512f avx512_vnni avx512_bf16 avx512_fp16 amx_bf16 am
 CHANGES = "OMP_NUM_THREADS ATEN_CPU_CAPABILITY ONEDNN_MAX_CPU_ISA MKL_CBWR".split()
 PACKAGE = Path(__file__).resolve().parents[1]
 PLACE = ("machine", "variables")
-CODE = ("code_version", "tree", "no_tree", "package_sha256")  # the keys that `code` may have
+CODE = ("code_version", "tree")
 
 
 def provenance(
@@ -88,32 +87,22 @@ def versions() -> dict[str, str]:
 
 
 def code() -> dict[str, str | None]:
-    """`code_version` and `tree` of the checkout; without one the package's version and the hash of its files."""
-    checkout = PACKAGE.parent
-    if not (checkout / ".git").exists():
-        about = "the package does not run from a git checkout"
-        return {"code_version": __version__, "tree": None, "no_tree": about, "package_sha256": package_sha256()}
-    try:
-        version = _git(checkout, "describe", "--always", "--dirty", "--tags")
-        tree = None if version.endswith(DIRTY) else _git(checkout, "rev-parse", "HEAD^{tree}")
-    except (OSError, subprocess.CalledProcessError) as error:
-        message = (getattr(error, "stderr", "") or str(error)).strip().partition("\n")[0]
-        return {"code_version": __version__, "tree": None, "no_tree": f"git failed: {message}"}
-    return {"code_version": version, "tree": tree} | ({} if tree else {"no_tree": "tracked files had been changed"})
+    """`code_version` and `tree` of the checkout; the package's version, and no tree, without git."""
+    with contextlib.suppress(OSError, subprocess.CalledProcessError):
+        if (PACKAGE.parent / ".git").exists():  # and not a repository around an installed package
+            version = _git("describe", "--always", "--dirty", "--tags")
+            return {
+                "code_version": version,
+                "tree": None if version.endswith(DIRTY) else _git("rev-parse", "HEAD^{tree}"),
+            }
+    return {"code_version": __version__, "tree": None}
 
 
-def _git(checkout: Path, *words: str) -> str:
+def _git(*words: str) -> str:
     # a git hook sets GIT_DIR and GIT_INDEX_FILE, which may be another repository's
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    command = ["git", "-C", str(checkout), *words]
+    command = ["git", "-C", str(PACKAGE.parent), *words]
     return subprocess.run(command, capture_output=True, text=True, check=True, env=inherited).stdout.strip()
-
-
-def package_sha256() -> str:
-    """One hash over the package's own files, the same wherever and however they are installed."""
-    files = sorted(path for path in PACKAGE.rglob("*") if path.is_file() and path.suffix != ".pyc")
-    lines = (f"{sha256(path)} {path.relative_to(PACKAGE).as_posix()}\n" for path in files)
-    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def earlier(record: Mapping, now: Mapping) -> dict[str, list[dict]]:

@@ -1,10 +1,9 @@
 r"""Random values in random spellings, equal and not, as models write them: `pair(random.Random(1))` is one of them.
 
 A kind draws a value and two ways to write it: `spell(value)` is the same value in another form, `near(value)` another
-value close to it. Nothing here comes from the verifier.
+value close to it. Nothing here comes from the verifier. Pairs of other kinds are in the `*_pairs.jsonl` beside this.
 """
 
-import math
 from collections.abc import Callable
 from fractions import Fraction
 from random import Random
@@ -86,18 +85,6 @@ def surds(rng: Random) -> Spelled:
     return surd(rng, a, b, c), surd(rng, a, b, c), surd(rng, *near)
 
 
-def circle(rng: Random, value: Fraction) -> str:
-    p, q = value.numerator, value.denominator
-    if q == 1:
-        return rng.choice((rf"{p}\pi", rf"{p} \cdot \pi", rf"\pi \times {p}", rf"{p:,} \pi", rf"{p}π"))
-    return rng.choice((rf"\frac{{{p}\pi}}{{{q}}}", rf"\frac{{{p}}}{{{q}}}\pi", rf"{p}\pi/{q}", rf"\pi \cdot {p}/{q}"))
-
-
-def circles(rng: Random) -> Spelled:
-    value = Fraction(rng.randrange(2, 5000), rng.choice((1, 1, 2, 3, 4, 6, 7)))
-    return circle(rng, value), circle(rng, value), circle(rng, value + 1)
-
-
 # Families of units: a factor to the first of them, and its spellings.
 _UNITS: tuple[dict[Fraction, list[str]], ...] = tuple(
     {Fraction(factor): spellings.split("|") for factor, spellings in family.items()}
@@ -134,22 +121,6 @@ def quantities(rng: Random) -> Spelled:
          f"{n}{rng.choice(rng.choice(list(foreign.values())))}", f"{n} \\text{{ or less}}", f"{n} \\text{{ million}}")
     )  # fmt: skip
     return gold, same, near
-
-
-def money(rng: Random) -> Spelled:
-    n = rng.randrange(2, 10 ** rng.randrange(2, 8))
-    forms = (r"\${:,}", r"{:,} \text{{ dollars}}", "{} dollars", r"\$ {}", r"\text{{\${:,}}}", r"\${:,}.00", "{:,}")
-    gold, same, near = (rng.choice(forms).format(value) for value in (n, n, n + rng.choice((1, 10, 100))))
-    return gold, same, near
-
-
-def things(rng: Random) -> Spelled:
-    n = rng.randrange(2, 10 ** rng.randrange(2, 7))
-    noun = rng.choice(("people", "books", "ways", "apples", "students", "marbles", "seats"))
-    forms = (rf"{{:,}} \text{{{{ {noun}}}}}", f"{{}} {noun}", r"{:,}", rf"\text{{{{{{:,}} {noun}}}}}")
-    same, near = rng.choice(forms).format(n), rng.choice(forms).format(n + 1)
-    spoiled = rf"{n} \text{{ {rng.choice(('and a half', 'or more', 'squared', 'dozen'))}}}"
-    return str(n), same, rng.choice((near, near, spoiled))
 
 
 def percents(rng: Random) -> Spelled:
@@ -263,110 +234,6 @@ def matrices(rng: Random) -> Spelled:
     return matrix(rng, rows), matrix(rng, rows), matrix(rng, near)
 
 
-def times(rng: Random) -> Spelled:
-    hour, minute, half = rng.randrange(1, 13), rng.randrange(60), rng.choice("ap")
-    forms = (rf"{hour}:{minute:02d} \text{{ {half}.m.}}", rf"\text{{{hour}:{minute:02d} {half.upper()}M}}")
-    forms += (rf"{hour}:{minute:02d}\text{{ {half}m}}", rf"{hour}:{minute:02d} {half}.m.")
-    other = {"a": "p", "p": "a"}[half]
-    near = rng.choice((f"{hour}:{(minute + 1) % 60:02d}", rf"{hour}:{minute:02d} \text{{ {other}.m.}}"))
-    return rng.choice(forms), rng.choice((*forms, f"{hour}:{minute:02d}")), near
-
-
-def ratios(rng: Random) -> Spelled:
-    a, b, k = rng.randrange(1, 60), rng.randrange(61, 99), rng.randrange(2, 5)  # no time has these minutes
-    forms = ("{}:{}", r"{} : {}", r"{} \text{{ to }} {}", r"\text{{{}:{}}}")
-    same = rng.choice(forms).format(*rng.choice(((a, b), (k * a, k * b))))
-    return f"{a}:{b}", same, rng.choice(forms).format(*rng.choice(((b, a), (a + 1, b), (a, b + 1))))
-
-
-def bases(rng: Random) -> Spelled:
-    base = rng.randrange(3, 10)
-    digits = str(rng.randrange(1, base)) + "".join(str(rng.randrange(base)) for _ in range(rng.randrange(1, 5)))
-    words = {3: "three", 4: "four", 5: "five", 6: "six", 7: "seven", 8: "eight", 9: "nine"}
-    forms = ("{0}_{1}", "{0}_{{{1}}}", "{0}_{{({1})}}", r"{0}_{{\text{{{2}}}}}", r"{0}_{{\text{{base }} {1}}}")
-    wrong = base + 1 if base < 9 else 8
-    last = digits[:-1] + str((int(digits[-1]) + 1) % base)
-    near = rng.choice(((digits, wrong), (last, base)))
-    say = lambda number, of: rng.choice(forms).format(number, of, words[of])  # noqa: E731
-    return say(digits, base), rng.choice((say(digits, base), digits)), say(*near)
-
-
-def exponentials(rng: Random) -> Spelled:
-    p, q, c = rng.randrange(1, 30), rng.choice((2, 4, 5)), rng.randrange(1, 9)
-    power, other = Fraction(p, q), Fraction(p + 1, q)
-
-    def say(value: Fraction) -> str:
-        up, down = value.numerator, value.denominator
-        return rng.choice(
-            (rf"{c}e^{{-{decimal(value)}}}", rf"\frac{{{c}}}{{e^{{{up}/{down}}}}}",
-             rf"{c} \cdot e^{{-\frac{{{up}}}{{{down}}}}}", rf"{c}\exp(-{decimal(value)})")
-        )  # fmt: skip
-
-    return say(power), say(power), say(other)
-
-
-def complexes(rng: Random) -> Spelled:
-    a, b = rng.randrange(-9, 10) or 3, rng.randrange(2, 10) * rng.choice((1, -1))
-    say = lambda re, im: rng.choice((f"{re}{im:+d}i", f"{im}i{re:+d}", rf"{re} + ({im})i", rf"{re}{im:+d} \cdot i"))  # noqa: E731
-    return f"{a}{b:+d}i", say(a, b), rng.choice((say(a, -b), say(a + 1, b), say(b, a) if a != b else say(a, b + 1)))
-
-
-def logarithms(rng: Random) -> Spelled:
-    a, b = rng.randrange(2, 30), rng.randrange(2, 12)
-
-    def say(one: int, other: int) -> str:
-        both = one * other
-        return rng.choice(
-            (rf"\ln {both}", rf"\ln({one}) + \ln({other})", rf"\ln {one} + \ln {other}", rf"2\ln {both} - \ln({both})")
-        )
-
-    return rf"\ln {a * b}", say(a, b), rng.choice((say(a, b + 1), rf"\ln {a} \cdot \ln {b} + 9"))
-
-
-def sines(rng: Random) -> Spelled:
-    k, one, other = rng.randrange(2, 9), *rng.sample(("a", "b", "t", r"\theta "), 2)
-    same = (rf"{k}\sin {one} \cdot \cos {other}", rf"{k} \cos({other}) \sin({one})", rf"{k}\cos {other}\sin {one}")
-    near = (rf"{k}\sin {other} \cos {one}", rf"{k + 1}\sin {one} \cos {other}", rf"{k}\sin({one} \cos {other})")
-    return rf"{k}\sin {one}\cos {other}", rng.choice(same), rng.choice(near)
-
-
-def lines(rng: Random) -> Spelled:
-    m, c, k = rng.randrange(2, 9) * rng.choice((1, -1)), rng.randrange(1, 12), rng.randrange(2, 4)
-    same = (f"y = {c}{m:+d}x", f"{m}x - y {c:+d} = 0", f"{k}y = {k * m}x + {k * c}", f"y - {c} = {m}x")
-    near = (f"y = {m}x - {c}", f"y = {-m}x + {c}", f"{k}y = {k * m}x + {c}", f"x = {m}y + {c}")
-    return f"y = {m}x + {c}", rng.choice(same), rng.choice(near)
-
-
-def counts(rng: Random) -> Spelled:
-    n = rng.randrange(5, 15)
-    k = rng.randrange(2, n // 2 + 1)
-    forms = (r"\binom{{{0}}}{{{1}}}", r"{{{0} \choose {1}}}", r"\dbinom{{{0}}}{{{1}}}", "C({0},{1})",
-             r"\frac{{{0}!}}{{{1}!{2}!}}", "{3}")  # fmt: skip
-    say = lambda top, low: rng.choice(forms).format(top, low, top - low, math.comb(top, low))  # noqa: E731
-    return rng.choice((rf"\binom{{{n}}}{{{k}}}", str(math.comb(n, k)))), say(n, k), say(n + 1, k)
-
-
-def words(rng: Random) -> Spelled:
-    letters = rng.sample("ABCDEFGHKLMNPRSTUVWXYZ", rng.randrange(4, 7))
-    word = "".join(letters)
-    letters[0], letters[-1] = letters[-1], letters[0]
-    return word, rng.choice((word, rf"\text{{{word}}}", rf"\mathrm{{{word}}}")), "".join(letters)
-
-
-def choices(rng: Random) -> Spelled:
-    letter = rng.choice("ABCDE")
-    wrong = rng.choice([one for one in "ABCDE" if one != letter])
-    forms = ("{}", r"\text{{{}}}", "({})", r"\text{{({})}}", "{}.", r"\text{{Option {}}}", "({}) 30")
-    return letter, rng.choice(forms).format(letter), rng.choice(forms).format(wrong)
-
-
-def degrees(rng: Random) -> Spelled:
-    n = rng.randrange(1, 360)
-    forms = (r"{}^\circ", r"{}^{{\circ}}", "{}°", r"{} \text{{ degrees}}", "{} degrees", r"\text{{{} degrees}}")
-    return rng.choice(forms).format(n), rng.choice((*forms, "{}")).format(n), rng.choice(forms).format(n + 1)
-
-
 KINDS: tuple[Callable[[Random], Spelled], ...] = (
-    wholes, fractions, surds, circles, quantities, money, things, percents, polynomials, tuples, sets, intervals,
-    matrices, times, ratios, bases, exponentials, complexes, logarithms, sines, lines, counts, words, choices, degrees,
+    wholes, fractions, surds, quantities, percents, polynomials, tuples, sets, intervals, matrices,
 )  # fmt: skip

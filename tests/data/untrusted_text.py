@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from real_openrlhf.base.errors import CONTROLS, UserError, exit_code, on_one_line, plain
 from real_openrlhf.data.problems import read_problems
 from real_openrlhf.data.sources import read_local
-from real_openrlhf.hooks.rollout.reward_calls import Fault, checked
+from real_openrlhf.hooks.engine.reward_calls import Fault, checked
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.recipes.run_flags import compose

@@ -173,7 +173,6 @@ def stop(args):
 
 def seen(*names, **environment):
     os.environ.update(environment)
-    train_ppo_ray.real_arguments.refuse_too_few_gpus = lambda args: None
     train_ppo_ray.get_strategy = stop  # OpenRLHF's script has started Ray before
     try:
         train_ppo_ray.train(SimpleNamespace())

@@ -83,7 +83,7 @@ def test_killed_and_resumed_is_not_killed(real, train):
 def test_the_run_says_that_it_was_killed_and_where_it_goes_on(killed, real):
     assert "failed (killed by SIGKILL)" in killed.output and "--resume" in killed.output
     assert "goes on after step 5, from global_step5" in real.output
-    assert json.loads((real.folder / "resumes.jsonl").read_text().splitlines()[0])["step"] == 5
+    assert json.loads((real.folder / "notes.jsonl").read_text().splitlines()[0])["step"] == 5
 
 
 def test_a_finished_run_is_not_run_again(real, train):

@@ -1,4 +1,4 @@
-"""A user's own files in the real stack: an objective, and an environment of several turns until it breaks."""
+"""Files of the user's own in the real stack: an objective, and an environment of several turns."""
 
 import hashlib
 import json
@@ -34,22 +34,9 @@ asked()
 EXAMPLES = Path(__file__).parents[2] / "examples"
 OBJECTIVE, AGENT = EXAMPLES / "objectives" / "hinge.py", EXAMPLES / "agents" / "guess_number.py"
 MARGIN, GROUP = 0.5, 8  # tau and rollouts a prompt of the recipe
-PROMPT, TURN = 5, 7  # tokens: `3758=`, and an answer without dots
-BREAKS = """
-games = []
-
-class Breaks(Game):
-    def __init__(self):
-        super().__init__()
-        games.append(self)
-        if len(games) > 128:  # in the third step
-            raise OSError("the table is gone")
-
-Game = Breaks
-"""
 
 
-def test_a_users_objective_and_agent_train_are_recorded_and_named_when_they_break(train, tmp_path):
+def test_a_users_objective_and_agent_train_and_are_recorded(train, tmp_path):
     hinge, game, answers = tmp_path / "hinge.py", tmp_path / "game.py", tmp_path / "asked.jsonl"
     flags = command.request_of(["--recipe", "cpu"]).flags
     ours = LaunchTarget.for_recipe(RECIPES["cpu"]).environment(flags)
@@ -58,10 +45,10 @@ def test_a_users_objective_and_agent_train_are_recorded_and_named_when_they_brea
     text = AGENT.read_text()
     for hint, token in {"?": "=", "<": "=", ">": "."}.items():  # of this model's few
         text = text.replace(f'"{hint}"', f'"{token}"')
-    game.write_text(text + BREAKS)
+    game.write_text(text)
     words = ("--algo", "real", "--algo.real.objective", f"{hinge}:hinge", "--train.agent_func_path", str(game))
-    words += ("--rollout.max_new_tokens", str(TURN), "--actor.adam.lr", "1e-5", *SMALL, *NO_EVALUATION)
-    run = train("mine", *words, "--max-steps", "4", code=1)
+    words += ("--no-rollout.seeded", "--actor.adam.lr", "1e-5", *SMALL, *NO_EVALUATION)
+    run = train("mine", *words, "--max-steps", "2")
     assert f"objective {hinge}:hinge: {{'tau': {MARGIN}}}" in run.log
     assert len(run.lines("train")) == 2 and run.finite
     for line in run.lines("train"):
@@ -70,14 +57,9 @@ def test_a_users_objective_and_agent_train_are_recorded_and_named_when_they_brea
         assert line["real/weight_abs_max"] == pytest.approx(1) and line["real/weight_cv"] == pytest.approx(0, abs=1e-9)
         assert line["real/loss"] == pytest.approx(MARGIN * GROUP * line["rollout/frac_mixed"], rel=0.1)
         # turns are one rollout
-        assert 1 < line["agent/turns"] <= 3 and line["agent/unfinished"] == 0
-        assert line["response_length"] <= line["agent/turns"] * TURN
-        hints = line["agent/turns"] - 1  # a token each
-        assert line["total_length"] == pytest.approx(PROMPT + line["response_length"] + hints)
+        assert 1 < line["agent/turns"] <= 3
+        assert 0 < line["total_length"] - len("3758=") - line["response_length"] <= line["agent/turns"]  # hints
         assert line["sampling/logprob_diff_mean"] < 0.05  # vLLM's log-probabilities stand at the policy's own tokens
-    ending = f"AgentError: the agent {game}: line {len(game.read_text().splitlines()) - 2}, OSError: the table is gone"
-    assert f"{ending}, after turn 0 of prompt" in run.output
-
     seen = [json.loads(line)[1:] for line in answers.read_text().splitlines()]
     # Not the command, which tries it too, nor the controller, which asks what the objective reads.
     seen = [process for process in seen if process[-1]["RAY_OVERRIDE_RESOURCES"] and process[0] != "PPOTrainer"]

@@ -42,7 +42,7 @@ ROOMS = {
 # Run where nothing is installed yet, before a process has chosen its device, or in thousands of processes.
 STANDARD_LIBRARY_ONLY = """
     cli patching base.errors base.files base.ownership base.parsing machine.doctor recipes.recipes
-    runs.provenance runs.run_folder training.checks.memory_estimate training.tiny_task hooks.flags.arguments
+    runs.provenance runs.run_folder training.checks.memory_estimate training.tiny_task hooks.arguments
     algorithm.formulas algorithm.schedule evaluation.engines rewards.math_reward
 """.split()
 # OpenRLHF is for hooks/; this module asks for it inside functions.
@@ -128,16 +128,16 @@ def test_no_import_cycle():
 
 
 def test_hooks_have_an_order():
-    """No two of its folders ask each other; what actor and controller share lies beside them."""
+    """No two of its folders ask each other; what trainer and controller share lies beside them."""
     folders: dict[str, set[str]] = {}
     for name in (name for name in TREES if name.count(".") == 2 and room(name) == "hooks"):
         asked = {other.split(".")[1] for other in modules(name, anywhere=True) if other.count(".") == 2}
         folders.setdefault(name.split(".")[1], set()).update(asked - {name.split(".")[1]})
-    assert "controller" not in folders["actor"] and "actor" not in folders["controller"]
+    assert not [name for name in modules("hooks.policy_trainer", anywhere=True) if "controller" in name]
     graphlib.TopologicalSorter(folders).prepare()
 
 
-PORTABLE = ("hooks.engine", "hooks.fixes", "hooks.model", "hooks.rollout", "hooks.run_strategy")
+PORTABLE = ("hooks.engine", "hooks.fixes", "hooks.model", "hooks.run_strategy")
 OF_EITHER = {"hooks", "hooks.trainer_classes", "algorithm", "algorithm.token_log_probs"}
 
 
@@ -162,8 +162,8 @@ def test_what_other_trainers_import_is_written_for_python_3_10():
 # what is done in one place -> (how it looks in code, its home; the other two run OpenRLHF's script and workers)
 HOMES = {
     "a lock between processes": (r"\bfcntl\.flock\(", {"base.files"}),
-    "a check of OpenRLHF's flags": (r"def \w+\(args: SimpleNamespace\) -> Iterator\[str\]", {"hooks.flags.refusals"}),
-    "the bounds of a flag's number": (r"\bBOUNDS = |low <= number <= high", {"hooks.flags.refusals"}),
+    "a check of OpenRLHF's flags": (r"def \w+\(args: SimpleNamespace\) -> Iterator\[str\]", {"hooks.refusals"}),
+    "the bounds of a flag's number": (r"\bABOVE_ZERO = ", {"hooks.refusals"}),
     "a user's file is run": (
         r"(?<![\w.])exec\(|runpy\.run_path\(",
         {"base.user_files", "recipes.openrlhf_parser"},

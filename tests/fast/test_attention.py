@@ -206,21 +206,6 @@ def test_any_lengths_heads_and_windows(lengths, groups, shared, width, window, s
         assert (one.double() - expected).norm() <= 2 * HELD[dtype] * (expected.norm() + wanted.double().norm())
 
 
-def test_an_older_kernel_is_not_asked_to_share_heads(monkeypatch):
-    """torch 2.11's has no such argument, and shares heads anyway."""
-    kernel, of = ours.varlen_attn, ours.Sequences.from_lengths(torch.tensor([3, 5]))
-
-    def older(q, k, v, ends, others, longest, longest_other, *, scale=None, window_size=(-1, -1)):
-        ends = ends, others, longest, longest_other
-        return kernel(q, k, v, *ends, scale=scale, window_size=window_size, enable_gqa=True)
-
-    q, k, v = (torch.randn(8, heads, 16, dtype=torch.bfloat16) for heads in (4, 2, 2))
-    with stand_in():
-        expected = ours.by_kernel(q, k, v, of, None, None)
-        monkeypatch.setattr(ours, "varlen_attn", older)
-        assert ours.by_kernel(q, k, v, of, None, None).equal(expected)
-
-
 def model_of(name: str, dtype: torch.dtype, attention: str = ours.NAME):
     torch.manual_seed(0)
     config = AutoConfig.for_model(name, **NARROW, **CONFIGS[name])

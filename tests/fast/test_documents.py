@@ -100,7 +100,7 @@ GONE = set(
     "--epochs --task --jobs --algo.real.trpa_beta --algo.real.bce_reduction --algo.real.scoring --ds.head_dtype "
     "--algo.real.old_log_probs --quick --agent --ds.share_prompts --algo.real.labels --algo.real.mismatch_limit "
     "--train.hopeless --logger.file --map --publish --beside --fill --working-dir --campaign --status --skill "
-    "--decontaminate --all".split()
+    "--json --decontaminate --all".split()
 )
 
 
@@ -112,7 +112,7 @@ def openrlhf_flags() -> set[str]:
         return set()
     texts = [
         Path(package.submodule_search_locations[0], "cli", "train_ppo_ray.py").read_text(),
-        (ROOT / "real_openrlhf/hooks/flags/arguments.py").read_text(),
+        (ROOT / "real_openrlhf/hooks/arguments.py").read_text(),
     ]
     declared = re.findall(r"""\badd(?:_argument)?\(\s*f?["'](--[\w.{}-]+)["']""", "\n".join(texts))
     return {re.sub(r"{\w+}", role, flag) for flag in declared for role in ("actor", "critic")}  # one loop adds both

@@ -77,7 +77,6 @@ def cases(draw, max_group_size=8, max_groups=5, max_length=6, left_out=False):
         num_ranks=draw(st.sampled_from([1, 2, 4])),
         limit=limit,
         seed=draw(st.integers(0, 2**16)),
-        epochs=2 if left_out else draw(st.integers(1, 2)),
         depth=draw(st.sampled_from([None, 1, 2, 3, 1000])),
         live_tokens=draw(st.sampled_from([0, tokens / 2, math.inf])),
         score_first=draw(st.booleans()),
@@ -175,6 +174,6 @@ def test_loss_and_gradient_are_the_papers_in_any_layout(sizes, examples):
 def test_a_wave_is_scored_first_if_its_graphs_do_not_fit(live_tokens, score_first):
     groups, lengths = torch.arange(8) // 4, torch.tensor([3, 4, 2, 5, 1, 2, 6, 3])
     rollouts = RolloutBatch(groups % 2, groups, lengths=lengths, whole=lengths)
-    plan = PlanSettings(2, 1, Limit(1), seed=0, epochs=2, depth=1000, known_at_old=True)
+    plan = PlanSettings(1, 1, Limit(1), seed=0, depth=1000, known_at_old=True)
     _, later = plan_rollouts(rollouts, replace(plan, live_tokens=live_tokens))
     assert [wave.score_first for wave in later.waves] == [score_first]

@@ -1,6 +1,5 @@
 """What a run leaves for readers: rollouts.jsonl, and `real-openrlhf show`."""
 
-import json
 import math
 from types import SimpleNamespace
 
@@ -56,7 +55,7 @@ def test_a_mixed_group_is_among_those_kept_that_of_the_last_update():
 
 
 def test_scores_and_weights_are_those_of_the_last_update_of_a_group(tmp_path):
-    """Two epochs. A rollout that was left out has weight 0 and no score; the weight's sign is turned."""
+    """A rollout that was left out has weight 0 and no score; the weight's sign is turned."""
     nan = torch.nan
     last = torch.tensor([[1.0, 1, 0, 0], [1, 0, 1, -1], [0.5, -0.5, nan, nan], [-0.75, 0.25, 0, 0]])
     before = last.clone()
@@ -123,16 +122,6 @@ def test_after_a_resume_no_step_is_twice_or_lost(tmp_path):
     assert written(tmp_path)[-2:] == [3, 3]
     run_log(tmp_path).resume({"global_step": 0}, evaluates=True)
     assert written(tmp_path) == []
-
-
-def test_the_file_has_a_largest_size_and_says_so_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(run_log_module, "ROLLOUTS_BYTES", 2000)
-    log = run_log(tmp_path)
-    for number in range(1, 9):
-        step(log, number, "a" * 100)
-    assert 1000 < (tmp_path / ROLLOUTS).stat().st_size <= 2000
-    notes = [json.loads(line)["say"] for line in (tmp_path / "notes.jsonl").read_text().splitlines()]
-    assert notes == [f"{ROLLOUTS} is full: later steps are not in it"]
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from small_runs import run_flags
 
 from real_openrlhf.evaluation import engines
 from real_openrlhf.hooks.engine import plugin
-from real_openrlhf.machine import doctor, nvidia, probe
+from real_openrlhf.machine import doctor, nvidia
 from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.training import cluster, command, launch_target
 from real_openrlhf.training.launch_target import LaunchTarget
@@ -228,7 +227,7 @@ def test_another_version_is_a_warning_and_another_openrlhf_or_a_missing_package_
     for name, version in {"openrlhf": "0.12.0", "torch": "2.13.0+cpu", "transformers": "5.16.0"}.items():
         site(name, version)
     found = of(doctor.check_packages)
-    assert found["openrlhf"].level == "FAIL" and found.keys() == {"python", "packages", "openrlhf"}
+    assert found["openrlhf"].level == "FAIL" and found.keys() == {"packages", "openrlhf"}
     (tmp_path / ".real_env").write_text("complete\ncpu 3.11 /venv /repository\nhash\n")
     found = of(doctor.check_packages)
     assert [found[name].level for name in ("openrlhf", "transformers", "deepspeed")] == ["FAIL", "warn", "FAIL"]
@@ -255,28 +254,14 @@ def test_a_probe_that_hangs_is_killed_with_everything_that_it_started(tmp_path):
         f"pathlib.Path({str(child)!r}).write_text(str(child.pid))\n"
         "time.sleep(300)\n"
     )
-    with pytest.raises(probe.ProbeFailed, match="no answer after 2 s"):
-        probe.probe(program, timeout=2)
+    with pytest.raises(nvidia.ProbeFailed, match="no answer after 2 s"):
+        nvidia.probe(program, timeout=2)
     for _ in range(50):
         state = Path(f"/proc/{child.read_text()}/stat")
         if not state.exists() or state.read_text().rsplit(")", 1)[1].split()[0] == "Z":
             return
         time.sleep(0.1)
     pytest.fail("the child of the probe is still alive")
-
-
-@pytest.fixture(scope="module")
-def broken(tmp_path_factory) -> Callable[..., subprocess.CompletedProcess]:
-    """The command, where nothing that it asks in another process can be imported."""
-    folder = tmp_path_factory.mktemp("broken")
-    for name in ("torch", "ray", "vllm", "mpmath"):
-        (folder / f"{name}.py").write_text(f"raise ImportError('{name} is broken')\n")
-
-    def run(*words: str) -> subprocess.CompletedProcess:
-        command = [sys.executable, "-m", "real_openrlhf.cli", "doctor", *words]
-        return subprocess.run(command, env={**os.environ, "PYTHONPATH": str(folder)}, capture_output=True, text=True)
-
-    return run
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,8 @@
 import json
 
 import invented_runs as invented
-import pytest
 
 from real_openrlhf.base import old_names
-from real_openrlhf.hooks.flags import arguments
-from real_openrlhf.recipes import openrlhf_parser
 from real_openrlhf.recipes.run_flags import recorded_flags
 from real_openrlhf.report.read_runs import read_run
 from real_openrlhf.runs import run_folder
@@ -21,15 +18,6 @@ def test_an_old_command_line_is_the_new_one():
     new += " --algo.real.uniform_groups zero_loss"
     old, new = (command.request_of(words.split()) for words in (OLD, new))
     assert old.args.algo == new.args.algo and recorded_flags(old.flags) == recorded_flags(new.flags)
-
-
-def test_openrlhfs_own_script_takes_old_names_and_values():
-    pytest.importorskip("openrlhf")
-    args = openrlhf_parser.arguments(
-        ("--train.deal", "groups", "--algo.real.objective", "constant", "--ds.logit_free")
-    )
-    assert args.train.batching == "whole_groups" and args.algo.real.objective == "fixed_weights"
-    assert args.ds.fused_logprobs and arguments.VALUES is old_names.VALUES
 
 
 def test_an_old_run_folder_is_read_with_todays_names(tmp_path):

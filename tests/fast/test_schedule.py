@@ -31,8 +31,7 @@ def layouts(draw):
         st.one_of(st.builds(Limit, size=st.integers(1, 12)), st.builds(Limit, max_tokens=st.integers(1, 120)))
     )
     ranks = draw(st.integers(1, 9))
-    owner = [draw(st.integers(0, ranks - 1)) for _ in lengths] if draw(st.booleans()) else None
-    return Layout(lengths, ranks, limit, owner), groups, draw(st.integers(1, 14)), draw(st.integers(1, 5))
+    return Layout(lengths, ranks, limit), groups, draw(st.integers(1, 14)), draw(st.integers(1, 5))
 
 
 # Steps.
@@ -49,22 +48,17 @@ def test_steps_hold_whole_groups_and_drop_nothing(batch, per_step, seed):
     assert all(len(step) == per_step for step in steps[:-1]) and 0 < len(steps[-1]) <= per_step
 
 
-def test_seed_step_and_epoch_each_change_the_order_and_nothing_else_does():
+def test_seed_and_step_each_change_the_order_and_nothing_else_does():
     groups = [str(i // 4) for i in range(64)]
-    plans = {
-        str(steps_of_groups(groups, 4, seed, rollout_step=step, epoch=epoch))
-        for seed in range(3)
-        for step in range(3)
-        for epoch in range(3)
-    }
-    assert len(plans) == 27
+    plans = {str(steps_of_groups(groups, 4, seed, step)) for seed in range(3) for step in range(3)}
+    assert len(plans) == 9
     script = (
         "from real_openrlhf.algorithm.schedule import steps_of_groups; "
-        "print(steps_of_groups([str(i // 4) for i in range(64)], 4, 2, rollout_step=2, epoch=1))"
+        "print(steps_of_groups([str(i // 4) for i in range(64)], 4, 2, 2))"
     )
     python = [sys.executable, "-c", script]  # strings hash differently in every process
     there = subprocess.run(python, env={"PYTHONHASHSEED": "1"}, capture_output=True, text=True)
-    assert there.stdout.strip() == str(steps_of_groups(groups, 4, 2, rollout_step=2, epoch=1))
+    assert there.stdout.strip() == str(steps_of_groups(groups, 4, 2, 2))
 
 
 # Waves.
@@ -73,10 +67,8 @@ def test_seed_step_and_epoch_each_change_the_order_and_nothing_else_does():
 def assert_sound(layout: Layout, step, waves) -> None:
     """Invariants 1, 3 and 4 of `Layout.waves`."""
     limit, lengths = layout.limit, layout.lengths
-    found = [(p, rank) for wave in waves for rank, held in enumerate(wave.ranks) for batch in held for p in batch]
-    assert sorted(p for p, _ in found) == sorted(p for group in step for p in group)
-    if layout.owner is not None:
-        assert all(layout.owner[p] == rank for p, rank in found)
+    found = [p for wave in waves for held in wave.ranks for batch in held for p in batch]
+    assert sorted(found) == sorted(p for group in step for p in group)
     for wave in waves:
         assert len(wave.ranks) == layout.num_ranks
         assert {len(held) for held in wave.ranks} == {wave.depth}
@@ -119,9 +111,6 @@ def test_waves_of_small_layouts_are_those_by_hand():
     # two halves of a budget share a micro-batch, and what ranks do side by side is about as long
     assert Layout([5, 5], 1, Limit(max_tokens=10)).one_wave([[0, 1]]).ranks == [[[0, 1]]]
     assert {held[0][0] for held in Layout([1, 9, 8, 2], 2, Limit(size=1)).one_wave([[0, 1, 2, 3]]).ranks} == {1, 2}
-    # a group that one rank holds is as deep as it must, and the others share a wave all the same
-    held = Layout([1] * 4, 2, Limit(size=1), owner=[0, 0, 0, 1]).waves([[0, 1], [2], [3]], 1)
-    assert [wave.ranks for wave in held] == [[[[0], [1]], [[], []]], [[[2]], [[3]]]]
 
 
 def lognormal(count: int, seed: int) -> list[int]:

@@ -91,7 +91,7 @@ def test_a_step_without_verdicts_is_told_once_with_the_kind_of_fault(tmp_path, c
 
 def test_every_variable_that_the_reward_files_read_is_carried():
     package = Path(real_openrlhf.__file__).parent
-    rooms = (package / "rewards", package / "hooks/rollout", package.parent / "same_answer")
+    rooms = (package / "rewards", package / "hooks/engine", package.parent / "same_answer")
     files = [file for room in rooms for file in room.rglob("*.py")]
     texts = [file.read_text() for file in files]
     read = {name for text in texts for name in re.findall(r'environ\.get\("(REAL_\w+)"', text)}

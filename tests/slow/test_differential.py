@@ -39,14 +39,13 @@ CHOICES = {
     "checkpointing": (False, True),
     "lora": (False, True),
     "ranks": (1, 2),
-    "prompts": (2, 3),  # 3: the last update has one prompt
+    "prompts": (3, 4),  # 3: the last update has one prompt
     "zero_stage": (2, 3),
-    "epochs": (1, 2),
     # of a loss over groups: which forward goes into which wave, and what else decides its scores
     "waves": ({}, {"depth": "1"}, {"depth": "1000"}, {"depth": "0"}),
     "scores": ({}, {"uniform_groups": "keep"}, {"kl_old_coef": 0.1}, AGAINST_SAMPLER),
 }
-SAME = ("entropy_coef", "empty", "turns", "graded", "skip", "checkpointing", "lora", "prompts", "zero_stage", "epochs")
+SAME = ("entropy_coef", "empty", "turns", "graded", "skip", "checkpointing", "lora", "prompts", "zero_stage")
 OF_GROUPS, OF_TOKENS = {"waves", "scores"}, {"grpo", "dapo", "gspo", "nft", "icepop"}
 
 
@@ -107,7 +106,7 @@ def test_gradient_loss_and_every_logged_mean_are_the_naive_ones(start_ranks, ran
         **{name: case[name] for name in SAME},
     )
     steps = records[0][:-1]
-    assert len(steps) == case["epochs"] * -(-case["prompts"] // 2)
+    assert len(steps) == -(-case["prompts"] // 2)
     for number, record in enumerate(steps):
         assert record["gradient_error"] < 2e-5, number
         scored_first = ways.get("depth") == "0" and not record["scores_known"]  # nothing else is forwarded twice
@@ -124,7 +123,7 @@ def test_gradient_loss_and_every_logged_mean_are_the_naive_ones(start_ranks, ran
 
 def test_a_rank_without_rollouts_trains_nothing(start_ranks, random_model):
     """Of four ranks each has one rollout of a group, or none of it, or none at all."""
-    kinds = {"kinds": ("uniform", "uniform", "ignored", "uniform"), "micro_batch_size": 1, "skip": True, "epochs": 2}
+    kinds = {"kinds": ("uniform", "uniform", "ignored", "uniform"), "micro_batch_size": 1, "skip": True}
     for records in start_ranks(4, "zero_jobs")("differential_jobs.compared", model=random_model, **kinds):
         assert max(record["gradient_error"] for record in records) < 2e-5
         assert {record["status"]["actor_grad_norm"] > 0 for record in records[:-1]} == {True, False}

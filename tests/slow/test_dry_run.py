@@ -237,12 +237,9 @@ def test_a_dry_run_does_not_import_the_stack():
 @pytest.mark.parametrize(
     "words, expected",
     [
-        ("--vllm.tensor_parallel_size 0", "give 1 or more."),
-        ("--data.max_samples 0", "--data.max_samples 0: give 1 or more."),
         ("--ckpt.save_steps 0", "or -1 for never"),
         ("--train.seed", "--train.seed : expected one argument."),
-        ("--seed 4294967296", "--train.seed 4294967296: give 0 or more, and 2147483647 at most"),
-        ("--actor.adam.lr nan", "--actor.adam.lr nan: give more than 0"),
+        ("--actor.adam.lr nan", "--actor.adam.lr nan: give a number above 0"),
         ("--adam.lr 1e-4", "unknown flag --adam.lr. Did you mean --actor.adam.lr?"),
         ("--no-vllm.num_engines", "OpenRLHF's own checks fail on this combination (TypeError"),
         ("--actor.adam.betas 0.9", "--actor.adam.betas 0.9: expected 2 arguments."),
@@ -270,14 +267,6 @@ def test_what_would_crash_later_is_one_line_now(capsys, tmp_path, words, expecte
     code, printed, (problem,) = dry_run(capsys, "--recipe", "qwen7b", *words.replace("{tmp}", str(tmp_path)).split())
     assert (code, printed) == (2, "")  # the error is first
     assert expected.replace("{tmp}", str(tmp_path)) in problem
-
-
-def test_a_kl_that_a_grpo_command_brings_into_real_is_noted(capsys):
-    grpo = ("--algo.kl.use_loss", "--algo.kl.init_coef", "1e-3")
-    _, printed, problems = dry_run(capsys, *grpo)
-    assert problems == [] and "note: --algo.kl.init_coef 0.001 adds a KL loss and a reference model" in printed
-    for algo in ("real", "grpo"):
-        assert "adds a KL loss" not in dry_run(capsys, "--algo", algo)[1]
 
 
 def test_an_unpatched_openrlhf_is_told_with_the_fix(tmp_path):

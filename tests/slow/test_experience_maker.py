@@ -25,6 +25,7 @@ from real_openrlhf.hooks.controller.experience_maker import ExperienceMaker
 from real_openrlhf.hooks.controller.labels import NO_ANSWER, label_rollouts
 from real_openrlhf.hooks.controller.run_controller import RunController
 from real_openrlhf.hooks.planned_experience import PlanBuffer, PlannedExperience
+from real_openrlhf.hooks.settings import ESTIMATORS
 
 PAD = 0
 
@@ -35,12 +36,10 @@ def defaults() -> SimpleNamespace:
     return parse_args([*words.split(), "--rollout.n_samples_per_prompt", "4", "--train.seed", "7"])
 
 
-def arguments(
-    group=4, prompts=8, batch=16, micro=2, ranks=2, epochs=1, max_tokens=None, skip=False, **real
-) -> SimpleNamespace:
+def arguments(group=4, prompts=8, batch=16, micro=2, ranks=2, max_tokens=None, skip=False, **real) -> SimpleNamespace:
     """OpenRLHF's own, with a layout of few rollouts, and settings of --algo.real."""
     args = copy.deepcopy(defaults())
-    args.actor.num_gpus_per_node, args.train.max_epochs = ranks, epochs
+    args.actor.num_gpus_per_node = ranks
     args.rollout.n_samples_per_prompt, args.rollout.batch_size, args.rollout.micro_batch_size = group, prompts, 3
     args.train.batch_size, args.train.micro_batch_size = batch, micro
     args.train.dynamic_batch_enable = max_tokens is not None
@@ -120,11 +119,9 @@ def test_a_score_that_is_no_label_is_refused_with_the_sample_named(score):
     assert "--algo.real.label_threshold" in message
 
 
-def test_a_failed_reward_is_ignored_and_keeps_the_batchs_columns(caplog):
+def test_a_failed_reward_is_ignored_and_keeps_the_batchs_columns():
     samples = [rollout(**{"verifier/no_answer": 0.0}), rollout(score=None, reward=None), rollout(score=math.nan)]
-    with caplog.at_level("WARNING"):
-        assert labels_of(samples) == [POSITIVE, IGNORED, IGNORED]
-    assert "the reward of 1 of 3 rollouts failed" in caplog.text
+    assert labels_of(samples) == [POSITIVE, IGNORED, IGNORED]
     assert len({tuple(sorted(sample.info)) for sample in samples}) == 1
     assert "verifier/no_answer" in samples[0].info  # a metric, which decides no label
     assert float(samples[1].rewards) == 0 and math.isnan(samples[1].scores)
@@ -237,7 +234,6 @@ def test_a_rollouts_tokens_and_log_probabilities_stay_together():
 def test_only_rollouts_of_later_updates_need_a_forward(changes, share):
     made = Maker(arguments(**changes))
     ranks = dealt(made.args, 32, made)
-    assert all(rank.share.metrics["real/frac_old_forward"] == share for rank in ranks)
     assert all(rank.share.updates[0].on_policy for rank in ranks)
     assert sum(len(batch) for forward in made.forwards for batch in forward) >= 32 * share
     assert bool(made.forwards) == bool(share)
@@ -248,20 +244,17 @@ SAMPLERS = {"set": ["score=log_ratio_rollout"]}
 
 @pytest.mark.parametrize(("changes", "share"), [({}, 0.0), ({"kl_old_coef": 0.1}, 0.5)])
 def test_scores_against_the_sampler_need_no_old_forward_but_for_a_kl_term(changes, share):
-    """And they are exchanged in every update. Rollouts without the sampler's numbers are told."""
+    """And they are exchanged in every update."""
     made = Maker(arguments(**SAMPLERS, **changes))
     samples = batch_of_rollouts(32, 4)
     for sample in samples:
         sample.rollout_log_probs = -sample.action_mask.float()
     for rank in made.make_experience_batch(samples):
-        assert rank.share.metrics["real/frac_old_forward"] == share
         assert not any(step.scores_known for step in rank.share.updates)
         assert [step.on_policy for step in rank.share.updates] == [True, False]
         if not share:
             assert torch.equal(rank.action_log_probs, rank.rollout_log_probs)
     assert bool(made.forwards) == bool(share)
-    with pytest.raises(ValueError, match="the agent returned rollouts without them. Return them as"):
-        dealt(made.args, 32)
 
 
 def test_each_rollout_step_is_dealt_anew_and_a_seed_and_the_step_decide_it():
@@ -315,13 +308,9 @@ def advantages(made: "Maker", samples: list[Experience]) -> list[float]:
     ]
 
 
-ESTIMATORS = ("group_norm", "rloo", "dr_grpo", "reinforce_baseline", "reinforce", "flash_reinforce")
-
-
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_advantages_are_openrlhfs_where_all_have_a_verdict(estimator):
     args = of_tokens(estimator, group=4, prompts=6, batch=8, ranks=1)
-    args.algo.advantage.gamma = 0.9 if estimator == "reinforce" else 1.0
     args.reward.overlong_buffer_len, args.reward.overlong_penalty_factor, args.rollout.max_new_tokens = 3, 0.7, 8
 
     def samples():
@@ -401,6 +390,4 @@ def test_what_has_no_gradient_is_counted_and_neither_forwarded_nor_sent(max_toke
     of_all = ("update/rollouts_crc", "reward", "number", "response_length", "total_length", "truncated")
     assert [metrics[name] for name in of_all] == [all_metrics[name] for name in of_all]
     assert metrics["number"] == 15.5 and metrics["reward"] == 31 / 32
-    first = sum(len(first_items(rank.share)) for rank in ranks)
-    assert metrics["real/frac_old_forward"] == (15 - first) / 32
     assert sum(len(batch) for forward in maker.forwards for batch in forward) < 16  # a rank's batch may be a repeat

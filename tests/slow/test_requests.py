@@ -1,4 +1,4 @@
-"""What vLLM is sent: a prompt's parameters, in Ray, seeded samples that no company changes, and weights in buckets."""
+"""What vLLM is sent: a prompt's parameters, in Ray, and seeded samples that no company changes."""
 
 import asyncio
 import os
@@ -15,16 +15,15 @@ from vllm.sampling_params import RequestOutputKind
 
 from real_openrlhf.evaluation import engines
 from real_openrlhf.hooks.engine import plugin
-from real_openrlhf.hooks.engine.requests import AGENT, Requests, TokenizerRef, engine_arguments, held
+from real_openrlhf.hooks.engine.requests import Requests, TokenizerRef, engine_arguments, held
 
 AGENT_FILE = Path(__file__).parents[2] / "examples/agents/guess_number.py"
 
 
-def requests(mismatch="off", seeded=False, agent=None, upstreams_agent=None) -> Requests:
+def requests(mismatch="off", seeded=False, agent=None) -> Requests:
     rollout = SimpleNamespace(mismatch=mismatch, seeded=seeded)
-    train = SimpleNamespace(seed=1, run_dir=None, agent_func_path=agent or upstreams_agent)
-    derived = SimpleNamespace(agent=agent)
-    return Requests(SimpleNamespace(rollout=rollout, train=train, derived=derived), tokenizer="itself")
+    train = SimpleNamespace(seed=1, run_dir=None, agent_func_path=agent)
+    return Requests(SimpleNamespace(rollout=rollout, train=train), tokenizer="itself")
 
 
 @pytest.mark.parametrize(
@@ -40,11 +39,10 @@ def test_log_probabilities_are_asked_for_unless_they_are_off(mismatch, asked, ex
     assert found.flat_logprobs == (expected is not None and asked is None)  # what somebody asked for is left as it is
 
 
-@pytest.mark.parametrize("agents, text", [({}, False), ({"agent": "a.py"}, True), ({"upstreams_agent": "a.py"}, True)])
-def test_a_response_is_answered_once_and_its_text_made_only_for_an_agent(agents, text):
-    found = requests(**agents).parameters(SamplingParams(), "1+1")
-    assert found.output_kind is RequestOutputKind.FINAL_ONLY and found.detokenize is text
-    assert found.extra_args == ({AGENT: ("a.py", None)} if "agent" in agents else None)  # ours comes with each request
+@pytest.mark.parametrize("agent", [None, "a.py"])
+def test_a_response_is_answered_once_and_its_text_made_only_for_an_agent(agent):
+    found = requests(agent=agent).parameters(SamplingParams(), "1+1")
+    assert found.output_kind is RequestOutputKind.FINAL_ONLY and found.detokenize is bool(agent)
 
 
 class Loads:

@@ -1,13 +1,11 @@
-"""From the request to the label, by OpenRLHF's own executor and an engine that has a script.
+"""From the request to the label, by OpenRLHF's own executors and an engine that has a script.
 
-An agent's file plays several turns in one rollout; agents of chat messages and tools, with real chat templates; and
-reward functions that fail in every way, under our limits.
+An agent's file plays several turns in one rollout; reward functions fail in every way, under our limits.
 """
 
 import asyncio
 import itertools
 import math
-import re
 import sys
 import threading
 from pathlib import Path
@@ -23,6 +21,7 @@ from openrlhf.trainer import ppo_trainer_async
 from openrlhf.trainer.ppo_trainer_async import GenerateSamplesActor, TrainingActor
 from openrlhf.trainer.ppo_utils import samples_generator
 from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
+from openrlhf.trainer.ray.vllm_engine import _load_agent_executor
 from small_runs import run_args
 from tiny_task import ReverseTask, make_tokenizer
 from vllm import SamplingParams
@@ -31,31 +30,14 @@ from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.hooks.controller.labels import label_rollouts
 from real_openrlhf.hooks.controller.run_controller import RunController
-from real_openrlhf.hooks.engine.requests import AGENT, executor
-from real_openrlhf.hooks.rollout.agents import TURNS, UNFINISHED, AgentError
+from real_openrlhf.hooks.engine.requests import executor
 
 AGENTS = Path(__file__).parents[2] / "examples/agents"
-EXAMPLE, CALCULATOR = AGENTS / "guess_number.py", AGENTS / "calculator.py"
+EXAMPLE = AGENTS / "guess_number.py"
 sys.path.append(str(AGENTS))
-from tiny_calculator import CALL, END, TEMPLATE, CalculatorTask  # noqa: E402
 from tiny_guesser import GuessTask  # noqa: E402
 
-GUESSER, TINY = make_tokenizer(GuessTask), make_tokenizer(CalculatorTask)
-TINY.chat_template = TEMPLATE
-EOS = TINY.eos_token
-AGENT_FILE = """
-from openrlhf.utils.agent import AgentInstanceBase, MultiTurnAgentExecutor
-class Agent(AgentInstanceBase):
-    def __init__(self):
-        self.turn = 0
-    async def step(self, states):
-        self.turn += 1
-        {body}
-class AgentExecutor(MultiTurnAgentExecutor):
-    def __init__(self):
-        super().__init__(Agent)
-"""
-TOLD = '"environment_feedback": "<", "done": self.turn == 3'
+GUESSER = make_tokenizer(GuessTask)
 
 
 class Engine:
@@ -70,15 +52,8 @@ class Engine:
         text = self.tokenizer.decode(ids, skip_special_tokens=True)
         logprobs = None if params.logprobs is None else [{token: SimpleNamespace(logprob=-0.5)} for token in ids]
         reason = "length" if len(ids) == params.max_tokens else "stop"
-        stop = next((id for id in ids[-1:] if id in getattr(self.tokenizer, "further_ends", ())), None)
-        answer = SimpleNamespace(token_ids=ids, text=text, logprobs=logprobs, finish_reason=reason, stop_reason=stop)
+        answer = SimpleNamespace(token_ids=ids, text=text, logprobs=logprobs, finish_reason=reason)
         return SimpleNamespace(outputs=[answer])
-
-
-def play(path, engine, prompt="37+58", label="95", max_length=4000, **params) -> dict:
-    params = SamplingParams(**{"max_tokens": 500, "min_tokens": 1, "logprobs": 0, "seed": 7, **params})
-    params.extra_args = {AGENT: (str(path), None)}
-    return asked(executor("unused"), engine, params, prompt=prompt, label=label, max_length=max_length, images=None)[0]
 
 
 def asked(executor, engine, params, count: int = 1, **request) -> list[dict]:
@@ -91,10 +66,11 @@ def asked(executor, engine, params, count: int = 1, **request) -> list[dict]:
     return asyncio.run(every())
 
 
-def guess(*texts: str, engine=None, path: Path = EXAMPLE, **params) -> dict:
-    """The number 5, in three tokens a turn."""
-    engine = engine or Engine(GUESSER, *texts)
-    return play(path, engine, **{"prompt": "8:", "label": "5", "max_length": 32, "max_tokens": 3, **params})
+def guess(*texts: str, max_length: int = 32) -> dict:
+    """The number 5, played as OpenRLHF plays it."""
+    params, played = SamplingParams(max_tokens=3, min_tokens=1, logprobs=0), _load_agent_executor(str(EXAMPLE))
+    request = {"prompt": "8:", "label": "5", "max_length": max_length, "images": None}
+    return asked(played, Engine(GUESSER, *texts), params, **request)[0]
 
 
 def rollout(response: dict):
@@ -109,14 +85,9 @@ def labels(*responses: dict, **real) -> list[int]:
     return label_rollouts([rollout(response) for response in responses], args)[0].tolist()
 
 
-def arguments(path: Path | str, *flags: str, loss="real") -> SimpleNamespace:
-    words = ["--actor.model_name_or_path", "model", "--actor.policy_loss_type", loss]
+def arguments(path: Path | str, *flags: str) -> SimpleNamespace:
+    words = ["--actor.model_name_or_path", "model", "--actor.policy_loss_type", "real"]
     return parse_args([*words, "--rollout.n_samples_per_prompt", "4", "--train.agent_func_path", str(path), *flags])
-
-
-def written(tmp_path: Path, body: str) -> Path:
-    (tmp_path / "agent.py").write_text(AGENT_FILE.format(body=body))
-    return tmp_path / "agent.py"
 
 
 def test_a_trajectory_is_one_rollout_of_the_policys_own_tokens():
@@ -127,7 +98,7 @@ def test_a_trajectory_is_one_rollout_of_the_policys_own_tokens():
     assert GUESSER.decode(sample.sequences[0]) == "8:9<eos><3<eos>>5<eos>"
     assert sample.rollout_log_probs[0].tolist() == [-0.5 if mine else 0 for mine in sample.action_mask[0]]
     assert labels(won, lost) == [POSITIVE, NEGATIVE]
-    assert (won["extra_logs"][TURNS], lost["extra_logs"][TURNS]) == (3, 3)
+    assert won["extra_logs"]["agent/turns"] == lost["extra_logs"]["agent/turns"] == 3
     samples = [rollout(won), rollout(lost)]
     args = arguments(EXAMPLE)
     args.rollout.n_samples_per_prompt = 2
@@ -135,165 +106,11 @@ def test_a_trajectory_is_one_rollout_of_the_policys_own_tokens():
     assert [int(one.response_length) for one in samples] == [6, 5]  # upstream's has the hints too
 
 
-def test_each_turn_has_the_runs_limit_and_draws_of_its_own():
-    engine, long, free = (
-        Engine(GUESSER, *texts) for texts in (["9<eos>", "3<eos>", "5<eos>"], ["1234678"] * 3, ["5"])
-    )
-    guess(engine=engine)
-    seeds = [params.seed for _, params in engine.asked]
-    assert seeds[0] == 7 and len(set(seeds)) == 3  # the first turn is the single turn's
-    asked = [(params.max_tokens, params.min_tokens, params.extra_args) for _, params in engine.asked]
-    assert set(asked) == {(3, 0, None)}
-    guess(engine=long, seed=None, max_tokens=4)
-    assert {params.max_tokens for _, params in long.asked} == {4} and {p.seed for _, p in long.asked} == {None}
-    guess(engine=free, max_tokens=None)
-    assert free.asked[0][1].max_tokens == 30  # what the context has left
-
-
-def test_a_trajectory_without_room_for_its_next_turn_is_truncated():
-    cut = guess("9<eos>", "3", max_length=6, max_tokens=4)
-    assert cut["truncated"] is True and cut["extra_logs"]["agent/unfinished"] == 1
-    assert labels(cut, truncated="ignore") == [IGNORED] and labels(cut) == [NEGATIVE]
-    assert guess("5<eos>")["truncated"] is False
-
-
-@pytest.mark.parametrize(
-    "rewards, scores, label",
-    [
-        ("float(self.turn == 2)", None, POSITIVE),  # the sum over turns
-        ("0.5", "1.0", POSITIVE),  # the last turn's score, whatever the rewards are
-        ("1.0", "[float(self.turn < 3)]", NEGATIVE),
-        ("0.0", "float('nan')", IGNORED),  # the environment cannot judge
-    ],
-)
-def test_the_label_is_the_last_score_or_the_sum_of_rewards(tmp_path, rewards, scores, label):
-    given = f'"rewards": {rewards}, {TOLD}' + (f', "scores": {scores}' if scores else "")
-    response = guess(*["1"] * 3, path=written(tmp_path, f"return {{{given}}}"))
-    assert labels(response) == [label]
-    assert not math.isnan(response["reward"])
-
-
-@pytest.mark.parametrize(
-    "body, told",
-    [
-        ('raise KeyError("door")', ": line 8, KeyError: 'door', after turn 1 of prompt '8:'"),
-        ("exit(3)", ": line 8, SystemExit: 3"),
-        (f'return {{"rewards": 1.0, {TOLD}}} | {{"rewards": "much"}}', "Fault: rewards is a str, not a number"),
-        (f'return {{"rewards": float("inf"), {TOLD}}}', "Fault: rewards inf"),
-        ('return {"rewards": 1.0, "done": True}', "KeyError: 'environment_feedback'"),
-        ("return 1.0", "Fault: it returned a float, not a dict"),
-    ],
-)
-def test_an_environment_that_raises_is_named_with_line_turn_and_prompt(tmp_path, body, told):
-    path = written(tmp_path, body)
-    with pytest.raises(AgentError) as refused:
-        guess(*["1"] * 3, path=path)
-    assert str(refused.value).startswith(f"the agent {path}") and told in str(refused.value)
-    assert "\n" not in str(refused.value) and "returns scores nan" in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    "text, told",
-    [
-        ("AgentExecutor = 1", "it defines no executor AgentExecutor. Derive one"),
-        ("import no_such_module", "line 1, ModuleNotFoundError"),
-        (None, "cannot be read (No such file or directory)"),
-    ],
-)
-def test_a_file_that_is_no_agent_is_refused_before_the_run(tmp_path, text, told):
-    path = tmp_path / "agent.py"
-    if text:
-        path.write_text(text)
-    for flags in ((), ("--train.batching", "whole_groups", "--algo.advantage.estimator", "group_norm")):
-        with pytest.raises(UserError) as refused:
-            arguments(path, *flags, loss="ppo" if flags else "real")
-        assert any(one.startswith("--train.agent_func_path") and told in one for one in refused.value.problems)
-
-
-def test_our_executor_plays_it_where_updates_are_dealt_and_upstreams_elsewhere():
-    ours, upstreams = arguments(EXAMPLE), arguments(EXAMPLE, loss="ppo")
-    assert ours.derived.agent == ours.train.agent_func_path == str(EXAMPLE)
-    assert (upstreams.derived.agent, upstreams.train.agent_func_path) == (None, str(EXAMPLE))
-
-
-# Agents of chat messages and tools.
-
-# As of Qwen2.5: a system message of its own, tools in it, results as a user's turn in marks of their own.
-CHATML = """{%- if messages[0]['role'] != 'system' %}<|im_start|>system
-You help.{% if tools %}{% for tool in tools %}
-{{ tool | tojson }}{% endfor %}{% endif %}<|im_end|>
-{% endif %}{%- for message in messages %}{%- if message.role == 'tool' %}<|im_start|>user
-<tool_response>
-{{ message.content }}
-</tool_response><|im_end|>
-{% else %}<|im_start|>{{ message.role }}
-{{ message.content }}<|im_end|>
-{% endif %}{%- endfor %}{%- if add_generation_prompt %}<|im_start|>assistant
-{% endif %}"""
-
-
-class Bytes:
-    """A tokenizer of bytes, with special tokens as ids of their own, and any chat template."""
-
-    special = ("<|im_end|>", "<|im_start|>", "<eos>", "<user>", "<assistant>", "<tool>")
-
-    def __init__(self, template: str, eos: str) -> None:
-        self.inner = make_tokenizer(CalculatorTask)
-        self.inner.chat_template, self.eos_token = template, eos
-        self.apply_chat_template = self.inner.apply_chat_template
-
-    def __call__(self, text, add_special_tokens=False):
-        found = []
-        while text:
-            one = next((one for one in self.special if text.startswith(one)), None)
-            found.append(1000 + self.special.index(one) if one else ord(text[0]))
-            text = text[len(one or text[0]) :]
-        return {"input_ids": found}
-
-    def decode(self, tokens, skip_special_tokens=False):
-        return "".join(self.special[token - 1000] if token >= 1000 else chr(token) for token in tokens)
-
-
-QWEN = Bytes(CHATML, "<|im_end|>")
-
-
-def called(expression: str, eos: str = EOS) -> str:
-    return f"{CALL}{expression}{END}{eos}"
-
-
-def test_a_tool_answers_and_the_models_own_tokens_alone_are_trained():
-    engine = Engine(TINY, called("37+58"), f"95{EOS}")
-    won = play(CALCULATOR, engine)
-    sample = SamplesGenerator._process_response_into_experience(None, won, max_len=64)
-    text = TINY.decode(sample.sequences[0])
-    assert text == f"<user>37+58<assistant>{called('37+58')}<tool>95<assistant>95{EOS}"
-    mine = TINY.decode(sample.sequences[0][1:][sample.action_mask[0].bool()])
-    assert mine == f"{called('37+58')}95{EOS}"
-    assert sample.rollout_log_probs[0].tolist() == [-0.5 if own else 0 for own in sample.action_mask[0]]
-    assert (won["scores"], won["reward"], won["truncated"]) == (1.0, 1.0, False)
-    logs = {TURNS: 2, UNFINISHED: 0, "agent/calls": 1, "agent/failed_calls": 0}
-    assert won["extra_logs"] == logs
-
-
-def test_the_model_reads_exactly_what_it_drew():
-    """Tokens in, tokens out: each request begins with the one before and its answer, token by token."""
-    words = [called("1+", QWEN.eos_token), called("37+58", QWEN.eos_token), "I say 95<|im_end|>"]
-    engine = Engine(QWEN, *words)
-    won = play(CALCULATOR, engine)
-    read = [*(tokens for tokens, _ in engine.asked), won["observation_tokens"]]
-    for before, after, word in zip(read[:-1], read[1:], words, strict=True):
-        assert after[: len(before) + len(QWEN(word)["input_ids"])] == [*before, *QWEN(word)["input_ids"]]
-    assert won["scores"] == 1 and won["extra_logs"]["agent/failed_calls"] == 1
-    assert QWEN.decode(won["observation_tokens"]).count("error: SyntaxError") == 1
-
-
-def test_the_agent_of_the_page_plays(tmp_path):
-    page = (AGENTS.parents[1] / "docs/change/agents.md").read_text()
-    (block,) = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
-    (tmp_path / "weather.py").write_text(block)
-    asked = '<tool_call>{"name": "temperature", "arguments": {"city": "Oslo"}}</tool_call><|im_end|>'
-    won = play(tmp_path / "weather.py", Engine(QWEN, asked, "It is 4.<|im_end|>"), label="4")
-    assert won["scores"] == 1 and "\n4\n</tool_response>" in QWEN.decode(won["observation_tokens"])
+def test_a_cut_trajectory_may_be_ignored_and_turns_of_one_seed_are_refused():
+    cut = guess("9<eos>", "3", max_length=6)
+    assert cut["truncated"] is True and labels(cut) == [NEGATIVE] and labels(cut, truncated="ignore") == [IGNORED]
+    with pytest.raises(UserError, match="--rollout.seeded gives all turns"):
+        arguments(EXAMPLE, "--rollout.seeded")
 
 
 # Reward functions that fail.

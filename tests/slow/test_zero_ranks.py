@@ -1,6 +1,5 @@
 """What ZeRO ranks log, wait for, load and send. That two train as one does: test_differential.py."""
 
-import contextlib
 import math
 from importlib.metadata import version
 from types import SimpleNamespace
@@ -11,8 +10,7 @@ from naive import naive_group_loss
 from packaging.version import parse
 
 from real_openrlhf.algorithm.objective import ObjectiveSettings
-from real_openrlhf.hooks.actor.policy_trainer import Mismatch, MismatchError
-from real_openrlhf.hooks.engine import weight_buckets
+from real_openrlhf.hooks.policy_trainer import Mismatch, MismatchError
 
 DEALT = {"loss": "ppo", "batching": "whole_groups", "groups_per_step": 4}
 
@@ -125,50 +123,8 @@ def test_a_model_without_gradients_can_be_asked_again_and_again(two_ranks, rando
     assert first == second == first[:1] * 4
 
 
-# Weights go to vLLM in buckets: the same ones, by fewer calls.
-
-
-LAYER = 400_000  # bytes: a few tensors of the tiny model
-
-
 @pytest.mark.parametrize("ipc", [False, True])
 @pytest.mark.parametrize("stage", [2, 3])
-def test_vllm_has_every_weight_after_fewer_calls(two_ranks, random_model, stage, ipc):
-    counts = []
-    for limit in (0, LAYER, 1 << 30):  # one by one, some at once, all at once
-        found = two_ranks("weight_jobs.handed_over", bucket_bytes=limit, ipc=ipc, model=random_model, zero_stage=stage)
-        assert found[0]["right"]
-        assert [one["gathers"] for one in found] == [found[0]["calls"] * ipc] * 2 and found[1]["calls"] == 0
-        counts.append(found[0]["calls"])
-    assert counts[0] == found[0]["tensors"] > counts[1] > counts[2] == 1
-
-
-def test_a_bucket_has_one_number_format_and_at_most_its_bytes(monkeypatch):
-    monkeypatch.setattr(weight_buckets, "BUCKET_BYTES", 40)
-    weights = [(name, torch.randn(size)) for name, size in (("a", (3, 2)), ("b", (4,)), ("c", (100,)), ("d", (1,)))]
-    weights.insert(2, ("half", torch.randn(2).half()))
-    entered = []
-    buckets = weight_buckets.Buckets(weights, lambda one: contextlib.nullcontext(entered.append(one)))
-    found = [(str(parts), parts.split(flat)) for parts, flat in buckets]
-    assert [[name for name, _ in one] for _, one in found] == [["a", "b"], ["half"], ["c"], ["d"]]
-    assert len(buckets) == 4 and found[0][0] == "a and 1 more"
-    for (name, one), (expected, weight) in zip((pair for _, part in found for pair in part), weights, strict=True):
-        assert name == expected and one.equal(weight) and one.dtype == weight.dtype
-    assert {id(one) for one in entered} == {id(weight) for _, weight in weights}
-
-
-def test_a_bucket_has_whole_weights_where_tensor_parallelism_keeps_parts():
-    """DeepSpeed's layers of a tensor-parallel policy have no `ds_shape`, and the whole shape only while gathered."""
-    whole, weight = torch.randn(6, 2), torch.nn.Parameter(torch.zeros(0))
-
-    @contextlib.contextmanager
-    def gathered(one):
-        one.data = whole
-        yield
-        one.data = whole[:3]
-
-    with gathered(weight):
-        pass
-    ((parts, flat),) = weight_buckets.Buckets([("a", weight)], gathered)
-    ((name, found),) = parts.split(flat)
-    assert name == "a" and found.equal(whole)
+def test_vllm_has_every_weight(two_ranks, random_model, stage, ipc):
+    first, second = two_ranks("weight_jobs.handed_over", ipc=ipc, model=random_model, zero_stage=stage)
+    assert first["right"] and first["calls"] == first["tensors"] and second["calls"] == 0

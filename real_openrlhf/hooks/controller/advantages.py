@@ -14,28 +14,21 @@ from openrlhf.trainer.ppo_utils.experience import Experience
 from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
 from torch import Tensor
 
-from real_openrlhf.algorithm.formulas import OF_THE_BATCH
-
-WHITENED = ("reinforce", "reinforce_baseline")
-
 
 def add_advantages(maker: RemoteExperienceMaker, samples: list[Experience], known: Tensor) -> None:
     """Set advantages and their logged numbers; `known` says which responses are graded and have tokens."""
     args = maker.args
     estimator, size = args.algo.advantage.estimator, args.rollout.n_samples_per_prompt
     shaped, spread = shaped_rewards(estimator, torch.cat([sample.rewards for sample in samples]).float(), known, size)
-    gamma = args.algo.advantage.gamma if estimator == "reinforce" else 1.0
     for position, sample in enumerate(samples):
         mask, row = sample.action_mask, slice(position, position + 1)
         no_kl, bounds = torch.zeros(mask.shape), args.reward.clip_range
         reward = compute_reward(shaped[row], 0.0, no_kl, action_mask=mask, reward_clip_range=bounds)
-        if gamma == 1:  # each token's sum from it on: OpenRLHF loops over tokens, of which a step has eight million
-            returns = (mask * reward).flip(-1).cumsum(-1).flip(-1)
-        else:
-            returns = maker.get_cumulative_returns(reward, mask, gamma)
+        # each token's sum from it on: OpenRLHF loops over tokens, of which a step has eight million
+        returns = (mask * reward).flip(-1).cumsum(-1).flip(-1)
         sample.advantages = returns.masked_fill(~known[row, None], 0.0)
         sample.info |= {"return": reward.sum(-1).masked_fill(~known[row], 0.0), "group_reward_std": spread[row]}
-    if estimator in WHITENED:
+    if estimator == "reinforce_baseline":
         whiten([sample for sample, has in zip(samples, known.tolist(), strict=True) if has], args.algo.advantage)
 
 
@@ -58,9 +51,6 @@ def shaped_rewards(estimator: str, rewards: Tensor, known: Tensor, size: int) ->
         equal = own.amax(-1, keepdim=True) == own.amin(-1, keepdim=True)
         shaped[chosen] = centred.masked_fill(equal, 0.0).flatten()
         spread[chosen] = deviation.expand_as(own).flatten()
-    if estimator in OF_THE_BATCH:
-        mean = rewards[known.flatten()].mean() if estimator == "flash_reinforce" and known.any() else 0.0
-        return (rewards - mean).masked_fill(~known.flatten(), 0.0), spread.flatten()
     return shaped.flatten(), spread.flatten()
 
 

@@ -1,7 +1,6 @@
 """The controller labels rollouts, plans what each rank trains, and sends it to the ranks: one way for every method."""
 
 import math
-import time
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -12,7 +11,7 @@ from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
 from openrlhf.trainer.ppo_utils.length_penalty import apply_length_penalties
 from torch import Tensor
 
-from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, against_sampler
+from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD
 from real_openrlhf.algorithm.groups import IGNORED, RolloutBatch
 from real_openrlhf.algorithm.objective import make_groups
 from real_openrlhf.algorithm.schedule import SPARE, SPARE_ZERO_3, Layout, Limit, Positions
@@ -38,7 +37,6 @@ class ExperienceMaker(RemoteExperienceMaker):
         self.rollout_step, self.steps = 0, self.args.train.max_steps
         self.num_ranks = ranks_of(self.args)
         self.skips = skips(self.args)
-        self.plan_seconds = 0.0
         self.objective, self.loss = objective_settings(self.args), loss_settings(self.args)
         self.reads_old = reads_old(self.args, self.objective)
         self.live_tokens: float | None = None
@@ -52,14 +50,13 @@ class ExperienceMaker(RemoteExperienceMaker):
         if self.objective is None:
             apply_length_penalties(samples, self.args)
         table = self.with_gradients(samples, table)
-        settings, start = self.plan_settings(), time.perf_counter()
-        updates = plan_rollouts(table, settings, self.rollout_step)
-        self.plan_seconds, self.rollout_step = time.perf_counter() - start, self.rollout_step + 1
+        updates = plan_rollouts(table, self.plan_settings(), self.rollout_step)
+        self.rollout_step += 1
         needs_forward = self.needs_forward(table, updates)
         self.log_probs(samples, table, needs_forward)
         items = [item for sample in samples for item in split_experience_batch(sample)]
         means = rollout_means(items)
-        shares = rank_shares(updates, table, self.num_ranks, needs_forward)
+        shares = rank_shares(updates, table, self.num_ranks)
         shares = [replace(share, metrics=means | share.metrics) for share in shares]
         return [PlannedExperience.from_items([items[i] for i in share.rollouts], share) for share in shares]
 
@@ -93,7 +90,6 @@ class ExperienceMaker(RemoteExperienceMaker):
             num_ranks=self.num_ranks,
             limit=limit_of(train, train.dynamic_batch_enable),
             seed=train.seed,
-            epochs=train.max_epochs,
             steps=self.steps,
             whole_groups=self.objective is not None,
         )
@@ -116,16 +112,6 @@ class ExperienceMaker(RemoteExperienceMaker):
         Unknown values are nan, so that reading one by mistake ends the run. If nothing reads the old policy (the
         score is against vLLM, without a KL), vLLM's log-probabilities stand in for the old ones.
         """
-        if (
-            self.objective
-            and (against_sampler(self.objective.score) or self.args.algo.real.tis_cap is not None)
-            and any(sample.rollout_log_probs is None for sample in samples)
-        ):
-            raise ValueError(
-                f"the score {self.objective.score} or --algo.real.tis_cap needs vLLM's log-probabilities, and "
-                "the agent returned rollouts without them. Return them as `rollout_log_probs`, or use a score against "
-                "the old policy without a clip"
-            )
         for sample in samples:
             sample.action_log_probs = torch.full(sample.action_mask.shape, math.nan)
             if not self.reads_old:

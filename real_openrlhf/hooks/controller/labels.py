@@ -1,6 +1,5 @@
 """A rollout's class, from the reward function's result: the only module that turns scores into labels."""
 
-import logging
 import math
 from types import SimpleNamespace
 
@@ -10,8 +9,6 @@ from torch import Tensor
 
 from real_openrlhf.algorithm.formulas import find
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE
-
-logger = logging.getLogger(__name__)
 
 # A reward function may return this among its `extra_logs`: 1 for an incorrect response without a readable answer,
 # TRPA's lowest level. It is taken out here, so it is never a metric.
@@ -53,10 +50,8 @@ def label_rollouts(samples: list[Experience], args: SimpleNamespace) -> tuple[Te
 
 def complete_columns(samples: list[Experience]) -> None:
     """Fill in reward, score and extra logs that a failed reward call left out: rows must have the same columns."""
-    failed = 0
     for sample in samples:
         if sample.rewards is None:
-            failed += 1
             sample.rewards = torch.zeros(1)
             sample.info["reward"] = torch.zeros(1)
         sample.rewards = sample.rewards.float()
@@ -70,5 +65,3 @@ def complete_columns(samples: list[Experience]) -> None:
     for sample in samples:
         for key in keys - sample.info.keys():
             sample.info[key] = torch.zeros(1)
-    if failed:
-        logger.warning(f"the reward of {failed} of {len(samples)} rollouts failed; they are ignored")

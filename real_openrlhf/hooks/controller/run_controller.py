@@ -74,7 +74,6 @@ class RunController:
         maker = self.trainer.experience_maker
         own = self.trainer._compute_rollout_stats(samples) if getattr(maker, "skips", False) else {}
         if self.log:
-            self.log.plan_seconds = getattr(maker, "plan_seconds", None)
             own |= self.log.group_stats(samples)
         if self.log and self.keeper:
             tables: list[Tensor] = []

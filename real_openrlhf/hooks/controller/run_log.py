@@ -11,8 +11,6 @@ from pathlib import Path
 from real_openrlhf.base.files import ROLLOUTS, parsed
 from real_openrlhf.hooks.settings import threshold_of
 
-ROLLOUTS_BYTES = 32 << 20  # of rollouts.jsonl, at most
-
 
 class RunLog:
     """Takes the place of OpenRLHF's TensorBoard logger, for every algorithm, and forwards calls to it if it exists."""
@@ -23,9 +21,7 @@ class RunLog:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.group_size = args.rollout.n_samples_per_prompt
         self.threshold = threshold_of(args)
-        self.plan_seconds: float | None = None  # of the step that is trained
         self.groups: list[dict] = []  # of the same step, for rollouts.jsonl
-        self.is_full = False  # whether rollouts.jsonl is full
 
     def group_stats(self, rollout_samples: list) -> dict[str, float]:
         """Shares over prompts and rollouts, from the verifier's scores before any penalty touches them."""
@@ -45,8 +41,6 @@ class RunLog:
         }
 
     def log_train(self, step: int, values: dict) -> None:
-        if self.plan_seconds is not None:  # a part of timing/make_experience, so no part of the sum of all times
-            values = {**values, "timing/plan": self.plan_seconds}
         self._keep(step)
         self._write("train", step, values)
         if self.tensorboard:
@@ -58,7 +52,7 @@ class RunLog:
             self.tensorboard.log_eval(step, values)
 
     def resume(self, states: dict, evaluates: bool) -> None:
-        """Move lines of steps that will be repeated to metrics.discarded.jsonl, and note it in resumes.jsonl."""
+        """Move lines of steps that will be repeated to metrics.discarded.jsonl, and note it in notes.jsonl."""
         step = states["global_step"]
         rollouts = self.path.with_name(ROLLOUTS)
         whole, again = _parts(self.path, step, evaluates)
@@ -68,36 +62,25 @@ class RunLog:
         if rollouts.exists():
             os.truncate(rollouts, len(_parts(rollouts, step, evaluates)[0]))
         if whole or again or "checkpoint" in states:
-            about = {"step": step, "checkpoint": states.get("checkpoint"), "damaged": states.get("damaged", [])}
-            says = [f"a checkpoint is not whole and not used: {damage}" for damage in about["damaged"]]
-            says.append(f"goes on after step {step}, from {about['checkpoint'] or 'the beginning'}")
+            says = [f"a checkpoint is not whole and not used: {damage}" for damage in states.get("damaged", ())]
+            says.append(f"goes on after step {step}, from {states.get('checkpoint') or 'the beginning'}")
             for say in says:
-                self._line("notes.jsonl", {"step": step, "say": say})
-            about |= {"lines_made_again": again.count(b"\n"), "time": round(time.time(), 3)}
-            self._line("resumes.jsonl", about)
+                self._append("notes.jsonl", json.dumps({"step": step, "say": say}).encode() + b"\n")
 
     def close(self) -> None:
         if self.tensorboard:
             self.tensorboard.close()
 
     def _keep(self, step: int) -> None:
-        """Append a step's groups if all of them fit. JSON's escapes keep their text from acting on a terminal."""
-        file, about = self.path.with_name(ROLLOUTS), {"phase": "train", "step": step}
-        lines = b"".join(json.dumps(about | group).encode() + b"\n" for group in self.groups)
-        size = (file.stat().st_size if file.exists() else 0) + len(lines)
-        if lines and size <= ROLLOUTS_BYTES:
-            self._append(ROLLOUTS, lines)
-        elif lines and not self.is_full:
-            self.is_full = True
-            self._line("notes.jsonl", {"step": step, "say": f"{ROLLOUTS} is full: later steps are not in it"})
+        """Append a step's groups. JSON's escapes keep their text from acting on a terminal."""
+        about = {"phase": "train", "step": step}
+        self._append(ROLLOUTS, b"".join(json.dumps(about | group).encode() + b"\n" for group in self.groups))
 
     def _write(self, phase: str, step: int, values: dict) -> None:
         numbers = {key: float(value) for key, value in values.items() if isinstance(value, int | float)}
         about = {"phase": phase, "step": step, "time": round(time.time(), 3)}
-        self._line(self.path.name, {**about, **numbers, **about})  # last: no logged name may replace `about`
-
-    def _line(self, name: str, line: dict) -> None:
-        self._append(name, json.dumps(line).encode() + b"\n")
+        line = {**about, **numbers, **about}  # last: no logged name may replace `about`
+        self._append(self.path.name, json.dumps(line).encode() + b"\n")
 
     def _append(self, name: str, text: bytes) -> None:
         """Append the text and sync it to disk, so that it is there before the next checkpoint."""

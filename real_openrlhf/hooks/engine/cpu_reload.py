@@ -7,15 +7,15 @@ layers would keep an old copy, and the engine would sample from it:
 - Experts. vLLM packs them only in a layer without a kernel, which the first load makes.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from torch import Tensor
 
 
-def take(worker: Any, weights: Sequence[tuple[str, Tensor]], last: bool) -> None:
+def take(worker: Any, name: str, weight: Tensor, last: bool) -> None:
     """Keep a sync's tensors until the last one: a packed layer cannot load a single tensor in place."""
-    worker.synced = [*getattr(worker, "synced", ()), *weights]
+    worker.synced = [*getattr(worker, "synced", ()), (name, weight)]
     if last:
         reload(worker.model_runner, worker.synced)
         worker.synced = []

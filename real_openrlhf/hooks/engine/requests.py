@@ -13,11 +13,9 @@ import ray
 from real_openrlhf.base.files import enter
 from real_openrlhf.base.user_files import reward_function
 from real_openrlhf.hooks.engine import plugin
-from real_openrlhf.hooks.rollout.prompt_stream import SampleSeeds, seeded_each
-from real_openrlhf.hooks.rollout.reward_calls import Fault, RewardCalls, checked
+from real_openrlhf.hooks.engine.prompt_stream import SampleSeeds, seeded_each
+from real_openrlhf.hooks.engine.reward_calls import Fault, RewardCalls, checked
 from real_openrlhf.machine import nvidia
-
-AGENT = "agent"  # key in a request's `extra_args`; its value is (the agent's file, the run's folder)
 
 __all__ = ["Requests", "engine_arguments", "executor", "held", "seeded_each"]
 
@@ -36,9 +34,7 @@ class Requests:
         self.seeds = SampleSeeds(args.train.seed) if args.rollout.seeded else None
         self.run_dir: str | None = args.train.run_dir
         self.log_probs = args.rollout.mismatch != "off"
-        self.agent: str | None = args.derived.agent
-        # only an agent reads the engine's text; without an agent the engine need not detokenize
-        self.text = bool(args.train.agent_func_path)
+        self.text = bool(args.train.agent_func_path)  # read by an agent alone
         self.tokenizer = TokenizerRef(ray.put(tokenizer)) if ray.is_initialized() else tokenizer
 
     def parameters(self, sampling_params: Any, prompt: str) -> Any:
@@ -51,8 +47,6 @@ class Requests:
         enter(self.run_dir, "generation and rewards")
         sampling_params.output_kind = RequestOutputKind.FINAL_ONLY
         sampling_params.detokenize = self.text
-        if self.agent:
-            sampling_params.extra_args = {AGENT: (self.agent, self.run_dir)}
         if self.log_probs and sampling_params.logprobs is None:
             sampling_params.logprobs = 0
             sampling_params.flat_logprobs = True  # lists of numbers, not two objects a token
@@ -92,14 +86,6 @@ def executor(url: str | list[str] | None) -> Any:
             if files:
                 self.reward_endpoints, self.reward_func = files, reward_function(files[0])
             self.calls = RewardCalls(self.reward_func)
-
-        async def execute(self, prompt: str, sampling_params: Any, *, llm_engine: Any, **named: Any) -> dict:
-            if agent := (sampling_params.extra_args or {}).get(AGENT):
-                from real_openrlhf.hooks.rollout.agents import play
-
-                path, run = agent
-                return await play(path, run, prompt, sampling_params, llm_engine=llm_engine, **named)
-            return await super().execute(prompt, sampling_params=sampling_params, llm_engine=llm_engine, **named)
 
         async def _fetch_rewards_via_func(self, queries: list, prompts: list, labels: list) -> list[dict]:
             each = zip(queries, prompts, labels, strict=True)

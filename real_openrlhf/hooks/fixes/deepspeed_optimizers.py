@@ -15,7 +15,6 @@ from deepspeed.accelerator import get_accelerator
 from deepspeed.accelerator.cuda_accelerator import CUDA_Accelerator
 from deepspeed.ops.adam import cpu_adam, fused_adam
 from deepspeed.ops.op_builder.cpu import CPUAdamBuilder
-from deepspeed.ops.op_builder.cpu.builder import CPUOpBuilder
 from deepspeed.runtime.zero.utils import ZERO_SUPPORTED_OPTIMIZERS
 
 from real_openrlhf.hooks.fixes.nonfinite_guard import wrap
@@ -23,8 +22,6 @@ from real_openrlhf.hooks.fixes.nonfinite_guard import wrap
 TINY = 2**24  # parameters; with SmolLM2's 2**27 a fused step takes 0.13 s, a plain one 0.6 s (two cores)
 HOST_BUFFER = "_offload_buffer"  # suffix of a state's name, from deepspeed.runtime.zero.offload_states
 OF_FLAGS = ("betas", "eps", "weight_decay")  # of a parameter group, beside its learning rate
-
-_arguments = CPUOpBuilder.cxx_args
 
 
 class AdamW(torch.optim.AdamW):
@@ -37,10 +34,8 @@ class AdamW(torch.optim.AdamW):
 
 
 def compile_less() -> None:
-    """Do not compile the shared-memory collective, which only DeepSpeed's inference calls, the AdamW for GPUs, and
-    debugging symbols."""
+    """Do not compile the shared-memory collective, which only DeepSpeed's inference calls, and the AdamW for GPUs."""
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
-    CPUOpBuilder.cxx_args = lambda self: [word for word in _arguments(self) if word != "-g"]
     cpu_adam.CPUAdamBuilder = CPUAdamBuilder  # on a GPU machine DeepSpeed's builder would link CUDA, unused
     if AdamW not in ZERO_SUPPORTED_OPTIMIZERS:
         ZERO_SUPPORTED_OPTIMIZERS.append(AdamW)

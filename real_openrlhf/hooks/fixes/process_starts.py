@@ -84,35 +84,15 @@ def _free_ports(count: int) -> list[int]:
         return ports
 
 
-held: dict[int, socket.socket] = {}  # ports that other ranks were told, until torch's store takes them over
-
-
-def hold_port(host_name: str) -> int:
-    """A free port of this process, which nobody else gets before `keep_stores_here` binds torch's store to it."""
-    if host_name in LOOPBACK:
-        listener = socket.create_server(("127.0.0.1", 0))
-    elif socket.has_dualstack_ipv6():  # as torch listens
-        listener = socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True)
-    else:
-        listener = socket.create_server(("", 0))
-    port = listener.getsockname()[1]
-    held[port] = listener
-    return port
-
-
 def keep_stores_here() -> None:
-    """Give torch's TCPStore, by which ranks find each other, the socket that holds its port. Bind others to the
-    loopback if their host name is the loopback: by default torch listens on all addresses of the machine."""
+    """Bind torch's TCPStore, by which ranks find each other, to the loopback if its host name is the loopback: by
+    default it listens on all addresses of the machine."""
     from torch.distributed import TCPStore
 
     def bound(host_name: str, port: int, world_size: int | None = None, is_master: bool = False, **named: Any) -> Any:
-        if is_master and port in held:
-            listener = held.pop(port)
-        elif is_master and host_name in LOOPBACK:
-            listener = socket.create_server(("127.0.0.1", port))
-        else:
+        if not is_master or host_name not in LOOPBACK:
             return TCPStore(host_name, port, world_size, is_master, **named)
-        # the store owns the listener's descriptor from here on
+        listener = socket.create_server(("127.0.0.1", port))  # the store owns its descriptor from here on
         return TCPStore(host_name, port, world_size, True, master_listen_fd=listener.detach(), **named)
 
     # `torch.distributed.rendezvous` is a function; import_module returns the module of the same name

@@ -4,7 +4,6 @@ transformers calls `attention` in every layer. Sequences are packed one behind a
 `varlen_attn` takes them all, on CPU each is computed by itself.
 """
 
-from inspect import signature
 from itertools import pairwise
 from typing import Any, NamedTuple, NoReturn
 
@@ -121,9 +120,7 @@ def by_kernel(q: Tensor, k: Tensor, v: Tensor, of: Sequences, scale: float | Non
         refuse(f"the kernel takes bf16 and fp16, not {q.dtype}")
     sides, shared = (window - 1 if window else -1, 0), q.shape[1] != k.shape[1]
     ends = of.bounds, of.bounds, of.longest, of.longest
-    takes = "enable_gqa" in signature(varlen_attn).parameters  # not in torch 2.11, which shares heads anyway
-    asked: dict[str, Any] = {"enable_gqa": shared} if takes else {}
-    result: Any = varlen_attn(q, k, v, *ends, scale=scale, window_size=sides, **asked)
+    result: Any = varlen_attn(q, k, v, *ends, scale=scale, window_size=sides, enable_gqa=shared)
     return result
 
 

@@ -5,10 +5,9 @@ from collections.abc import Iterator
 
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.old_names import current_flag, current_value
-from real_openrlhf.hooks.flags.refusals import BOUNDS, batch_problems, notes, out_of_bounds
+from real_openrlhf.hooks.refusals import ABOVE_ZERO, batch_problems, not_above_zero
 from real_openrlhf.recipes import openrlhf_parser
 from real_openrlhf.recipes.run_flags import DERIVED, RunFlags
-from real_openrlhf.training.checks.findings import Note
 
 # Names of OpenRLHF before 0.11, TRL and verl that end otherwise than ours
 OTHER_NAMES = {
@@ -70,14 +69,14 @@ def flag_problems(flags: RunFlags, removed: list[str], ours: list[str]) -> Itera
             if error:
                 switch = " It is a switch: give it no value." if actions[flag].nargs == 0 else ""
                 yield flag, f"{flag} {flags.text(flag)}: {error.removeprefix(f'argument {flag}: ')}.{switch}"
-            elif flag in BOUNDS and (wrong := out_of_bounds(flag, flags.settings[flag].words)):
+            elif flag in ABOVE_ZERO and (wrong := not_above_zero(flag, flags.settings[flag].words)):
                 yield flag, wrong
 
 
-def combination(flags: RunFlags) -> Iterator[str]:
-    """Notes on the combined flags. Raises all objections of REAL's checks, or the first one of OpenRLHF's."""
+def refuse_combination(flags: RunFlags) -> None:
+    """Raise all objections of REAL's checks, or the first one of OpenRLHF's."""
     try:
-        args, refusal = openrlhf_parser.parsed(openrlhf_parser.functions().parse_args, flags.argv())
+        _, refusal = openrlhf_parser.parsed(openrlhf_parser.functions().parse_args, flags.argv())
     except UserError:
         raise
     except AssertionError as error:
@@ -87,7 +86,6 @@ def combination(flags: RunFlags) -> Iterator[str]:
         raise UserError(f"{failed}. Look at the flags under `changed by you`.") from error
     if refusal:
         raise UserError(refusal)
-    yield from map(Note, notes(args))
 
 
 def size_problems(flags: RunFlags) -> Iterator[str]:

@@ -108,7 +108,7 @@ def peak(shape: Shape, flags: RunFlags, gpu_bytes: float) -> float:
     if flags.colocated and not vllm.enable_sleep:
         fixed += vllm.gpu_memory_utilization * gpu_bytes
     head, layer, scoring = moments(shape, flags)
-    graphs = 0.0  # kept while ranks exchange scores, beside those of one micro-batch (hooks/actor/policy_trainer.py)
+    graphs = 0.0  # kept while ranks exchange scores, beside those of one micro-batch (hooks/policy_trainer.py)
     if flags.in_waves:
         sizes, ds = (shape.hidden, shape.intermediate, shape.layers, shape.vocabulary), flags.args.ds
         again = flags.args.actor.gradient_checkpointing_enable

@@ -65,7 +65,7 @@ def _flags(request: Request, findings: Findings) -> dict[str, str]:
         assert_applied()
         wrong = dict(flag_checks.flag_problems(request.flags, request.removed, OPTIONS))
         findings.problems += wrong.values()
-        findings.add(flag_checks.combination(request.without(wrong).flags))
+        flag_checks.refuse_combination(request.without(wrong).flags)
     except UserError as error:
         findings.problems += error.problems
     return wrong

@@ -97,9 +97,3 @@ def seeded_each(sampling_params, count: int) -> list:
     for index, params in enumerate(each):
         params.seed += index * 0x9E3779B1  # far apart: samples of close seeds do not meet
     return each
-
-
-def seeded_by_turn(sampling_params, seed: int | None, turn: int):
-    """Set, in place, the seed of a rollout's turn: with one seed all turns would draw the same random numbers."""
-    sampling_params.seed = None if seed is None else seed + turn * 0x85EBCA6B
-    return sampling_params

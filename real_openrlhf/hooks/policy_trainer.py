@@ -23,7 +23,7 @@ from torch import Tensor
 from real_openrlhf import patching
 from real_openrlhf.algorithm import graph_memory
 from real_openrlhf.algorithm.graph_memory import RUNTIME_BYTES, graph_bytes_per_token, resident_bytes
-from real_openrlhf.algorithm.metrics import STOP_ABOVE, WARN_ABOVE, fetch, logged_of_batch, norm_metrics, over_updates
+from real_openrlhf.algorithm.metrics import STOP_ABOVE, WARN_ABOVE, logged_of_batch, norm_metrics, over_updates
 from real_openrlhf.algorithm.schedule import Wave
 from real_openrlhf.algorithm.step_plan import PlannedUpdate
 from real_openrlhf.algorithm.update import Coefficients, CustomTokenUpdate, Forward, GroupUpdate, TokenUpdate, Update
@@ -35,10 +35,9 @@ from real_openrlhf.hooks.settings import loss_settings, objective_settings, read
 
 
 class Batch(NamedTuple):
-    """A micro-batch on the device. A dummy has the columns of one rollout, but no rows and no items."""
+    """A micro-batch on the device. A dummy has the columns of one rollout, but no rows."""
 
     rows: list[int]  # of its update's table
-    items: list[int]  # places among the rank's rollouts
     experience: Experience
 
 
@@ -129,7 +128,7 @@ class PolicyTrainer(EngineStartTrainer):
         return tables
 
     def train_batch(self, kl_ctl: float) -> dict[str, float]:
-        """Run all optimizer steps of the controller's plan, over all epochs."""
+        """Run all optimizer steps of the controller's plan."""
         if self.strategy.is_rank_0():
             enter(self.args.train.run_dir, "update")
         share, self.tables, logs = self.replay_buffer.share, [], []
@@ -192,7 +191,7 @@ class PolicyTrainer(EngineStartTrainer):
         experience.info = {}  # only the log needs it, and the share's metrics have its means
         if not items:
             experience.action_mask = torch.zeros_like(experience.action_mask)
-        return Batch(rows, items, experience.to_device(self.device))
+        return Batch(rows, experience.to_device(self.device))
 
     def forward(self, batch: Batch, planned: PlannedUpdate, differentiable: bool = True) -> Forward:
         experience = batch.experience
@@ -206,7 +205,7 @@ class PolicyTrainer(EngineStartTrainer):
                 return_entropy=args.actor.entropy_coef is not None and differentiable,
             )
         if planned.on_policy and self.reads_old:
-            self.remember_old(batch, log_probs.detach())
+            experience.action_log_probs = log_probs.detach()  # the policy is still the old one
         old, reference, kl = experience.action_log_probs, experience.base_action_log_probs, None
         unmoved = log_probs.detach() if planned.on_policy else None
         if args.algo.kl.use_loss and args.algo.kl.init_coef > 0 and differentiable:
@@ -221,14 +220,6 @@ class PolicyTrainer(EngineStartTrainer):
         score, rows = self.settings.score if self.settings else "", torch.tensor(batch.rows, dtype=torch.long)
         columns = (mask, log_probs, old, reference, experience.rollout_log_probs)
         return Forward(score, rows, *columns, kl, entropy, aux_loss, experience.advantages, unmoved)
-
-    def remember_old(self, batch: Batch, log_probs: Tensor) -> None:
-        """In the first update the policy is still the old one: keep these log-probabilities, also for later epochs."""
-        batch.experience.action_log_probs = log_probs
-        if self.max_epochs > 1:
-            for item, row in zip(batch.items, fetch(log_probs), strict=False):  # a dummy has a row, no item
-                held = self.replay_buffer.items[item]
-                held.action_log_probs = row[: len(held.action_mask)]
 
     def backward(self, loss: Tensor, aux_loss: Tensor | None, share: float, last: bool) -> None:
         """The weights contain the step's 1/n, so DeepSpeed must not divide by micro-batches; `last` ends the step.

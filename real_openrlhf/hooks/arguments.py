@@ -5,27 +5,18 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
-from real_openrlhf.algorithm.formulas import OBJECTIVES, OF_THE_BATCH, find
+from real_openrlhf.algorithm.formulas import OBJECTIVES, find
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import FINISHED, hold_environment, write_text
-from real_openrlhf.base.old_names import FLAGS, VALUES, current_value
 from real_openrlhf.base.parsing import positive, whole
 from real_openrlhf.base.reward_variables import reward_variables
 from real_openrlhf.base.user_files import absolute
-from real_openrlhf.hooks.flags.refusals import notes, run_problems, whole_group_problems
-from real_openrlhf.hooks.settings import batching_of, estimator_of
+from real_openrlhf.hooks.refusals import run_problems, whole_group_problems
 
-__all__ = [
-    "add",
-    "refuse_too_few_gpus",
-    "resolve",
-    "reward_variables",
-    "run_training_script",
-]  # the patches call these
+__all__ = ["add", "resolve", "reward_variables", "run_training_script"]  # the patches call these
 
 # --actor.policy_loss_type: upstream's two losses, and `real` for every objective and loss of tokens of ours.
 POLICY_LOSSES = ["ppo", "gspo", "real"]
@@ -42,30 +33,20 @@ def add(parser: argparse.ArgumentParser) -> None:
     about = "used with --actor.policy_loss_type real; label_threshold, truncated and kl_old_coef by every loss with "
     _add_real(parser.add_argument_group("REAL (Rewards as Labels)", about + "--train.batching whole_groups"))
     _add_run(parser.add_argument_group("the run", "for every algorithm"))
-    actions = parser._option_string_actions
-    actions |= {old: actions[new] for old, new in FLAGS.items()}  # accepted, and not in --help
-    for flag in VALUES:
-        actions[flag].type = partial(current_value, flag)
     # The defaults of these two depend on the algorithm: see `resolve`.
     parser.set_defaults(**{"algo.kl.init_coef": None, "algo.advantage.estimator": None})
 
 
 def _add_real(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
-    named = ", ".join(f"{name} ({objective.source})" for name, objective in OBJECTIVES.items())
-    taus = {
-        name: objective.settings["tau"].default
-        for name, objective in OBJECTIVES.items()
-        if "tau" in objective.settings
-    }
-    others = ", ".join(f"for {name} {tau:g}" for name, tau in taus.items() if tau != 0.5)
     objective = (
-        f"formula over a prompt's scores: {named}; or your own, FILE.py:NAME, a function (scores, groups, settings) "
-        "-> loss per group, or (log_ratio, advantage, mask, group) -> weight per token (default: real)"
+        f"formula over a prompt's scores: {', '.join(OBJECTIVES)}; or your own, FILE.py:NAME, a function (scores, "
+        "groups, settings) -> loss per group, or (log_ratio, advantage, mask, group) -> weight per token (default: "
+        "real)"
     )
     tau = (
         "temperature of the scores, no unit; the weight of a rollout is below 1/tau (paper: 0.5 everywhere, 0.1 "
-        f"collapses early; default: 0.5, {others})"
+        "collapses early; default: 0.5)"
     )
     uniform = (
         "prompts whose responses are all correct or all incorrect: zero_loss: they count in the mean with loss 0, as "
@@ -92,17 +73,10 @@ def _add_real(group: argparse._ArgumentGroup) -> None:
         "a score above this is positive, else negative; without it scores other than 0 and 1 are refused (paper: "
         "scores are 0 or 1; default: none; 0.5 for an objective of graded rewards, which uses labels in metrics only)"
     )
-    own = "; ".join(
-        f"{name}: {setting}, {constant.help} ({constant.default})"
-        for name, objective in OBJECTIVES.items()
-        for setting, constant in objective.settings.items()
-        if setting not in ("score", "tau")
-    )
-    takers = ", ".join(name for name, objective in OBJECTIVES.items() if "score" in objective.settings)
-    score = OBJECTIVES["real"].settings["score"]
     settings = (
-        f"the objective's own settings. {own}; score of {takers}: {score.help}, {' or '.join(score.choices)} "
-        "(default: those in parentheses; score: as published)"
+        "the objective's own settings: score=log_ratio_rollout scores against vLLM's log-probabilities of the "
+        "rollout, sum_log_ratio_old takes sums over tokens (default: log_ratio_old, the paper's); reduction=mean is "
+        "the authors' bce (default: sum); beta of trpa (default: 0.1); those of your file"
     )
     add("--algo.real.objective", default="real", metavar="NAME", help=objective)
     add("--algo.real.tau", type=float, metavar="FLOAT", help=tau)
@@ -138,7 +112,7 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
     skip = (
         "with --train.batching whole_groups: do not train rollouts whose gradient is exactly 0 (ungraded ones, and "
         "prompts that are all correct or all incorrect); means and denominators still count them. With a KL or an "
-        "entropy bonus every rollout trains; --dry-run says so (default: off; every recipe here: on)"
+        "entropy bonus every rollout trains (default: off; every recipe here: on)"
     )
     order = (
         "draw and train prompts in an order from --train.seed, so that runs of one seed see the same prompts in the "
@@ -181,13 +155,12 @@ class Derived:
 
     reference: bool  # a reference model is started: by upstream's rule, or because the objective scores against it
     logprobs_mode: str | None  # of the distribution that vLLM samples from, if somebody reads its log-probabilities
-    agent: str | None  # named by each request (requests.py); None: OpenRLHF plays --train.agent_func_path as released
 
 
 def resolve(args: SimpleNamespace) -> SimpleNamespace:
     """Defaults that depend on the algorithm (upstream's own for ppo and gspo), then all checks."""
     real, kl = args.actor.policy_loss_type == "real", args.algo.kl
-    args.train.batching = batching_of(args)
+    args.train.batching = "whole_groups" if real else args.train.batching
     rollout = args.rollout
     rollout.seeded_order = rollout.seeded_order or rollout.seeded
     if not args.eval.dataset:  # as --no-eval.dataset leaves it
@@ -198,48 +171,19 @@ def resolve(args: SimpleNamespace) -> SimpleNamespace:
         rollout.mismatch = "log"
     if kl.init_coef is None:
         kl.init_coef = 0.0 if real else 0.01
-    args.algo.advantage.estimator = estimator_of(args)
+    args.algo.advantage.estimator = args.algo.advantage.estimator or ("group_norm" if real else "gae")
     args.algo.real.objective = absolute(args.algo.real.objective)
     wrong = [*run_problems(args), *(whole_group_problems(args) if args.train.batching == "whole_groups" else ())]
     if wrong:
         raise UserError(*wrong)
-    if real and args.rollout.n_samples_per_prompt == 1 and not find(args.algo.real.objective).of_tokens:
-        args.algo.advantage.estimator = OF_THE_BATCH[0]  # nothing reads it; OpenRLHF refuses others with one response
     scored_against_reference = real and find(args.algo.real.objective).needs_reference
     kl.use_loss = kl.use_loss or scored_against_reference  # OpenRLHF then keeps the reference's log-probabilities
     asked = rollout.mismatch != "off" or args.algo.advantage.is_correction_level != "off"
-    path = args.train.agent_func_path
     args.derived = Derived(
         reference=kl.init_coef > 0 or scored_against_reference,
         logprobs_mode="processed_logprobs" if asked else None,
-        agent=str(Path(path).expanduser().resolve()) if path and args.train.batching == "whole_groups" else None,
     )
     return args
-
-
-def refuse_too_few_gpus(args: SimpleNamespace) -> None:
-    """After `ray.init`, which waits for ever for GPUs that it has not. To a cluster of others nodes may still come."""
-    import ray
-
-    actor, train, vllm = args.actor, args.train, args.vllm
-    ranks, engines = actor.num_nodes * actor.num_gpus_per_node, (vllm.num_engines or 0) * vllm.tensor_parallel_size
-    needed = ranks if train.colocate_all and not train.async_enable else ranks + engines
-    if args.derived.reference and not (train.colocate_all or train.colocate_actor_ref):
-        needed += ranks
-    offered = int(ray.cluster_resources().get("GPU", 0))
-    if offered >= needed:
-        return
-    message = f"this run needs {needed} GPUs at least, and Ray has {offered}"
-    if os.environ.get("RAY_ADDRESS", "local") != "local":
-        print(f"note: {message}: it waits until more nodes join", flush=True)
-        return
-    print(
-        f"error: {message}: it would wait for ever. Give fewer --actor.num_gpus_per_node and --vllm.num_engines, or "
-        "join a cluster with RAY_ADDRESS. Without a GPU: `real-openrlhf train --recipe cpu`, whose --dry-run --all "
-        "shows the variables that this takes",
-        file=sys.stderr,
-    )
-    sys.exit(2)
 
 
 def run_training_script(train: Callable[[SimpleNamespace], None], parse: Callable[[], SimpleNamespace]) -> None:
@@ -254,8 +198,6 @@ def run_training_script(train: Callable[[SimpleNamespace], None], parse: Callabl
         for problem in error.problems:
             print(f"error: {problem}", file=sys.stderr)
         sys.exit(2)
-    for note in notes(args):
-        print(f"note: {note}", flush=True)
     if os.environ.get("RAY_ADDRESS") == "local":  # as `real-openrlhf train` sets it: this process starts a Ray
         from real_openrlhf.hooks.fixes.process_starts import wait_longer
 

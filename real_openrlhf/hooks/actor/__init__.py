@@ -1,1 +1,0 @@
-"""Training on each policy rank: forward, exchange of scores, weights, backward, logged numbers."""

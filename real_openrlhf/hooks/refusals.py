@@ -1,0 +1,222 @@
+"""Refused flags: those with which a run would spoil its result silently, crash late or wait for ever.
+
+Each message has the flag, the reason and what to type instead. What fails loudly in the first seconds is not here.
+"""
+
+import contextlib
+import math
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from types import SimpleNamespace
+
+from real_openrlhf.algorithm.formulas import TokenLoss, against_sampler, find, given_settings
+from real_openrlhf.base.user_files import file_of
+from real_openrlhf.hooks.settings import ESTIMATORS, ranks_of
+
+# With 0 a run crashes at its first save or log, draws the same response again and again, or trains nothing.
+ABOVE_ZERO = """
+    --actor.adam.lr --actor.num_gpus_per_node --vllm.num_engines --algo.real.tau --algo.real.tis_cap
+    --rollout.batch_size --rollout.n_samples_per_prompt --rollout.micro_batch_size --rollout.temperature
+    --train.batch_size --train.micro_batch_size --logger.logging_steps --eval.steps --ckpt.save_steps""".split()
+OFF, OR_OFF = -1, ("--eval.steps", "--ckpt.save_steps")
+
+
+def not_above_zero(flag: str, words: Sequence[object]) -> str | None:
+    """What is wrong with the value of a flag of ABOVE_ZERO, or None."""
+    for number in map(float, map(str, words)):
+        if not (math.isfinite(number) and number > 0) and not (flag in OR_OFF and number == OFF):
+            never = ", or -1 for never" if flag in OR_OFF else ""
+            return f"{flag} {' '.join(map(str, words))}: give a number above 0{never}."
+    return None
+
+
+def run_problems(args: SimpleNamespace) -> Iterator[str]:
+    """Refusals with any loss."""
+    train, ds = args.train, args.ds
+    if train.async_enable and train.colocate_all and args.vllm.enable_sleep:
+        yield (
+            "--vllm.enable_sleep: with --train.async_enable the engines draw while the policy trains, so they cannot "
+            "sleep. Leave it out (--no-vllm.enable_sleep), and count GPUs of their own for them: on eight, --gpus 4"
+        )
+    if train.enable_ema and (ds.zero_stage == 3 or train.batching == "whole_groups"):
+        yield (
+            "--train.enable_ema: with --ds.zero_stage 3 OpenRLHF 0.11.2 saves the untrained model (its pull request "
+            "1357), and the trainer of --train.batching whole_groups makes no average. Leave it out"
+        )
+    if train.agent_func_path and args.rollout.seeded:
+        yield (
+            "--rollout.seeded gives all turns of --train.agent_func_path the same random numbers. Leave it out "
+            "(recipes: --no-rollout.seeded)"
+        )
+    if ds.param_dtype != "bf16" and args.vllm.num_engines:
+        yield (
+            f"--ds.param_dtype {ds.param_dtype}: OpenRLHF starts vLLM in bf16, which takes no other weights after the "
+            "first step. Use bf16"
+        )
+    if ds.fused_logprobs and ds.tensor_parallel_size > 1:
+        yield "--ds.fused_logprobs needs the head in one piece. Use --ds.tensor_parallel_size 1, or leave it out"
+    # each rank would attend to its own part of a sequence only, silently; whole groups refuse ring attention anyway
+    own_attention = ds.attn_implementation == "flash_attention_torch"
+    if own_attention and ds.ring_attn_size > 1 and args.train.batching != "whole_groups":
+        yield (
+            "--ds.attn_implementation flash_attention_torch does not go with --ds.ring_attn_size. Use "
+            "flash_attention_2, which ring attention needs"
+        )
+
+
+def whole_group_problems(args: SimpleNamespace) -> Iterator[str]:
+    """Refusals with `--train.batching whole_groups`, for every method, then for its loss."""
+    ds, kl, real = args.ds, args.algo.kl, args.actor.policy_loss_type == "real"
+    if not args.reward.remote_url and not args.train.agent_func_path:
+        yield (
+            "labels are the `scores` of a reward function, and there is none. Give --reward.remote_url FILE.py, for "
+            "example real_openrlhf/rewards/math_reward.py (a reward model's scalar is no label)"
+        )
+    wrong = [*_numbers(args)]
+    yield from wrong or _batches(args)
+    if (estimator := args.algo.advantage.estimator) not in ESTIMATORS:
+        yield (
+            f"--algo.advantage.estimator {estimator}: --train.batching whole_groups trains no critic, and takes a "
+            f"prompt's own baseline. Use {' or '.join(ESTIMATORS)}, or --train.batching upstream"
+        )
+    if kl.init_coef > 0 and not kl.use_loss:
+        yield (
+            f"--algo.kl.init_coef {kl.init_coef:g} without --algo.kl.use_loss puts the KL into the reward, "
+            "which --train.batching whole_groups does not do. Use --algo.kl.init_coef 0 (the paper), or add "
+            "--algo.kl.use_loss --algo.kl.estimator k3"
+        )
+    if args.train.max_epochs != 1:
+        yield (
+            f"--train.max_epochs {args.train.max_epochs}: --train.batching whole_groups trains each rollout once, as "
+            "the paper does. Use 1, or a smaller --train.batch_size for more updates"
+        )
+    if ds.zero_stage not in (1, 2, 3):
+        yield (
+            f"--ds.zero_stage {ds.zero_stage}: --train.batching whole_groups needs ZeRO stage 1, 2 or 3. Use "
+            "--ds.zero_stage 2"
+        )
+    if ds.ring_attn_size > 1 or args.data.max_images_per_prompt > 0:
+        yield (
+            "--train.batching whole_groups does not support ring attention or image inputs. Use --ds.ring_attn_size 1 "
+            "and text prompts"
+        )
+    if real:
+        yield from _unread_by_real(args)
+        yield from _objective(args)
+
+
+def batch_problems(args: SimpleNamespace) -> Iterator[str]:
+    """A rollout must divide into equal updates of whole groups."""
+    prompts, group, batch = args.rollout.batch_size, args.rollout.n_samples_per_prompt, args.train.batch_size
+    fitting = [size for size in range(group, prompts * group + 1, group) if prompts * group % size == 0]
+    if fitting and batch not in fitting:
+        yield (
+            f"--train.batch_size {batch} does not cut a rollout of {prompts} prompts x {group} into equal updates of "
+            f"whole groups. Give {min(fitting, key=lambda size: abs(size - batch))}."
+        )
+
+
+def _batches(args: SimpleNamespace) -> Iterator[str]:
+    train, ranks, micro = args.train, ranks_of(args), args.train.micro_batch_size
+    yield from batch_problems(args)
+    if not train.dynamic_batch_enable and train.batch_size % (micro * max(ranks, 1)):
+        yield (
+            f"--train.batch_size {train.batch_size} is not a multiple of --train.micro_batch_size {micro} x {ranks} "
+            "ranks. Change one of them, or use --train.dynamic_batch_enable"
+        )
+    if args.rollout.n_samples_per_prompt < 2:
+        yield (
+            "--rollout.n_samples_per_prompt 1: --train.batching whole_groups compares a prompt's responses. Use 8, as "
+            "the paper does, or --train.batching upstream"
+        )
+
+
+def _of_tokens(args: SimpleNamespace) -> bool:
+    """Whether advantages are made, and no scores."""
+    with contextlib.suppress(ValueError):  # `_objective` reports it
+        return args.actor.policy_loss_type != "real" or find(args.algo.real.objective).of_tokens
+    return False
+
+
+def _unread_by_real(args: SimpleNamespace) -> Iterator[str]:
+    """Refuse parts of PPO that REAL and losses of tokens do not have, and what would change a reward or a score after
+    labels are made."""
+    level = args.algo.advantage.is_correction_level
+    if args.actor.dual_clip is not None:
+        yield "--actor.dual_clip clips PPO's surrogate, and --actor.policy_loss_type real has none. Leave it out"
+    if level != "off":
+        yield (
+            f"--algo.advantage.is_correction_level {level} reweights PPO's token ratios, and --actor.policy_loss_type "
+            "real does not use them. Use --algo.advantage.is_correction_level off"
+        )
+    if _of_tokens(args):
+        return
+    for flag in ("overlong_buffer_len", "stop_properly_penalty_coef"):
+        value = getattr(args.reward, flag)
+        if value is not None:
+            yield (
+                f"--reward.{flag} {value} changes a reward by its length, and REAL's labels are made before that. "
+                "Leave it out; --algo.real.truncated says what a rollout cut at the limit counts as"
+            )
+    if args.ds.lora.dropout > 0:
+        yield (
+            f"--ds.lora.dropout {args.ds.lora.dropout:g} makes two forwards of one rollout differ, so its score would "
+            "not be the one it is weighed by. Use --ds.lora.dropout 0"
+        )
+
+
+def _numbers(args: SimpleNamespace) -> Iterator[str]:
+    for flag in ABOVE_ZERO:
+        value = reduce(getattr, flag[2:].split("."), args)
+        if wrong := not_above_zero(flag, [] if value is None else [value]):
+            yield wrong
+
+
+def _objective(args: SimpleNamespace) -> Iterator[str]:
+    """Refuse an objective that does not exist, cannot be trained with, or does not read a flag that is set."""
+    real = args.algo.real
+    try:
+        objective = find(real.objective)
+    except ValueError as error:
+        yield f"--algo.real.objective {real.objective}: {error}"
+        return
+    if real.tau is not None and "tau" not in objective.settings:
+        reads = " ".join(("--algo.real.set", *objective.settings)) if objective.settings else "no setting"
+        yield (
+            f"--algo.real.tau {real.tau} is not read by --algo.real.objective {real.objective}, which reads {reads}. "
+            "Leave it out"
+        )
+    try:
+        given = given_settings(real)
+        own = objective.constants({name: value for name, value in given.items() if name != "tau"})
+    except ValueError as error:
+        yield f"--algo.real.set {' '.join(real.set)}: {error}"
+        return
+    if isinstance(objective, TokenLoss) and args.actor.loss_agg_mode not in ("token-mean", objective.mean):
+        yield (
+            f"--actor.loss_agg_mode {args.actor.loss_agg_mode}: {real.objective} declares the mean {objective.mean}. "
+            "Leave the flag out, or change the file"
+        )
+    score, clip = str(own.get("score", objective.score)), real.tis_cap
+    if clip is not None and (objective.of_tokens or against_sampler(score)):
+        has = "has `group.gap`" if objective.of_tokens else f"scores by {score}, which is against vLLM already"
+        yield f"--algo.real.tis_cap {clip:g}: {real.objective} {has}. Leave it out"
+    elif clip is not None or against_sampler(score):
+        what = f"the score {score}" if clip is None else f"--algo.real.tis_cap {clip:g}"
+        if args.rollout.mismatch == "off":
+            yield f"{what} is made of vLLM's log-probabilities. Leave --rollout.mismatch off out"
+        if args.rollout.top_p < 1:
+            yield (
+                f"{what} needs the sampler's own distribution, and --rollout.top_p {args.rollout.top_p:g} cuts and "
+                "rescales it. Use --rollout.top_p 1, or leave this out"
+            )
+    if file_of(real.objective):
+        from real_openrlhf.algorithm import validate_objective  # imports torch, only for a formula of the user's own
+        from real_openrlhf.algorithm.objective import ObjectiveSettings
+
+        with contextlib.suppress(ValueError):  # a bad setting, which `_numbers` reports
+            sampled = args.rollout.mismatch != "off"
+            if wrong := validate_objective.objective_problem(
+                ObjectiveSettings(objective, own=given), args.train.max_steps, sampled
+            ):
+                yield f"--algo.real.objective {real.objective}: {wrong}"
