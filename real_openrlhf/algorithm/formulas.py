@@ -36,7 +36,7 @@ KNOWN_AT_OLD = {"log_ratio_old": 0.0, "sum_log_ratio_old": 0.0, "ratio_old": 1.0
 
 MEANS = ("seq-mean-token-mean", "token-mean")  # of a token loss, as --actor.loss_agg_mode
 
-# The methods that are files in examples/objectives/, and the file of each.
+# Methods that were built in and are files in examples/objectives/ now, and the file of each: for hints.
 IN_FILES = {"listwise": "listwise", "conspo": "conspo", "maxrl": "maxrl", "cispo": "cispo", "reinforce": "cispo"}
 IN_FILES |= {"disco_logl": "disco", "disco_lratio": "disco"}
 IN_FILES |= dict.fromkeys(("permuted", "shrunk", "balanced"), "controls")

@@ -61,6 +61,12 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: error: {message}. `{self.prog} --help` lists what there is\n")
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            names = [*map(str, action.choices)]
+            message = f"there is no {value!r}. {did_you_mean(str(value), names)}Choose one of {', '.join(names)}"
+            raise argparse.ArgumentError(action, message)
+
 
 class PassThrough(Parser):
     """Keeps unknown arguments in order under `openrlhf`, for OpenRLHF's parser, instead of refusing them."""

@@ -37,7 +37,7 @@ BENCHMARKS = {
 def average_title(names: Iterable[str]) -> str:
     """`Avg.`, as the paper's six have; with others it says of how many."""
     every = {*names}
-    return "Avg." if every <= BENCHMARKS.keys() else f"Avg. of {len(every)}"
+    return "Avg." if every == BENCHMARKS.keys() else f"Avg. of {len(every)}"
 
 
 def read_benchmark(name: str, source: Path | None = None) -> tuple[list[Problem], dict]:

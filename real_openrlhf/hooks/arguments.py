@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 from real_openrlhf.algorithm.formulas import OBJECTIVES, find
 from real_openrlhf.base.errors import UserError
@@ -14,7 +15,7 @@ from real_openrlhf.base.files import FINISHED, hold_environment, write_text
 from real_openrlhf.base.parsing import positive, whole
 from real_openrlhf.base.reward_variables import reward_variables
 from real_openrlhf.base.user_files import absolute
-from real_openrlhf.hooks.refusals import run_problems, whole_group_problems
+from real_openrlhf.hooks.refusals import notes, run_problems, whole_group_problems
 
 __all__ = ["add", "resolve", "reward_variables", "run_training_script"]  # the patches call these
 
@@ -186,6 +187,30 @@ def resolve(args: SimpleNamespace) -> SimpleNamespace:
     return args
 
 
+def refuse_too_few_gpus(args: SimpleNamespace) -> None:
+    """A started Ray waits for ever for GPUs that it has not; to a cluster of others nodes may still come."""
+    import ray
+
+    actor, train, vllm = args.actor, args.train, args.vllm
+    ranks, engines = actor.num_nodes * actor.num_gpus_per_node, (vllm.num_engines or 0) * vllm.tensor_parallel_size
+    needed = ranks if train.colocate_all and not train.async_enable else ranks + engines
+    if args.derived.reference and not (train.colocate_all or train.colocate_actor_ref):
+        needed += ranks
+    offered = int(ray.cluster_resources().get("GPU", 0))
+    if offered >= needed:
+        return
+    message = f"this run needs {needed} GPUs at least, and Ray has {offered}"
+    if os.environ.get("RAY_ADDRESS", "local") != "local":
+        print(f"note: {message}: it waits until more nodes join", flush=True)
+        return
+    print(
+        f"error: {message}: it would wait for ever. Give fewer --actor.num_gpus_per_node and --vllm.num_engines, or "
+        "join a cluster with RAY_ADDRESS. Without a GPU: `real-openrlhf train --recipe cpu`",
+        file=sys.stderr,
+    )
+    sys.exit(2)
+
+
 def run_training_script(train: Callable[[SimpleNamespace], None], parse: Callable[[], SimpleNamespace]) -> None:
     """Run the training script. Refused flags give one line each on standard error, and exit code 2.
 
@@ -198,6 +223,18 @@ def run_training_script(train: Callable[[SimpleNamespace], None], parse: Callabl
         for problem in error.problems:
             print(f"error: {problem}", file=sys.stderr)
         sys.exit(2)
+    for note in notes(args):
+        print(f"note: {note}", flush=True)
+    import ray
+
+    start = ray.init
+
+    def init(*words: Any, **named: Any) -> Any:
+        context = start(*words, **named)
+        refuse_too_few_gpus(args)
+        return context
+
+    ray.init = init
     if os.environ.get("RAY_ADDRESS") == "local":  # as `real-openrlhf train` sets it: this process starts a Ray
         from real_openrlhf.hooks.fixes.process_starts import wait_longer
 

@@ -64,6 +64,16 @@ def run_problems(args: SimpleNamespace) -> Iterator[str]:
         )
 
 
+def notes(args: SimpleNamespace) -> Iterator[str]:
+    """What a command written for another method brings into REAL; printed, and the run goes on."""
+    kl = args.algo.kl
+    if args.actor.policy_loss_type == "real" and kl.init_coef > 0:
+        yield (
+            f"--algo.kl.init_coef {kl.init_coef:g} adds a KL loss and a reference model to REAL, which has neither in "
+            "the paper. Leave it and --algo.kl.use_loss out to train as the paper does"
+        )
+
+
 def whole_group_problems(args: SimpleNamespace) -> Iterator[str]:
     """Refusals with `--train.batching whole_groups`, for every method, then for its loss."""
     ds, kl, real = args.ds, args.algo.kl, args.actor.policy_loss_type == "real"

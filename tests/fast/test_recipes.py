@@ -5,6 +5,7 @@ import re
 
 import pytest
 from small_runs import ON_GPUS, run_flags
+from small_world import REPOSITORY
 
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
@@ -291,3 +292,10 @@ def test_typed_words_win(file, typed, flag, value):
     for words in (["--config", file, *typed], [*typed, f"--config={file}"]):
         assert settings(*words)[2].get(flag) == value
     assert settings("--config", file, "--algo", "real")[1] == "real"
+
+
+def test_a_recipe_for_gpus_has_a_row_on_the_page_and_an_estimate_without_its_model():
+    page = (REPOSITORY / "docs/use/training.md").read_text()
+    assert [name for name in RECIPES if f"`{name}`" not in page] == []
+    unknown = [name for name in ON_GPUS if RECIPES[name].model not in memory_estimate.KNOWN_CONFIGS]
+    assert unknown == []  # add the model's shape, then run docs/refresh.py

@@ -22,12 +22,12 @@ PROBLEMS = "eval --model model --out e --max-new-tokens 8 --benchmarks"
 # Words, what is said with pieces left out at "…", and the text of the file `it` that the words name.
 REFUSED = [
     ("", "compare   train algorithms x seeds"),
-    ("trian", "invalid choice: 'trian'"),
-    (f"'{NONSENSE}'", "invalid choice"),
-    ("train --algo gpro", "invalid choice: 'gpro'"),
+    ("trian", "there is no 'trian'"),
+    (f"'{NONSENSE}'", "there is no"),
     (f"{TRAIN} --seed 1.5", "--train.seed 1.5: invalid int value"),
     (f"{TRAIN} --run-name a/b", "use letters, digits"),
     (f"{TRAIN} --algo.real.objective nothing.py:f", "nothing.py"),
+    ("train --algo gpro", "Did you mean grpo?"),  # and not gspo, which is as near
     (f"{TRAIN} --learning_rate 1e-4", "unknown flag --learning_rate. Did you mean --actor.adam.lr?"),
     (f"{TRAIN} --beta 0.1", "Did you mean --algo.kl.init_coef?"),
     (f"{TRAIN} --num-generations 4", "Did you mean --rollout.n_samples_per_prompt?"),

@@ -1,5 +1,6 @@
 """REAL's flags in the patched OpenRLHF's own parser: what they default to, what is refused, and with what fix."""
 
+import contextlib
 import re
 import shlex
 from pathlib import Path
@@ -221,3 +222,27 @@ def test_the_script_refuses_with_a_line_for_each_problem_and_exit_code_2(capsys)
         == "error: --ds.zero_stage 0: --train.batching whole_groups needs ZeRO stage 1, 2 or 3. Use --ds.zero_stage 2"
     )
     assert epochs.startswith("error: --train.max_epochs 2: ")
+
+
+@pytest.mark.parametrize(
+    "flags, has, joined, ends",
+    [
+        ("", 8, False, True),  # 8 ranks, and one engine beside them
+        ("", 9, False, False),
+        ("--train.colocate_all", 8, False, False),
+        ("--train.colocate_all", 7, False, True),
+        ("--train.colocate_all", 0, True, False),  # to a cluster nodes may still come
+    ],
+)
+def test_fewer_gpus_than_a_run_needs_end_it_where_ray_would_wait_for_ever(
+    monkeypatch, capsys, flags, has, joined, ends
+):
+    monkeypatch.setattr("ray.cluster_resources", lambda: {"CPU": 2.0} | ({"GPU": float(has)} if has else {}))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    if joined:
+        monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    args = resolve(f"{REAL} {flags}")
+    with pytest.raises(SystemExit) if ends else contextlib.nullcontext():
+        arguments.refuse_too_few_gpus(args)
+    said = "".join(capsys.readouterr())
+    assert ("it would wait for ever" in said) == ends and ("it waits until more nodes join" in said) == joined

@@ -295,3 +295,11 @@ def test_the_launcher_asks_for_memory_in_another_process(monkeypatch):
     monkeypatch.setattr(nvidia, "environment_for_cpu", lambda: False)
     monkeypatch.setattr(nvidia, "memory_sizes", lambda: [150_000_000_000, 80_000_000_000])
     assert nvidia.local_gpus() == (2, 80.0)
+
+
+def test_a_kl_that_a_grpo_command_brings_into_real_is_noted(capsys):
+    grpo = ("--algo.kl.use_loss", "--algo.kl.init_coef", "1e-3")
+    _, printed, problems = dry_run(capsys, *grpo)
+    assert problems == [] and "note: --algo.kl.init_coef 0.001 adds a KL loss and a reference model" in printed
+    for algo in ("real", "grpo"):
+        assert "adds a KL loss" not in dry_run(capsys, "--algo", algo)[1]

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.old_names import current_flag, current_value
-from real_openrlhf.hooks.refusals import ABOVE_ZERO, batch_problems, not_above_zero
+from real_openrlhf.hooks.refusals import ABOVE_ZERO, batch_problems, not_above_zero, notes
 from real_openrlhf.recipes import openrlhf_parser
 from real_openrlhf.recipes.run_flags import DERIVED, RunFlags
 
@@ -73,10 +73,10 @@ def flag_problems(flags: RunFlags, removed: list[str], ours: list[str]) -> Itera
                 yield flag, wrong
 
 
-def refuse_combination(flags: RunFlags) -> None:
-    """Raise all objections of REAL's checks, or the first one of OpenRLHF's."""
+def combination_notes(flags: RunFlags) -> list[str]:
+    """Notes on the combined flags. Raises all objections of REAL's checks, or the first one of OpenRLHF's."""
     try:
-        _, refusal = openrlhf_parser.parsed(openrlhf_parser.functions().parse_args, flags.argv())
+        args, refusal = openrlhf_parser.parsed(openrlhf_parser.functions().parse_args, flags.argv())
     except UserError:
         raise
     except AssertionError as error:
@@ -86,6 +86,7 @@ def refuse_combination(flags: RunFlags) -> None:
         raise UserError(f"{failed}. Look at the flags under `changed by you`.") from error
     if refusal:
         raise UserError(refusal)
+    return [*notes(args)]
 
 
 def size_problems(flags: RunFlags) -> Iterator[str]:

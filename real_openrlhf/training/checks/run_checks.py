@@ -65,7 +65,7 @@ def _flags(request: Request, findings: Findings) -> dict[str, str]:
         assert_applied()
         wrong = dict(flag_checks.flag_problems(request.flags, request.removed, OPTIONS))
         findings.problems += wrong.values()
-        flag_checks.refuse_combination(request.without(wrong).flags)
+        findings.notes += flag_checks.combination_notes(request.without(wrong).flags)
     except UserError as error:
         findings.problems += error.problems
     return wrong
@@ -102,7 +102,8 @@ def _model(request: Request, target: LaunchTarget, elsewhere: bool) -> Iterator[
             config = model_check.read_config(model)
             yield from model_check.model_problems(flags, config)
         except model_check.Unreachable as error:
-            yield Note(error, "the model on the hub") if elsewhere else str(error)
+            unchecked = "the model on the hub" if config else "the model on the hub and its memory"
+            yield Note(error, unchecked) if elsewhere else str(error)
     if not (shape := memory_estimate.shape_of(config or {})):
         return
     if not target.on_cpu:
