@@ -74,7 +74,8 @@ class RunLog:
     def _keep(self, step: int) -> None:
         """Append a step's groups. JSON's escapes keep their text from acting on a terminal."""
         about = {"phase": "train", "step": step}
-        self._append(ROLLOUTS, b"".join(json.dumps(about | group).encode() + b"\n" for group in self.groups))
+        if self.groups:
+            self._append(ROLLOUTS, b"".join(json.dumps(about | group).encode() + b"\n" for group in self.groups))
 
     def _write(self, phase: str, step: int, values: dict) -> None:
         numbers = {key: float(value) for key, value in values.items() if isinstance(value, int | float)}
