@@ -262,8 +262,9 @@ def resume(trial: Trial, runs: Path, folder: Path, output: Path) -> None:
             code = f"none within {PATIENCE:.0f} s"
     if code:
         trial.failures.append(f"resume: exit code {code}: {last_line(output)}"[:300])
-    notes = folder / "resumes.jsonl"
-    trial.resumed_after = json.loads(notes.read_text().splitlines()[-1])["step"] if notes.exists() else 0
+    path = folder / "notes.jsonl"
+    notes = map(json.loads, path.read_text().splitlines() if path.exists() else ())
+    trial.resumed_after = max((note["step"] for note in notes if note["say"].startswith("goes on")), default=0)
     if trial.resumed_after < trial.checkpoint:
         trial.failures.append(f"went on after step {trial.resumed_after}, though {trial.checkpoint} was saved")
 

@@ -27,7 +27,6 @@ METRICS = {
     "mismatch/mean": "sampling/logprob_diff_mean",
     "real/ignored": "real/frac_unlabelled",
     "real/mixed_groups": "rollout/frac_mixed",
-    "real/old_forward_share": "real/frac_old_forward",
     "real/wave_depth": "real/max_live_micro_batches",
     "rollout/ignored": "rollout/frac_ungraded",
     "rollout/response_length_right": "rollout/response_length_correct",
