@@ -177,7 +177,8 @@ def _train(request: Request, target: LaunchTarget) -> int:
         print(f"its output: {path / 'train.log'}")
         again = "the same command" if args.resume else "the same command with --resume"
         other = "" if args.run_name else f"; to train on with other flags add --run-name {path.name}"
-        print(f"continue it: {again}{other}")
+        trained = run_folder.last_step(path / "metrics.jsonl")
+        print(f"continue it: {again}{other}" if trained else "no step was trained: mend the cause, then start again")
     return code
 
 

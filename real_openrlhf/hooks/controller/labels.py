@@ -37,7 +37,8 @@ def label_rollouts(samples: list[Experience], args: SimpleNamespace) -> tuple[Te
             raise ValueError(f"{name}, which no group can be compared with. Return finite `scores`")
         elif threshold is None and not graded and score not in (0.0, 1.0):
             raise ValueError(
-                f"{name}: REAL's labels are 0 or 1. Return 0 or 1 as `scores`, or give --algo.real.label_threshold"
+                f"{name}: REAL's labels are 0 or 1. Return 0 or 1 as `scores`, or give --algo.real.label_threshold "
+                "0.5: a score above it is correct"
             )
         elif score > (0.5 if threshold is None else threshold):
             labels.append(POSITIVE)

@@ -28,6 +28,7 @@ def findings(request: Request, target: LaunchTarget) -> Findings:
     flags, args, local = right.flags, right.args, target.address is None
     for check in (flag_checks.size_problems, _reward):
         every.add(check(flags))
+    every.add(_for_gpus(flags) if request.recipe.on_cpu else ())
     every.add(reward_variables.variable_problems())
     every.add(_key(right))
     machine = [*target.launch_problems(flags)]
@@ -40,6 +41,15 @@ def findings(request: Request, target: LaunchTarget) -> Findings:
     every.add(_model(right, target, bool(every.elsewhere)))
     every.add(_resumed(right, target))
     return every
+
+
+def _for_gpus(flags: RunFlags) -> Iterator[str]:
+    """Flags with which a run on CPU would fail half a minute after its start."""
+    vllm, attention = flags.args.vllm, flags.args.ds.attn_implementation
+    needs = {"--vllm.enable_sleep": vllm.enable_sleep, "--vllm.sync_backend nccl": vllm.sync_backend == "nccl"}
+    needs[f"--ds.attn_implementation {attention}"] = attention in ("flash_attention_2", "flash_attention_3")
+    for flag in (flag for flag, given in needs.items() if given):
+        yield f"{flag} needs a GPU, and this recipe is for CPU. Leave it out."
 
 
 def _key(request: Request) -> Iterator[str]:
