@@ -103,7 +103,8 @@ def _reward(judged: Verdict) -> dict:
     no_answer = float(judged.reason in ("no_answer", "unfinished_thinking"))
     logs = {"verifier/no_answer": no_answer, "label/no_answer": no_answer}  # TRPA's lowest level: label/ is not logged
     logs["verifier/by_algebra"] = float(judged.reason == "algebra")
-    logs |= {f"verifier/{reason}": float(judged.reason == reason) for reason in ("copied", "unevaluated", "unread")}
+    logs |= {f"verifier/{reason}": float(judged.reason == reason) for reason in ("copied", "unevaluated")}
+    logs["verifier/plain_text"] = float(judged.reason == "unread")
     logs |= {f"verifier/ignored_{reason}": float(judged.reason == reason) for reason in (*FAILED, "prompt_not_found")}
     return {"rewards": 0.0 if judged.ignored else judged.score, "scores": judged.score, "extra_logs": logs}
 

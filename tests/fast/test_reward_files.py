@@ -56,6 +56,9 @@ def test_scores_are_labels(load):
     logs = [one["extra_logs"] for one in results]
     assert [log["verifier/no_answer"] for log in logs] == [0.0, 0.0, 1.0]
     assert all(isinstance(value, float) for value in logs[0].values()) and len({(*log,) for log in logs}) == 1
+    page = (Path(__file__).parents[2] / "docs/use/metrics.md").read_text()
+    logged = [name for name in logs[0] if not name.startswith("verifier/ignored_")]
+    assert [name for name in logged if f"`{name}`" not in page] == ["label/no_answer"]  # which is no metric
 
 
 LONG = "word " * 100 + PROMPT
