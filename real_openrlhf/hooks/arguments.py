@@ -229,7 +229,7 @@ def run_training_script(train: Callable[[SimpleNamespace], None], parse: Callabl
 
     start = ray.init
 
-    def init(*words: Any, **named: Any) -> Any:
+    def init(*words: Any, **named: Any) -> Any:  # `train` below calls it, and then asks Ray for GPUs
         context = start(*words, **named)
         refuse_too_few_gpus(args)
         return context

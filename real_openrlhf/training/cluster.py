@@ -1,10 +1,13 @@
-"""What a Ray cluster lacks for a run; Ray would wait for it without a word.
+"""What a Ray cluster lacks for a run: Ray would wait for it without a word, or a node train unpatched.
 
 `python -m real_openrlhf.training.cluster NODES GPUS` asks the cluster that RAY_ADDRESS names.
 """
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+
+from real_openrlhf import patching
+from real_openrlhf.base.errors import last_line
 
 
 def problems(offered: Iterable[Mapping[str, float]], nodes: int, needed: int) -> Iterator[str]:
@@ -25,11 +28,20 @@ def problems(offered: Iterable[Mapping[str, float]], nodes: int, needed: int) ->
 
 def main() -> int:
     import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     ray.init(logging_level="ERROR", log_to_driver=False)
-    offered = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    lacking = [*problems([node["Resources"] for node in nodes], *map(int, sys.argv[1:3]))]
+    check = ray.remote(num_cpus=0, max_retries=0)(patching.assert_applied)
+    there = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in nodes]
+    answers = [check.options(scheduling_strategy=strategy).remote() for strategy in there]
+    for node, answer in zip(nodes, answers, strict=True):  # an unpatched one trains OpenRLHF's batches, silently
+        try:
+            ray.get(answer, timeout=60)
+        except Exception as error:
+            lacking.append(f"node {node['NodeManagerAddress']} is not ready: {last_line(error)}")
     ray.shutdown()
-    lacking = [*problems(offered, *map(int, sys.argv[1:3]))]
     print(*lacking, sep="\n")
     return 2 if lacking else 0
 

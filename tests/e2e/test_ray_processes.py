@@ -10,12 +10,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 
 import psutil
 import pytest
 from every import every
 from small_runs import NO_EVALUATION, SMALL, run_flags
+from small_world import copy_release
 
+from real_openrlhf import patching
 from real_openrlhf.base.reward_variables import JOB, NAMES
 from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.training.launch_target import ON_GPUS, QUOTED, LaunchTarget
@@ -227,13 +230,19 @@ def test_a_process_that_asked_for_no_gpu_sees_none(found):
     assert LaunchTarget(None, 1, 80.0, on_cpu=False).environment(run_flags()).items() >= {(*ON_GPUS, "1")}
 
 
-# Asked before training: enough GPUs
+# Asked before training: enough GPUs, and the patches on every node
 
 
 def problems(monkeypatch, address: str, nodes: int, gpus: int) -> list[str]:
     monkeypatch.setenv("RAY_ADDRESS", address)
     user = {"--actor.num_nodes": (str(nodes),), "--actor.num_gpus_per_node": (str(gpus),)}
     return [*LaunchTarget.for_recipe(RECIPES["cpu"]).launch_problems(run_flags("cpu", user=user))]
+
+
+@pytest.fixture(scope="module")
+def unpatched(tmp_path_factory):
+    """A copy of OpenRLHF with the patches taken off, as a forgotten node would have it."""
+    return copy_release(tmp_path_factory.mktemp("unpatched"))
 
 
 @pytest.fixture(scope="module")
@@ -249,3 +258,14 @@ def test_two_nodes_are_fine_and_too_few_gpus_are_told(cluster, monkeypatch):
     assert problems(monkeypatch, cluster.address, nodes=2, gpus=1) == []
     (problem,) = problems(monkeypatch, cluster.address, nodes=2, gpus=4)
     assert "8 GPUs on 2 nodes are needed, the cluster has 2 on 2" in problem and "--gpus" in problem
+
+
+@every
+def test_the_node_without_patches_is_named_with_the_fix(cluster, monkeypatch, unpatched):
+    shadow = os.pathsep.join([str(Path(patching.__file__).parents[1]), str(unpatched)])
+    node = cluster.add_node(num_cpus=1, num_gpus=1, env_vars={"PYTHONPATH": shadow})
+    (problem,) = problems(monkeypatch, cluster.address, nodes=3, gpus=1)
+    cluster.remove_node(node)
+    assert f"{unpatched / 'openrlhf'} on node" in problem
+    assert "does not carry the patches openrlhf-0.11.2" in problem
+    assert "patching apply" in problem
