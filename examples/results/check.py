@@ -230,7 +230,7 @@ def pairs(a: np.ndarray, b: np.ndarray, rows: int) -> tuple[str, str]:
 
 # The arms of each place. All arms of a place count: Holm's correction is over those beside REAL.
 
-FIXED, BALANCED, SAMPLER = "fixed weights", "balanced", "rollout policy"
+FIXED, BALANCED, SAMPLER, NEITHER = "fixed weights", "balanced", "rollout policy", "ratio none, no clip"
 TABLE = {
     "REAL": "real",
     FIXED: "real_constant",
@@ -256,6 +256,14 @@ STALE = {  # the arms of `next/old-*` with the names that they had when their ra
     "VESPO": ("real-objective-.*_vespo-.*", "real-.*_vespo"),
     "ReNCE": ("real-objective-.*_rence", "real-.*_rence"),
 }
+NO_RATIO = "real-objective-.*_ratio_none"
+OWN = {  # 16 updates, each method at its own rate: rates on seeds 1 to 3, then seeds 91 to 106
+    **{label: TABLE[label] for label in ("REAL", FIXED, "GRPO")},
+    BALANCED: "real-objective-.*_balanced",
+    "GSPO": "gspo-eps_clip_low_high-0.2-0.3",
+    "ratio none": NO_RATIO,
+    NEITHER: f"{NO_RATIO}-set-low=1e9-high=1e9",
+}
 PLACES: dict[str, dict[str, tuple[str, ...]]] = {
     "4 updates": {label: (f"next/table-7a0258d5:{name}-lr-.*",) for label, name in TABLE.items()},
     "hard task": {label: (f"next/table-hard-7a0258d5:{name}-lr-.*",) for label, name in TABLE.items()},
@@ -271,7 +279,7 @@ PLACES: dict[str, dict[str, tuple[str, ...]]] = {
             ("shrunk", "real_shrunk"),
         )
     },
-    "16 updates": {
+    "16 updates, 3e-4": {
         **{label: (f"next/ratio-7a0258d5:{name}",) for label, name in TABLE.items() if label != "DAPO"},
         **{f"ratio {side}": (f"next/ratio-7a0258d5:real-objective-.*_ratio_{side}",) for side in SIDES},
     },
@@ -286,19 +294,7 @@ PLACES: dict[str, dict[str, tuple[str, ...]]] = {
 }
 APART = {  # without REAL, or without a comparison of methods
     "stale": {f"ratio {side}": (f"next/ratio-old-7a0258d5:real-objective-.*_ratio_{side}",) for side in SIDES},
-    "older code": {
-        **{
-            label: (f"archive:mixed/{name}",)
-            for label, name in (
-                ("REAL", "real"),
-                ("BCE", "real_bce"),
-                ("DAPO", "dapo"),
-                ("no anchor", "real_no_anchor"),
-            )
-        },
-        "KL to old policy": ("archive:knobs/real-kl_old_coef-0.001",),
-        "KL to reference": ("archive:knobs/real-use_loss-estimator-k3-init_coef-0.001",),
-    },
+    "older code": {label: (f"archive:mixed/{name}",) for label, name in (("BCE", "real_bce"), ("DAPO", "dapo"))},
     "a machine": {"REAL": ("tune:real-lr-0.0003",), "GRPO": ("tune:grpo-lr-0.0003",)},
     "another machine": {"REAL": (f"noise:real{CLEAN}",), "GRPO": (f"noise:grpo{CLEAN}",)},
 }
@@ -325,6 +321,7 @@ COMPUTES = {
     "REINFORCE": {"ratio"},
     **{f"ratio {side}": {"ratio", "clip"} for side in SIDES[:3]},
     "ratio none": {"clip"},
+    NEITHER: set(),
 }
 LACKS = (
     r"(?:without (?:the |that |its )?|no |drops? (?:the |GRPO's )?|removes? (?:the )?){part}|{part} (?:is )?removed"
@@ -348,24 +345,35 @@ TRIED = {  # where; a method that is not there was not tried
     "hard task": HARD,  # older code, one seed
     "pretrained": "rates:smollm2-mixed-rates/{}",
     "pretrained, again": "rates:smollm2-mixed-rates/{}",
-    "16 updates": "map:{}-lr-{rate}-batch_size-16",  # older code, two seeds
-    "16 updates, first seeds": "map:{}-lr-{rate}-batch_size-16",
+    **dict.fromkeys(
+        ("16 updates", "16 updates, 3e-4", "16 updates, first seeds"), "rates-16:{}-lr-{rate}(?=-s[1-3]$)"
+    ),
     "1 update": "next/group-weights-rates-7a0258d5:{}",
     **{f"queue of {size}": "next/old-rates-7a0258d5:{}" for size in (0, 1, 2, 4, 8)},
 }
 NUMBER_IN_NAME = r"([\d.]+(?:e-?\d+)?)"
 
 
-@functools.cache
-def best_rate(tried: str, name: str) -> float | None:
-    """The rate with the highest mean over training; none if fewer than two were tried."""
-    folder, _, pattern = tried.partition(":")
+def by_learning_rate(where: str, name: str) -> dict[float, list[float]]:
+    """{learning rate: the mean over training of each run that tried it}"""
+    folder, _, pattern = where.partition(":")
     pattern = pattern if "{rate}" in pattern else pattern + "-lr-{rate}"
     runs = [run for run in campaign(folder).values() if re.fullmatch(_filled(pattern, name) + r"-s\d+", run.name)]
     means: dict[float, list[float]] = defaultdict(list)
-    for run in runs:
+    for run in sorted(runs, key=lambda run: run.rate):
         means[run.rate].append(float(np.mean([*run.curve(max(max(one.evals) for one in runs)).values()])))
-    return max(means, key=lambda rate: np.mean(means[rate])) if len(means) > 1 else None
+    return dict(means)
+
+
+def best(means: dict[float, list[float]]) -> float:
+    return max(means, key=lambda rate: np.mean(means[rate]))
+
+
+@functools.cache
+def tried(place: str, label: str) -> dict[float, list[float]]:
+    names = {**TABLE, **(OWN if place == "16 updates" else {"ratio none": NO_RATIO})}
+    name = STALE[label][1] if place.startswith("queue") else names.get(label, label)
+    return by_learning_rate(TRIED[place], name) if place in TRIED else {}
 
 
 def _filled(pattern: str, name: str) -> str:
@@ -373,9 +381,9 @@ def _filled(pattern: str, name: str) -> str:
 
 
 def multiple(place: str, label: str) -> float | None:
-    name = STALE[label][1] if place.startswith("queue") else TABLE.get(label, label)
-    best = best_rate(TRIED[place], name) if place in TRIED else None
-    return arm(place, label).rate / best if best else None
+    """None if fewer than two rates were tried."""
+    means = tried(place, label)
+    return arm(place, label).rate / best(means) if len(means) > 1 else None
 
 
 def times(value: float | None) -> str:
@@ -436,7 +444,7 @@ def _cells(arms: dict[tuple[str, str, str], dict[int, Run]], folders: dict[str, 
 
 
 SPREAD = {  # where z is above 0.1: the cells, and where REAL's rates were tried
-    "16 updates": (r"16|next/ratio-.*", TRIED["16 updates"]),
+    "16 updates": (r"16|next/ratio-.*|rates-16.*", TRIED["16 updates"]),
     "stale, queue of 4": (r"weights-age|demo-rates-.*", "next/old-rates-7a0258d5:{}"),
     "4 updates": (r"next/table-rates-.*", TRIED["4 updates"]),
     "hard task": (r"tune-hard-rates-.*", HARD),
@@ -452,14 +460,17 @@ def spread_cells() -> list[Cell]:
 def by_rate() -> Iterator[list[str]]:
     """Where scores spread by more than a tenth of tau: who collapsed, by setting and by REAL's rate over its best."""
     left = {cell.name for cell in spread_cells()}
-    for title, (names, tried) in SPREAD.items():
+    for title, (names, where) in SPREAD.items():
         here = [cell for cell in spread_cells() if re.fullmatch(names, cell.name)]
-        best = best_rate(tried, "real")
-        assert here and best
+        own = best(by_learning_rate(where, "real"))
+        assert here
         left -= {cell.name for cell in here}
-        found = {times(cell.rate / best): None for cell in sorted(here, key=lambda cell: cell.rate)}
-        fixed, real, both = (sum(cell.collapses[side] for cell in here) for side in range(3))
-        yield [title, ", ".join(found), str(sum(cell.seeds for cell in here)), str(fixed), str(real), str(both)]
+        for rate in sorted({cell.rate for cell in here}):
+            found = [cell for cell in here if cell.rate == rate]
+            fixed, real, both = (sum(cell.collapses[side] for cell in found) for side in range(3))
+            pairs = sum(cell.seeds for cell in found)
+            yield [title, times(rate / own), str(pairs), str(fixed), str(real), str(both)]
+            title = ""
     assert not left, left
 
 
@@ -490,7 +501,9 @@ def problems() -> Iterator[str]:
         prose = re.sub(r"<!-- table.*?<!-- end -->|^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
         yield from (f"{page.name}: {problem}" for problem in (*about(text), *unsaid(prose, facts())))
         prose = " ".join(prose.split())
-        yield from (f"{page.name}: not counted: {n}" for n in re.findall(r"\d+ of 65\b", prose) if n not in counts())
+        total = sum(cell.seeds for cell in spread_cells())
+        found = re.findall(rf"\d+ of {total}\b", prose)
+        yield from (f"{page.name}: not counted: {count}" for count in found if count not in counts())
         for sentence in wanted:
             if sentence not in prose:
                 yield f"{page.name} does not say: {sentence}"

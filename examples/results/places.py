@@ -1,45 +1,48 @@
 """Two figures of docs/evidence/results.md, from the numbers of check.py: `refresh.py` draws them.
 
-`headline.png`: REAL minus GRPO in four settings. `spread.png`: REAL minus fixed weights against z, a dot a setting.
+`rates.png`: pass@1 against the learning rate, 16 updates. `spread.png`: REAL minus fixed weights against z, a dot a
+setting.
 """
 
 from pathlib import Path
 
 import check
 import matplotlib
-import sentences
-from drawing import INK, STYLE, save_png
+import numpy as np
+from drawing import INK, STYLE, save_png, strokes
 from matplotlib.figure import Figure
 from methods import METHODS
 
 NEW, OLDER = METHODS["real"].look.colour, "#7F7F7F"
 # Records without a tree: the code that ran cannot be had again
 OLDER_CODE = ("archive", "stale", "tune-hard", "tune-sums", "rates")
-HEADLINE = {  # place: what stands below its bar
-    "4 updates": "4 updates a batch",
-    "hard task": "hard task",
-    "pretrained": "pretrained 135M",
-    "16 updates": "16 updates a batch",
+LABELS = {  # arms of 16 updates: the legend, and how they are drawn
+    "REAL": ("REAL", METHODS["real"].look),
+    check.FIXED: ("fixed weights", METHODS["real_fixed_weights"].look),
+    check.BALANCED: ("balanced REAL", METHODS["real_balanced"].look),
+    "GRPO": ("GRPO", METHODS["grpo"].look),
+    "GSPO": ("GSPO, clip 0.2/0.3", METHODS["gspo"].look),
+    "ratio none": ("surrogate without ratio", METHODS["cispo"].look),
+    check.NEITHER: ("the same without clip", METHODS["maxrl"].look),
 }
 
 
-def headline(path: Path) -> None:
+def rates(path: Path) -> None:
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(6.4, 3.2), layout="constrained")
+        figure = Figure(figsize=(6.4, 3.6), layout="constrained")
         axes = figure.add_subplot()
-        labels = []
-        for place, title in HEADLINE.items():
-            gap, conclusion, _ = sentences.concluded(place, ("REAL", "GRPO"))
-            half = check.t_quantile(0.975, gap.freedom) * gap.se
-            colour = OLDER if conclusion == "inconclusive" else NEW
-            axes.bar([title], [gap.mean], yerr=[half], color=colour, width=0.6, capsize=3, ecolor=INK)
-            rates = " and ".join(dict.fromkeys(check.times(check.multiple(place, arm)) for arm in ("REAL", "GRPO")))
-            seeds = len(check.arm(place, "REAL").runs)
-            labels.append(f"{title}\nrate: {rates} x best\n{seeds} seeds")
-        axes.set_xticks(range(len(labels)), labels)
-        axes.axhline(0, color=INK, linewidth=0.8)
-        axes.set_ylabel("REAL minus GRPO, pass@1")
-        axes.set_title("REAL leads GRPO only at three times the best learning rate (grey: inconclusive)")
+        for label, (name, look) in LABELS.items():
+            tried = check.tried("16 updates", label)  # three seeds, or one
+            means = [np.mean(values) for values in tried.values()]
+            errors = [np.std(values, ddof=1) / np.sqrt(3) if len(values) > 1 else np.nan for values in tried.values()]
+            axes.errorbar([*tried], means, errors, elinewidth=1, label=name, **strokes(look))
+        axes.set_xscale("log")
+        axes.set_xticks([5e-5, 1e-4, 1.5e-4, 2e-4, 3e-4], ["5e-5", "1e-4", "1.5e-4", "2e-4", "3e-4"])
+        axes.minorticks_off()
+        axes.legend(loc="lower left")
+        axes.set_xlabel("learning rate (seeds 1 to 3; points without a bar: seed 1)")
+        axes.set_ylabel("held-out pass@1 over training")
+        axes.set_title("16 updates per rollout batch: alike at the best rate, unlike beyond it")
         save_png(figure, path)
 
 

@@ -34,7 +34,7 @@ ROOT = HERE.parent.parent
 PAGES = (ROOT / "README.md", *sorted((HERE / "archive").glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")))
 FIGURE_ONE = ROOT / "docs" / "images" / "gradient_magnitude.png"  # needs no runs
 DRAWN = {  # of all campaigns
-    "headline.png": places.headline,
+    "rates.png": places.rates,
     "spread.png": places.spread,
     "ages.png": ages.save_picture,
 }
