@@ -279,6 +279,7 @@ PLACES: dict[str, dict[str, tuple[str, ...]]] = {
             ("shrunk", "real_shrunk"),
         )
     },
+    "16 updates": {label: (f"rates-16:{name}-lr-.*(?=-s(?:9|10)[0-9]$)",) for label, name in OWN.items()},
     "16 updates, 3e-4": {
         **{label: (f"next/ratio-7a0258d5:{name}",) for label, name in TABLE.items() if label != "DAPO"},
         **{f"ratio {side}": (f"next/ratio-7a0258d5:real-objective-.*_ratio_{side}",) for side in SIDES},
