@@ -287,7 +287,7 @@ TREE = (
         "yes",
         "REAL with score=log_ratio_rollout and τ = 0.1,\nVESPO, or corrected GRPO",
     ),
-    ("More than one update per rollout batch?", "no", "any: all scores are 0"),
+    ("More than one update per rollout batch?", "no", "any: no difference found"),
     ("Few prompts solved at the start?", "yes", "GRPO or DAPO"),
     (
         "Collapses at your learning rate?",

@@ -450,7 +450,7 @@ SPREAD = {  # where z is above 0.1: the cells, and where REAL's rates were tried
     "4 updates": (r"next/table-rates-.*", TRIED["4 updates"]),
     "hard task": (r"tune-hard-rates-.*", HARD),
     "pretrained": (r"smollm2-mixed-.*|next/pretrained-.*", TRIED["pretrained"]),
-    "sums of log-ratios": (r"weights-sums-.*", "map:{}-lr-{rate}-batch_size-64"),
+    "scores as sums": (r"weights-sums-.*", TRIED["4 updates"]),
 }
 
 
