@@ -192,6 +192,22 @@ def trained(
     return {"state": digests(policy), "loaded": about, "in host memory": in_host_memory}
 
 
+def saved_twice(folder: str, place: str, **case) -> list[str]:
+    """Save a checkpoint and the model, twice, with OpenRLHF's paths below this place of the folder."""
+    case = Case(**case, run_dir=f"{folder}/run")
+    args, output = arguments(case), Path(folder) / place
+    args.ckpt.path, args.ckpt.output_dir, args.ckpt.load_enable = (
+        str(output / "checkpoints_ppo_ray"),
+        str(output),
+        False,
+    )
+    policy = policy_actor(case, args)
+    for step in (1, 2):
+        policy.save_checkpoint(f"global_step{step}", {"global_step": step})
+        policy.save_model()
+    return sorted(path.name for path in output.rglob("*"))
+
+
 def digests(policy) -> dict[str, str]:
     """Of each tensor that decides a later step: weights, optimizer; and of the learning rate."""
     tensors = dict(state(policy.actor.model))

@@ -1,6 +1,5 @@
 """OpenRLHF's strategy with atomic checkpoints, and with a prompt order that a resumed run continues."""
 
-import errno
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -67,7 +66,7 @@ class RunStrategy(DeepspeedStrategy):
         client_state: dict | None = None,
         **metric: Any,
     ) -> None:
-        if not self.in_run_folder:
+        if not self.in_run_folder(save_dir):
             super().save_ckpt(model, save_dir, tag, max_num, max_mem, client_state, **metric)
             return
         self.on_first(lambda: enter(self.args.train.run_dir, "checkpoint"))
@@ -96,7 +95,7 @@ class RunStrategy(DeepspeedStrategy):
         # rank 0's on all ranks, which might see the folder at different moments
         folders = self.gathered(atomic_dirs.newest_first(checkpoints) if self.is_rank_0() else None)[0]
         listed = any((folder / atomic_dirs.MANIFEST).exists() for folder in folders)
-        if not self.in_run_folder or self.use_ds_universal_ckpt or (folders and not listed):
+        if not self.in_run_folder(load_dir) or self.use_ds_universal_ckpt or (folders and not listed):
             path, states = super().load_ckpt(model, load_dir, tag, **named)
             return path, NOTHING_YET | states
         damaged: list[str] = []
@@ -118,10 +117,11 @@ class RunStrategy(DeepspeedStrategy):
 
     def save_model(self, model: Any, tokenizer: Any, output_dir: str, **named: Any) -> None:
         """Save weights in Hugging Face's format: the final ones, and those of --ckpt.save_hf."""
-        if not self.in_run_folder:
+        target = Path(output_dir)
+        free = not target.exists() or ownership.may_be_replaced(target)
+        if not (self.in_run_folder(output_dir) and self.gathered(free)[0]):
             super().save_model(model, tokenizer, output_dir, **named)
             return
-        target = Path(output_dir)
         draft = target.with_name(f"{DRAFT}-{target.name}")
         self.on_first(lambda: self.empty(draft))
         super().save_model(model, tokenizer, str(draft), **named)
@@ -155,14 +155,13 @@ class RunStrategy(DeepspeedStrategy):
         shutil.rmtree(folder)
         self.print(f"Deleted checkpoint {folder} ({why})")
 
-    @property
-    def in_run_folder(self) -> bool:
-        return bool(getattr(self.args.train, "run_dir", None))
+    def in_run_folder(self, folder: str) -> bool:
+        """Whether it is written whole; elsewhere, where a command of OpenRLHF may write, as the release does."""
+        run_dir: str = getattr(self.args.train, "run_dir", None) or ""
+        return bool(run_dir) and Path(folder).resolve().is_relative_to(Path(run_dir).resolve())
 
     def empty(self, folder: Path) -> None:
         """Make an empty folder; files of an interrupted write go first."""
-        if folder.exists() and not ownership.may_be_replaced(folder):
-            raise FileExistsError(errno.EEXIST, "it exists, and real-openrlhf did not write it", str(folder))
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
 

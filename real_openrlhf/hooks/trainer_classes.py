@@ -11,13 +11,9 @@ __all__ = ["actor_trainer_class", "evaluate_by_score", "experience_maker_class",
 
 
 def experience_maker_class(args) -> type:
-    if trains_whole_groups(args):
-        from real_openrlhf.hooks.controller.experience_maker import ExperienceMaker
+    from real_openrlhf.hooks.controller.experience_maker import ExperienceMaker, UpstreamExperienceMaker
 
-        return ExperienceMaker
-    from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
-
-    return RemoteExperienceMaker
+    return ExperienceMaker if trains_whole_groups(args) else UpstreamExperienceMaker
 
 
 def actor_trainer_class(args) -> type:

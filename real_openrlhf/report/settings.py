@@ -141,9 +141,9 @@ def _without_repeats(same: Sequence[Run]) -> tuple[tuple[Run, ...], tuple[Run, .
 def _learning(run: Run) -> dict[str, Any]:
     """The flags that can change what is learned, without seeds and paths."""
     known = {flag: v for flag, v in run.flags.items() if flag.startswith(LEARNING) and flag not in NOT_LEARNING}
-    own = {flag for flag, v in known.items() if isinstance(v, str) and (run.name in v or run.path.name in v)}
-    short = {flag: PurePath(v).name for flag, v in known.items() if isinstance(v, str) and "/" in v}
-    return {flag: short.get(flag, v) for flag, v in known.items() if flag not in own}
+    paths = {flag: PurePath(v) for flag, v in known.items() if isinstance(v, str) and "/" in v}
+    own = {flag for flag, path in paths.items() if {run.name, run.path.name} & {*path.parts}}
+    return {flag: paths[flag].name if flag in paths else v for flag, v in known.items() if flag not in own}
 
 
 def _changed(run: Run) -> tuple[str, ...]:

@@ -73,10 +73,11 @@ def words_of_config(path: Path) -> list[str]:
     """The file as words of a command line."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
-        content |= content.pop("flags", {})
+        flags = dict(content.pop("flags", {}))
     except (OSError, ValueError, TypeError) as error:
         raise UserError(f"--config {path} cannot be read: {error}") from error
-    return [word for name, value in content.items() for word in _typed_as(name, value)]
+    named = (*content.items(), *flags.items())  # apart: `algo` is an option, and the table of the flags `algo.*`
+    return [word for name, value in named for word in _typed_as(name, value)]
 
 
 def _typed_as(name: str, value: Any) -> list[str]:
@@ -121,11 +122,13 @@ class Request:
         if name is not None:
             begun = (folder / name).is_dir() and not run_folder.is_unused(folder / name)
             return replace(self, resumed=folder / name) if begun else self
-        for path, record in run_folder.unfinished(folder, self.stem).items():
-            if not (other := changed_flags(record, self.flags)):
-                return replace(self, resumed=path, folder=path)
+        unfinished = run_folder.unfinished(folder, self.stem)
+        changes = {path: changed_flags(record, self.flags) for path, record in unfinished.items()}
+        if same := next((path for path, changed in changes.items() if not changed), None):
+            return replace(self, resumed=same, folder=same)
+        for path, changed in changes.items():
             if not run_folder.is_trained(path):
-                told = ", ".join(f"{flag} {old}, not {new}" for flag, (old, new) in other.items())
+                told = ", ".join(f"{flag} {old}, not {new}" for flag, (old, new) in changed.items())
                 ways = f"Continue it with --run-name {path.name}, or start a new run without --resume"
                 raise UserError(f"{path} is unfinished, with {told}. {ways}.")
         return self
@@ -253,7 +256,21 @@ def with_absolute_paths(flags: Mapping[str, tuple[str, ...]], data_dir: Path) ->
     def scripts(names: str) -> str:  # files or URLs
         return ",".join(os.path.realpath(os.path.expanduser(n)) if n.endswith(".py") else n for n in names.split(","))
 
-    paths = {TRAINING: sets, REWARD: scripts, AGENT: scripts, OBJECTIVE: absolute}
+    def files(names: str) -> str:
+        return ",".join(n if is_hub_id(n) else os.path.realpath(os.path.expanduser(n)) for n in names.split(","))
+
+    def model(name: str) -> str:  # a folder; a model of the hub may have a name without OWNER
+        path = os.path.expanduser(name)
+        return os.path.realpath(path) if os.path.exists(path) or name.startswith(("~", ".", "/")) else name
+
+    paths = {
+        MODEL: model,
+        TRAINING: sets,
+        VALIDATION: files,
+        REWARD: scripts,
+        AGENT: scripts,
+        OBJECTIVE: absolute,
+    }
     return {flag: tuple(map(paths.get(flag, str), words)) for flag, words in flags.items()}
 
 

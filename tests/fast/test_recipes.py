@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from pathlib import Path
 
 import pytest
 from small_runs import ON_GPUS, run_flags
@@ -227,8 +228,14 @@ def test_every_flag_of_a_gpu_recipe_is_tried_or_listed(recipe, algo):
 def test_files_of_the_user_are_found_from_any_directory(tmp_path, monkeypatch):
     """Ray's actors run in other directories."""
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "weights").mkdir()
     words = ["--reward.remote_url", "mine.py,http://host/reward", "--train.agent_func_path", "agent.py"]
+    words += ["--model", "weights", "--eval.dataset", "held_out.jsonl,owner/set"]
     plan = request_of([*words, "--algo.real.objective", "mine.py:best"]).flags
+    assert plan.text("--actor.model_name_or_path") == f"{tmp_path}/weights"
+    assert plan.text("--eval.dataset") == f"{tmp_path}/held_out.jsonl,owner/set"
+    for name, expected in (("~/m", f"{Path.home()}/m"), ("owner/model", "owner/model"), ("gpt2", "gpt2")):
+        assert request_of([f"--model={name}"]).flags.text("--actor.model_name_or_path") == expected
     assert plan.text("--reward.remote_url") == f"{tmp_path}/mine.py,http://host/reward"
     assert plan.text("--train.agent_func_path") == f"{tmp_path}/agent.py"
     assert plan.text("--algo.real.objective") == f"{tmp_path}/mine.py:best"
@@ -240,6 +247,7 @@ def test_files_of_the_user_are_found_from_any_directory(tmp_path, monkeypatch):
 FILE = """
 recipe = "cpu"
 algo = "grpo"
+data = "mine.jsonl"
 seed = 3
 max-steps = 12
 
@@ -249,6 +257,8 @@ actor.adam.betas = [0.9, 0.95]
 "eval.steps" = -1
 ds.overlap_comm = true
 train.batching = false
+algo.kl.init_coef = 0.01
+data.input_key = "question"
 
 [flags.rollout]
 batch_size = 16
@@ -271,6 +281,7 @@ def settings(*words):
 def test_a_file_is_the_command_line_that_it_says(file):
     typed = "--recipe cpu --algo grpo --seed 3 --max-steps 12 --actor.adam.lr 5e-4 --actor.adam.betas 0.9 0.95"
     typed += " --eval.steps=-1 --ds.overlap_comm --no-train.batching --rollout.batch_size 16"
+    typed += " --data mine.jsonl --algo.kl.init_coef 0.01 --data.input_key question"
     expected = settings(*typed.split())
     found = settings("--config", file)
     assert found == expected

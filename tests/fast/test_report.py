@@ -319,6 +319,14 @@ def test_settings_differ_by_their_flags_and_not_by_seeds(tmp_path):
     }
 
 
+def test_a_run_that_is_named_after_a_flags_value_keeps_that_flag(tmp_path):
+    for scheduler in ("cosine", "constant"):
+        flags = {"--actor.lr_scheduler": scheduler, "--train.run_dir": f"runs/{scheduler}"}
+        invented.write_run(tmp_path, "real", 1, flags=flags, name=scheduler)
+    labels = [setting.label for setting in task_of(tmp_path).settings]
+    assert sorted(labels) == ["REAL, actor.lr_scheduler constant", "REAL, actor.lr_scheduler cosine"]
+
+
 def test_different_tasks_never_share_a_figure(tmp_path):
     invented.write_run(tmp_path, "real", 1)
     invented.write_run(tmp_path, "real", 2, data={"train.jsonl": "another"}, name="other-data")

@@ -178,8 +178,8 @@ def test_a_task_is_requeued_at_its_time_limit_and_not_by_scancel(tmp_path, sent,
         program(tmp_path / ".venv/bin" / name, answer)
     own = {"PATH": os.environ["PATH"], "SLURM_SUBMIT_DIR": str(tmp_path), "SLURM_JOB_ID": "7"}
     own["SLURM_RESTART_COUNT"] = str(restarts)
-    (tmp_path / "mine/runs").mkdir(parents=True)
-    task = subprocess.Popen(["bash", SCRIPTS / "slurm_compare.sbatch", "--out", "mine"], env=own, cwd=tmp_path)
+    words = [SCRIPTS / "compare_gpu.sh", "--out=mine"] if restarts else ["--out", "mine"]
+    task = subprocess.Popen(["bash", SCRIPTS / "slurm_compare.sbatch", *words], env=own, cwd=tmp_path)
     while not (tmp_path / "started").exists():
         assert task.poll() is None
         time.sleep(0.05)

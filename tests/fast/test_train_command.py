@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -235,9 +236,10 @@ def begun(request_for, monkeypatch):
     """begun(RATE) -> the folder of a run with this learning rate that failed at its start."""
     play(monkeypatch, "sys.exit(1)")
 
-    def begin(rate: str) -> Path:
+    def begin(rate: str, *name: str) -> Path:
         before = {*Path("runs").glob("*")}
-        command._train(request_for("--resume", "--actor.adam.lr", rate), place(on_cpu=True))
+        named = ["--run-name", *name] if name else ["--resume"]
+        command._train(request_for(*named, "--actor.adam.lr", rate), place(on_cpu=True))
         (new,) = {*Path("runs").iterdir()} - before
         return new
 
@@ -253,6 +255,9 @@ def test_resume_takes_no_run_with_other_flags_unless_it_is_named(request_for, be
         UserError, match=rf"--actor.adam.lr 0.0001, not 0.0003, .*Continue it with --run-name {run.name}"
     ):
         request_for(*other)
+    other_run = begun("2e-4", "cpu-real-s42-z")
+    assert request_for("--resume", "--actor.adam.lr", "1e-4").resumed == run  # though the other is newer
+    shutil.rmtree(other_run)
     with run_folder.only_one(run):  # it is being trained
         assert request_for(*other).resumed is None
     assert request_for(*other, "--run-name", run.name).resumed == run

@@ -77,6 +77,17 @@ def test_loaded_and_trained_on_is_trained_through(trained, case, tmp_path, chang
     assert through[0]["state"] != trained(until=1, load=True, **case)[0]["state"]  # it has trained
 
 
+@pytest.mark.parametrize("place", ["ckpt", "run/ckpt"])
+def test_a_command_of_openrlhf_saves_where_it_saved_before(two_ranks, case, tmp_path, place):
+    """With --train.run_dir, and no record of ours: the model beside its checkpoints, as the release's flags are."""
+    (tmp_path / place).mkdir(parents=True)
+    (tmp_path / place / "mine.txt").touch()
+    draft = tmp_path / place / "checkpoints_ppo_ray/_actor/.writing/old"  # of a save that a kill interrupted
+    draft.mkdir(parents=True)
+    one, _ = two_ranks("weight_jobs.saved_twice", folder=str(tmp_path), place=place, zero_stage=3, **case)
+    assert {"config.json", "mine.txt", "global_step1", "global_step2"} <= {*one}
+
+
 def test_a_lower_rate_at_a_resume_is_used(trained, case, three, tmp_path):
     lower = {**case, "learning_rate": 1e-3}
     words = {"folder": str(three), "until": 3, "load": True}

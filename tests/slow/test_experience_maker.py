@@ -26,6 +26,7 @@ from real_openrlhf.hooks.controller.labels import NO_ANSWER, label_rollouts
 from real_openrlhf.hooks.controller.run_controller import RunController
 from real_openrlhf.hooks.planned_experience import PlanBuffer, PlannedExperience
 from real_openrlhf.hooks.settings import ESTIMATORS
+from real_openrlhf.hooks.trainer_classes import experience_maker_class
 
 PAD = 0
 
@@ -127,6 +128,16 @@ def test_a_failed_reward_is_ignored_and_keeps_the_batchs_columns():
     assert float(samples[1].rewards) == 0 and math.isnan(samples[1].scores)
     assert all("score" not in sample.info for sample in samples)  # nan there would make its logged mean nan
     split_experience_batch(Experience.concat_experiences(samples, PAD))  # one batch can be made of them
+
+
+def test_a_failed_reward_keeps_the_columns_of_upstreams_batches():
+    train = SimpleNamespace(batching="upstream", dynamic_batch_enable=False)
+    args = SimpleNamespace(train=train, rollout=SimpleNamespace(micro_batch_size=2))
+    made = object.__new__(experience_maker_class(args))
+    made.args, made.tokenizer = args, SimpleNamespace(pad_token_id=PAD)
+    samples = [rollout(**{"verifier/no_answer": 0.0}), rollout(**{"reward/failed_hangs": 1.0}), rollout()]
+    batches = made.split_rollout_samples(samples)
+    assert [len(split_experience_batch(batch)) for batch in batches] == [2, 1]
 
 
 def test_graded_rewards_are_kept_for_an_objective_that_reads_them():

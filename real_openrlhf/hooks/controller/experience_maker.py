@@ -18,11 +18,19 @@ from real_openrlhf.algorithm.schedule import SPARE, SPARE_ZERO_3, Layout, Limit,
 from real_openrlhf.algorithm.step_plan import PlannedUpdate, PlanSettings, plan_rollouts, rank_shares
 from real_openrlhf.base.files import enter
 from real_openrlhf.hooks.controller.advantages import add_advantages
-from real_openrlhf.hooks.controller.labels import label_rollouts
+from real_openrlhf.hooks.controller.labels import complete_info, label_rollouts
 from real_openrlhf.hooks.planned_experience import PlannedExperience
 from real_openrlhf.hooks.settings import loss_settings, objective_settings, ranks_of, reads_old, skips
 
 EPISODE = ("response_length", "total_length", "truncated")
+
+
+class UpstreamExperienceMaker(RemoteExperienceMaker):
+    """OpenRLHF's, for `--train.batching upstream`."""
+
+    def split_rollout_samples(self, rollout_samples: list[Experience]) -> list[Experience]:
+        complete_info(rollout_samples)
+        return super().split_rollout_samples(rollout_samples)
 
 
 class ExperienceMaker(RemoteExperienceMaker):

@@ -62,6 +62,11 @@ def complete_columns(samples: list[Experience]) -> None:
     if any(sample.scores.isnan() for sample in samples):
         for sample in samples:
             sample.info.pop("score", None)  # its logged mean would be nan
+    complete_info(samples)
+
+
+def complete_info(samples: list[Experience]) -> None:
+    """A response whose reward call failed has other logs than the rest; rows of a batch must have the same."""
     keys = set().union(*(sample.info for sample in samples))
     for sample in samples:
         for key in keys - sample.info.keys():

@@ -26,8 +26,10 @@ def check(flags: RunFlags, flag: str) -> Iterator[str]:
             write = f"`real-openrlhf data {name} --out FILE.jsonl` writes a file that is checked"
             yield Note(f"{flag} {name}: its rows on the hub were not checked. {write}", f"rows of {name}")
         elif not path.exists():
-            near = did_you_mean(path.stem, [tiny_task.NAME, *TRAINING_ROWS])
-            yield f"{flag} {name} does not exist. {near}Name a file, OWNER/NAME, or a set of `real-openrlhf data`."
+            trains = flag == "--data.prompt_dataset"
+            near = did_you_mean(path.stem, [tiny_task.NAME, *TRAINING_ROWS]) if trains else ""
+            others = "OWNER/NAME, or a set of `real-openrlhf data`" if trains else "or OWNER/NAME"
+            yield f"{flag} {name} does not exist. {near}Name a file, {others}."
         elif path.suffix == ".arrow" or (path.is_dir() and not path.suffix):
             yield Note(f"{flag} {name} is no {', '.join(SUFFIXES)} file: its rows were not checked", f"rows of {name}")
         elif path.suffix not in SUFFIXES:
