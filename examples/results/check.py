@@ -221,13 +221,6 @@ def pm(values: np.ndarray, digits: int = 3) -> str:
     return f"{values.mean():.{digits}f} {PM} {values.std(ddof=1) / math.sqrt(len(values)):.{digits}f}"
 
 
-def pairs(a: np.ndarray, b: np.ndarray, rows: int) -> tuple[str, str]:
-    """The announced test of older campaigns: the mean difference of seeds, and Student's bound for so many rows."""
-    gaps = a - b
-    se = gaps.std(ddof=1) / math.sqrt(len(gaps))
-    return f"{abs(gaps.mean()):.3f} {PM} {se:.3f}", f"{t_quantile(1 - 0.025 / rows, len(gaps) - 1) * se:.3f}"
-
-
 # The arms of each place. All arms of a place count: Holm's correction is over those beside REAL.
 
 FIXED, BALANCED, SAMPLER, NEITHER = "fixed weights", "balanced", "rollout policy", "ratio none, no clip"
@@ -271,14 +264,6 @@ PLACES: dict[str, dict[str, tuple[str, ...]]] = {
     "pretrained, again": {
         label: (f"next/pretrained-78089738:{TABLE[label]}",) for label in ("REAL", "GRPO", "DAPO", "GSPO", FIXED)
     },
-    "16 updates, first seeds": {
-        label: (f"weights:weights-small/{name}", f"weights:weights-seeds/{name}")
-        for label, name in (
-            *((label, TABLE[label]) for label in ("REAL", FIXED, "GRPO")),
-            ("permuted", "real_permuted"),
-            ("shrunk", "real_shrunk"),
-        )
-    },
     "16 updates": {label: (f"rates-16:{name}-lr-.*(?=-s(?:9|10)[0-9]$)",) for label, name in OWN.items()},
     "16 updates, 3e-4": {
         **{label: (f"next/ratio-7a0258d5:{name}",) for label, name in TABLE.items() if label != "DAPO"},
@@ -295,7 +280,6 @@ PLACES: dict[str, dict[str, tuple[str, ...]]] = {
 }
 APART = {  # without REAL, or without a comparison of methods
     "stale": {f"ratio {side}": (f"next/ratio-old-7a0258d5:real-objective-.*_ratio_{side}",) for side in SIDES},
-    "older code": {label: (f"archive:mixed/{name}",) for label, name in (("BCE", "real_bce"), ("DAPO", "dapo"))},
     "a machine": {"REAL": ("tune:real-lr-0.0003",), "GRPO": ("tune:grpo-lr-0.0003",)},
     "another machine": {"REAL": (f"noise:real{CLEAN}",), "GRPO": (f"noise:grpo{CLEAN}",)},
 }
@@ -346,9 +330,7 @@ TRIED = {  # where; a method that is not there was not tried
     "hard task": HARD,  # older code, one seed
     "pretrained": "rates:smollm2-mixed-rates/{}",
     "pretrained, again": "rates:smollm2-mixed-rates/{}",
-    **dict.fromkeys(
-        ("16 updates", "16 updates, 3e-4", "16 updates, first seeds"), "rates-16:{}-lr-{rate}(?=-s[1-3]$)"
-    ),
+    **dict.fromkeys(("16 updates", "16 updates, 3e-4"), "rates-16:{}-lr-{rate}(?=-s[1-3]$)"),
     "1 update": "next/group-weights-rates-7a0258d5:{}",
     **{f"queue of {size}": "next/old-rates-7a0258d5:{}" for size in (0, 1, 2, 4, 8)},
 }
@@ -475,17 +457,11 @@ def by_rate() -> Iterator[list[str]]:
     assert not left, left
 
 
-def rank(values: Sequence[float]) -> np.ndarray:
-    """Ranks; equal values share the mean of theirs."""
-    array = np.array(values)
-    return np.array([(np.sum(array < one) + np.sum(array <= one) + 1) / 2 for one in array])
-
-
 TABLES = {"check by_rate": by_rate}  # sentences.py adds the table of claims
 
 
 def problems() -> Iterator[str]:
-    from sentences import counts, facts, sentences, tables  # their own file, as they change with the pages
+    from sentences import facts, sentences, tables  # their own file, as they change with the pages
 
     TABLES.update(tables())
     for page, wanted in sentences().items():
@@ -502,9 +478,6 @@ def problems() -> Iterator[str]:
         prose = re.sub(r"<!-- table.*?<!-- end -->|^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
         yield from (f"{page.name}: {problem}" for problem in (*about(text), *unsaid(prose, facts())))
         prose = " ".join(prose.split())
-        total = sum(cell.seeds for cell in spread_cells())
-        found = re.findall(rf"\d+ of {total}\b", prose)
-        yield from (f"{page.name}: not counted: {count}" for count in found if count not in counts())
         for sentence in wanted:
             if sentence not in prose:
                 yield f"{page.name} does not say: {sentence}"

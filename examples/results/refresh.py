@@ -45,7 +45,7 @@ ACROSS = {  # the flags of a map
 }
 CHECKED = {  # the columns of check.py's tables
     "claims": [
-        *("Claim", "Setting", "Over training", "At the end"),
+        *("Claim", "Setting", "Over training", "Last evaluation"),
         *("Rates/best", "Seeds", "Pre-registered", "Conclusion"),
     ],
     "by_rate": [
