@@ -161,7 +161,8 @@ def readme() -> Iterator[str]:
 def results() -> Iterator[str]:
     decided = [claim for claim in claims() if concluded(claim.place, claim.arms)[1] in CONCLUSIONS[:2]]
     own = [claim for claim in decided if [times(multiple(claim.place, label)) for label in claim.arms] == ["1", "1"]]
-    yield f"Of the {len(decided)} rows below with a winner, {len(own)} are at both methods' best rates"
+    assert {claim.paper for claim in own} == {"REAL > GSPO, paper's clip", "τ 0.5 > τ 0.1"}
+    yield f"Of {len(decided)} winners below, {len(own)} are at both best rates"
     yield f"z|not reported|0 to {sums().z:.2f}|"
     least, most = zip(*map(table_1, TABLE_1), strict=True)
     yield f"a standard deviation of at least {math.floor(1000 * min(least)) / 1000:.3f}"
@@ -173,7 +174,7 @@ def results() -> Iterator[str]:
     yield f"{pm(gains(near))} in the {len(near)} settings with z up to 0.03"
     yield f"{pm(gains(some))} in the {len(some)} from there to 0.1"
     yield collapses_by_rate()
-    yield f"raised z to {sums().z:.2f}, REAL gained {sums().gain:.3f}"
+    yield f"Summed scores (z {sums().z:.2f}, 1.5 times the best rate): REAL gained {sums().gain:.3f}"
     yield from rates_of_16()
     lower = [real_minus(label) for label in ("CISPO", "REINFORCE")]
     yield f"keep the ratio and drop GRPO's clip and KL: {' and '.join(lower)} lower than REAL"
@@ -201,12 +202,13 @@ def rates_of_16() -> Iterator[str]:
     tested = [arm(SIXTEEN[0], label).means().mean() for label in OWN]
     yield f"there 16 other seeds give {min(tested):.2f} to {max(tested):.2f}"
     within = {label: sum(mean > found[1e-4] - 0.1 for mean in found.values()) - 1 for label, found in means.items()}
-    near = within["REAL"], within[FIXED]
-    assert {label for label in OWN if within[label] == near[0]} == {"REAL", BALANCED, "GSPO", "ratio none"}
+    found = {number: [label for label in OWN if within[label] == number] for number in (3, 2, 1)}
+    assert found == {3: ["REAL", BALANCED, "GSPO", "ratio none"], 2: ["GRPO", NEITHER], 1: [FIXED]}
+    misses = means[FIXED][1e-4] - 0.1 - means[FIXED][1.5e-4]
+    yield "3 with REAL, balanced and GSPO; 3 with the surrogate without ratio; 2 with GRPO and the unclipped surrogate"
+    yield f"1 with fixed weights (another misses by {misses:.3f})"
     clips = [np.mean(by_learning_rate(TRIED["16 updates"], name)[1e-4][:1]) for name in (OWN["GSPO"], "gspo")]
     yield f"At 1e-4 with 16 updates it scores {clips[1]:.2f}, with 0.2/0.3 {clips[0]:.2f} (seed 1)"
-    more = f"more rates lie within 0.1 of the best with REAL ({near[0]}) than with fixed weights ({near[1]}"
-    yield f"{more}; another misses by {means[FIXED][1e-4] - 0.1 - means[FIXED][1.5e-4]:.3f})"
     gap, conclusion, _ = concluded(SIXTEEN[0], ("REAL", FIXED))
     others = {label: concluded(SIXTEEN[0], ("REAL", label)) for label in OWN if label != "REAL"}
     neither = arm(SIXTEEN[0], NEITHER)
@@ -214,12 +216,12 @@ def rates_of_16() -> Iterator[str]:
     held = {
         "REAL higher than fixed weights": verdicts[0] == CONCLUSIONS[0] and gap.mean < 0.12,
         "GRPO equivalent": verdicts[1] == CONCLUSIONS[2] and all(-found.mean < 0.05 for found, *_ in others.values()),
-        "more such rates": near[0] > near[1],
+        "REAL more such rates": within["REAL"] > within[FIXED],
         "the surrogate without ratio lower if unclipped": verdicts[2] == CONCLUSIONS[0],
     }
     yield "; ".join(f"{name} ({'held' if holds else 'failed'})" for name, holds in held.items())
     assert verdicts == [CONCLUSIONS[3]] * 3  # "each failure is inconclusive"
-    yield f"without ratio and clip {neither.collapses()} of {len(neither.runs)} runs collapsed"
+    yield f"The unclipped surrogate collapsed in {neither.collapses()} of {len(neither.runs)} at its own"
 
 
 def table_1(side: str) -> tuple[float, float]:
@@ -254,14 +256,13 @@ def gains(found: Sequence) -> np.ndarray:
 
 
 def collapses_by_rate() -> str:
-    """Where z is above 0.1, up to twice REAL's best learning rate and beyond."""
+    """Where z is above 0.1: at REAL's best learning rate, up to twice it, and beyond."""
     rows = [(float(row[1]), *map(int, row[2:5])) for row in by_rate()]
-    near, far = (
-        [sum(column) for column in zip(*found, strict=True)]
-        for found in ([row[1:] for row in rows if row[0] <= 2], [row[1:] for row in rows if row[0] > 2])
-    )
-    up_to = f"in {near[1]} of {near[0]} runs and REAL in {near[2]} up to twice REAL's best learning rate"
-    return f"{up_to}; beyond, in {far[1]} and {far[2]} of {far[0]}"
+    parts = [[row[1:] for row in rows if low < row[0] <= high] for low, high in ((0, 1), (1, 2), (2, math.inf))]
+    at, near, far = ([sum(column) for column in zip(*part, strict=True)] for part in parts)
+    assert at[2] == 0
+    up_to = f"in {at[1]} of {at[0]} runs at REAL's best learning rate, {near[1]} of {near[0]} up to twice it"
+    return f"{up_to} (REAL: {near[2]}), {far[1]} of {far[0]} beyond (REAL: {far[2]})"
 
 
 def sums():
