@@ -28,7 +28,8 @@ from real_openrlhf.training.tiny_task import cache_folder
 COMPACT = tuple(
     """
     phase step eval_ entropy_loss ppo_kl kl_old ppo_clip_ratio update/frac_clipped rollout/pass_rate
-    rollout/reward_mean rollout/entropy rollout/frac_all_correct rollout/response_length_mean real/score_std real/weight_""".split()
+    rollout/reward_mean rollout/entropy rollout/frac_all_correct rollout/response_length_mean
+    real/score_std real/weight_""".split()
 )
 OWN_FOLDERS = ("--train.run_dir", "--ckpt.path", "--ckpt.output_dir", "--logger.tensorboard_dir")
 
