@@ -101,16 +101,16 @@ class Arm:
         assert self.runs, places
         self.planned = max(max(run.evals) for run in every)
 
-    def curves(self, *seeds: int) -> list[dict[int, float]]:
-        return [self.runs[seed].curve(self.planned) for seed in seeds or sorted(self.runs)]
+    def curves(self) -> list[dict[int, float]]:
+        return [self.runs[seed].curve(self.planned) for seed in sorted(self.runs)]
 
     @property
     def steps(self) -> set[int]:
         """The evaluations that all runs have."""
         return set.intersection(*(set(curve) for curve in self.curves()))
 
-    def means(self, *seeds: int, steps: set[int] | None = None) -> np.ndarray:
-        return np.array([np.mean([curve[s] for s in sorted(steps or curve)]) for curve in self.curves(*seeds)])
+    def means(self, *, steps: set[int] | None = None) -> np.ndarray:
+        return np.array([np.mean([curve[s] for s in sorted(steps or curve)]) for curve in self.curves()])
 
     def ends(self) -> np.ndarray:
         return np.array([curve[max(curve)] for curve in self.curves()])
@@ -129,10 +129,6 @@ class Arm:
         return np.array(
             [np.mean([v for s, v in run.train[key].items() if s > self.planned - span]) for run in self.runs.values()]
         )
-
-    @property
-    def zs(self) -> np.ndarray:
-        return np.array([run.z for run in self.runs.values()])
 
 
 def collapsed(curve: dict[int, float], first: float = 0.0) -> bool:
