@@ -119,7 +119,7 @@ def save_model(args: argparse.Namespace) -> None:
 def flags_of(args: argparse.Namespace):
     from real_openrlhf.recipes.algorithms import ALGORITHMS
     from real_openrlhf.recipes.recipes import RECIPES
-    from real_openrlhf.recipes.run_flags import compose
+    from real_openrlhf.recipes.run import compose
 
     recipe = RECIPES[args.recipe]
     group = int(recipe.settings["--rollout.n_samples_per_prompt"].text)

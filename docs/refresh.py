@@ -22,7 +22,7 @@ from real_openrlhf.algorithm.metrics import (
 )
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.recipes import RECIPES
-from real_openrlhf.recipes.run_flags import compose
+from real_openrlhf.recipes.run import compose
 from real_openrlhf.training.checks.memory_estimate import (
     GB,
     KNOWN_CONFIGS,

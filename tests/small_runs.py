@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.recipes import RECIPES
-from real_openrlhf.recipes.run_flags import compose
+from real_openrlhf.recipes.run import compose
 from real_openrlhf.runs import run_folder
 
 ON_GPUS = [name for name in RECIPES if name.startswith("qwen")]
@@ -32,13 +32,17 @@ def run_flags(recipe: str = "qwen7b", algo: str = "real", user=None, removed=(),
 
 def run_args(folder: Path | str = "", group_size=4, loss="real", real=None, kept=2, **train) -> SimpleNamespace:
     """What the controller reads of its arguments."""
-    settings = {"label_threshold": None, "uniform_groups": "zero_loss", "objective": "real"}
+    settings = {"label_threshold": None, "uniform_groups": "zero_loss", "objective": "real"} | (real or {})
     return SimpleNamespace(
-        algo=SimpleNamespace(real=SimpleNamespace(**(settings | (real or {})))),
+        algo=SimpleNamespace(real=SimpleNamespace(**settings)),
         train=SimpleNamespace(**({"run_dir": str(folder), "batching": "whole_groups"} | train)),
         actor=SimpleNamespace(policy_loss_type=loss),
         logger=SimpleNamespace(rollout_groups=kept),
         rollout=SimpleNamespace(n_samples_per_prompt=group_size),
+        derived=SimpleNamespace(
+            threshold=0.5 if settings["label_threshold"] is None else settings["label_threshold"],
+            whole_groups=(train.get("batching", "whole_groups") == "whole_groups"),
+        ),
     )
 
 

@@ -21,7 +21,7 @@ import numpy as np
 import pandas
 
 from real_openrlhf.base.files import parsed
-from real_openrlhf.recipes.run_flags import flags_of
+from real_openrlhf.recipes.run import flags_of
 from real_openrlhf.report.read_runs import Run, read_runs, run_of, word
 from real_openrlhf.runs.run_folder import LAST_STEP, PHASES
 

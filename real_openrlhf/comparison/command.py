@@ -26,7 +26,7 @@ from real_openrlhf.evaluation import command as eval_command
 from real_openrlhf.evaluation import grading
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.recipes import RECIPES
-from real_openrlhf.recipes.run_flags import OBJECTIVE, PLACES, changed_flags, recorded_flags
+from real_openrlhf.recipes.run import OBJECTIVE, PLACES, changed_flags, recorded_flags
 from real_openrlhf.runs import run_folder
 from real_openrlhf.training import command as train_command
 from real_openrlhf.training import run_inputs, tiny_task
@@ -157,7 +157,7 @@ class Runs:
             ours = files.lock_taken(lock) and not run_folder.is_trained(self.path(entry))
             if ours:
                 lock.truncate(0)
-                json.dump({"flags": recorded_flags(self.request(entry).flags)}, lock)
+                json.dump({"flags": recorded_flags(self.request(entry).run)}, lock)
                 lock.flush()
             yield ours
 
@@ -207,11 +207,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def refuse_other_inputs(path: Path, record: dict, request: Request) -> None:
-    flags = request.flags
-    if other := changed_flags(record, flags):
+    run = request.run
+    if other := changed_flags(record, run):
         differences = "; ".join(f"{flag} {old}, not {new}" for flag, (old, new) in other.items())
         raise UserError(f"{path} was made with {differences}. Choose another --out.")
-    for changed in run_inputs.changed_files(record, flags).values():
+    for changed in run_inputs.changed_files(record, run).values():
         raise UserError(f"{path} was made with {changed}. Put the file back as it was, or choose another --out.")
 
 
@@ -222,7 +222,7 @@ def check(runs: Runs, todo: Sequence[Entry], dry_run: bool) -> list[str]:
         try:
             request = runs.request(entry, *["--dry-run"] * dry_run)
             wrong = run_checks.findings(request, LaunchTarget.for_recipe(request.recipe)).problems
-            if not wrong and runs.evaluation and request.flags.args.ds.lora.rank:
+            if not wrong and runs.evaluation and request.run.args.ds.lora.rank:
                 wrong = ["`eval` cannot load the adapter that a LoRA run saves. Give --benchmarks none."]
         except UserError as error:
             wrong = error.problems

@@ -1,201 +1,26 @@
-"""REAL's flags in OpenRLHF's parser, and the defaults that depend on the algorithm."""
+"""What OpenRLHF's training script calls of ours: flags and arguments, and the script itself around its `train`."""
 
-import argparse
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from real_openrlhf.algorithm.formulas import OBJECTIVES, find
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import FINISHED, hold_environment, write_text
-from real_openrlhf.base.parsing import positive, whole
 from real_openrlhf.base.reward_variables import reward_variables
-from real_openrlhf.base.user_files import absolute
-from real_openrlhf.hooks.refusals import notes, run_problems, whole_group_problems
+from real_openrlhf.flags.arguments import POLICY_LOSSES, add, resolve
+from real_openrlhf.flags.refusals import notes
 
-__all__ = ["add", "resolve", "reward_variables", "run_training_script"]  # the patches call these
-
-# --actor.policy_loss_type: upstream's two losses, and `real` for every objective and loss of tokens of ours.
-POLICY_LOSSES = ["ppo", "gspo", "real"]
-
-
-def _depth(text: str) -> str:
-    if text != "auto" and not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r}: give auto, or a number of micro-batches of 0 or more")
-    return text
-
-
-def add(parser: argparse.ArgumentParser) -> None:
-    """`--algo.real.*`, and the few flags of a run that OpenRLHF lacks."""
-    about = "used with --actor.policy_loss_type real; label_threshold, truncated and kl_old_coef by every loss with "
-    _add_real(parser.add_argument_group("REAL (Rewards as Labels)", about + "--train.batching whole_groups"))
-    _add_run(parser.add_argument_group("the run", "for every algorithm"))
-    # The defaults of these two depend on the algorithm: see `resolve`.
-    parser.set_defaults(**{"algo.kl.init_coef": None, "algo.advantage.estimator": None})
-
-
-def _add_real(group: argparse._ArgumentGroup) -> None:
-    add = group.add_argument
-    objective = (
-        f"formula over a prompt's scores: {', '.join(OBJECTIVES)}; or your own, FILE.py:NAME, a function (scores, "
-        "groups, settings) -> loss per group, or (log_ratio, advantage, mask, group) -> weight per token (default: "
-        "real)"
-    )
-    tau = (
-        "temperature of the scores, no unit; the weight of a rollout is below 1/tau (paper: 0.5 everywhere, 0.1 "
-        "collapses early; default: 0.5)"
-    )
-    uniform = (
-        "prompts whose responses are all correct or all incorrect: zero_loss: they count in the mean with loss 0, as "
-        "in the authors' code; keep: the paper's equation taken literally (default: zero_loss)"
-    )
-    kl_old = (
-        "coefficient of a KL loss to the old policy, k3, mean over tokens (paper, ablation 'KL w/ old policy', no "
-        "value given; TRPA: 0.001; default: 0)"
-    )
-    cap = (
-        "multiply the weight of a rollout by pi_old / pi of vLLM of its whole response, at most this (truncated "
-        "importance sampling of sequences; paper: none; default: none)"
-    )
-    depth = (
-        "most micro-batches of a rank whose graphs are kept while ranks exchange scores. auto: the smallest number "
-        "that packs nearly as well as no limit and fits in memory; 0: none, always score first without gradient "
-        "(default: auto)"
-    )
-    truncated = (
-        "label of an incorrect response cut at the length limit: negative, as in the authors' code, or ignore, which "
-        "leaves it ungraded (default: negative)"
-    )
-    threshold = (
-        "a score above this is positive, else negative; without it scores other than 0 and 1 are refused (paper: "
-        "scores are 0 or 1; default: none; 0.5 for an objective of graded rewards, which uses labels in metrics only)"
-    )
-    settings = (
-        "the objective's own settings: score=log_ratio_rollout scores against vLLM's log-probabilities of the "
-        "rollout, sum_log_ratio_old takes sums over tokens (default: log_ratio_old, the paper's); reduction=mean is "
-        "the authors' bce (default: sum); beta of trpa (default: 0.1); those of your file"
-    )
-    add("--algo.real.objective", default="real", metavar="NAME", help=objective)
-    add("--algo.real.tau", type=float, metavar="FLOAT", help=tau)
-    add("--algo.real.uniform_groups", default="zero_loss", choices=["zero_loss", "keep"], help=uniform)
-    add("--algo.real.kl_old_coef", type=float, default=0.0, metavar="FLOAT", help=kl_old)
-    add("--algo.real.tis_cap", type=float, metavar="FLOAT", help=cap)
-    add("--algo.real.max_live_micro_batches", default="auto", type=_depth, metavar="auto|N", help=depth)
-    add("--algo.real.truncated", default="negative", choices=["negative", "ignore"], help=truncated)
-    add("--algo.real.label_threshold", type=float, metavar="FLOAT", help=threshold)
-    add("--algo.real.set", nargs="+", metavar="NAME=VALUE", help=settings)
-
-
-def _add_run(group: argparse._ArgumentGroup) -> None:
-    add = group.add_argument
-    rollout_groups = (
-        "with --train.run_dir: write N groups of each step into DIR/rollouts.jsonl, which `real-openrlhf show DIR` "
-        "prints (default: 2; 0: none)"
-    )
-    watchdog = (
-        "real-openrlhf train ends a run after N minutes in one phase, such as generation or an update (default: 120; "
-        "0: never)"
-    )
-    fused = (
-        "policy and reference: log-probabilities and entropies straight from the head, without a table of logits "
-        "(tokens x vocabulary); the first batch is checked against the model's own logits (default: off, as upstream)"
-    )
-    batching = (
-        "how rollouts are assigned to updates. whole_groups: all rollouts of a prompt together, in an order from "
-        "--train.seed, so that every loss trains the same batches; upstream: OpenRLHF's batches, which with token "
-        "budgets sort by length and split prompts. REAL always trains whole_groups (default: upstream; every recipe "
-        "here: whole_groups)"
-    )
-    skip = (
-        "with --train.batching whole_groups: do not train rollouts whose gradient is exactly 0 (ungraded ones, and "
-        "prompts that are all correct or all incorrect); means and denominators still count them. With a KL or an "
-        "entropy bonus every rollout trains (default: off; every recipe here: on)"
-    )
-    order = (
-        "draw and train prompts in an order from --train.seed, so that runs of one seed see the same prompts in the "
-        "same step (default: off, as upstream)"
-    )
-    seeded = (
-        "give every sample a seed from --train.seed, its prompt and its index, so that runs of one seed draw the same "
-        "rollouts; includes --rollout.seeded_order. On CPU it is slower (default: off)"
-    )
-    mismatch = (
-        "log how far the policy's log-probabilities are from vLLM's on the sampled tokens (sampling/*), and warn if "
-        "rounding cannot explain it. stop: also end the run if the two are unrelated; with --train.async_enable it "
-        "only logs, since the rollout policy is older by design (default: stop with --train.batching whole_groups, "
-        "else off, as upstream)"
-    )
-    at_once = (
-        "responses that a vLLM engine draws at once, at most (default: vLLM's, 128 for OpenRLHF's engines; every "
-        "recipe here: rollouts / engines, from 128 to 512)"
-    )
-    steps, run_dir = "end after N rollout steps (default: 0 = all data)", "write DIR/metrics.jsonl, one line a step"
-    start, end = "evaluate before the first step (default: off, as upstream)", "evaluate after the last step"
-    add("--train.max_steps", type=whole, default=0, metavar="N", help=steps)
-    add("--train.run_dir", metavar="DIR", help=f"{run_dir} (default: none)")
-    add("--logger.rollout_groups", type=whole, default=2, metavar="N", help=rollout_groups)
-    add("--train.watchdog_minutes", type=float, default=120.0, metavar="N", help=watchdog)
-    add("--ds.fused_logprobs", action="store_true", help=fused)
-    add("--train.batching", default="upstream", choices=["whole_groups", "upstream"], help=batching)
-    add("--train.skip_zero_gradient", action="store_true", help=skip)
-    add("--rollout.seeded_order", action="store_true", help=order)
-    add("--rollout.seeded", action="store_true", help=seeded)
-    add("--rollout.mismatch", choices=["stop", "log", "off"], help=mismatch)
-    add("--vllm.max_num_seqs", type=positive, metavar="N", help=at_once)
-    add("--eval.at_start", action="store_true", help=start)
-    add("--eval.at_end", action="store_true", help=f"{end} (default: off)")
-
-
-@dataclass(frozen=True)
-class Derived:
-    """What follows from a run's flags and is none of them: `args.derived`. The patches and the hooks read it."""
-
-    reference: bool  # a reference model is started: by upstream's rule, or because the objective scores against it
-    logprobs_mode: str | None  # of the distribution that vLLM samples from, if somebody reads its log-probabilities
-
-
-def resolve(args: SimpleNamespace) -> SimpleNamespace:
-    """Defaults that depend on the algorithm (upstream's own for ppo and gspo), then all checks."""
-    real, kl = args.actor.policy_loss_type == "real", args.algo.kl
-    args.train.batching = "whole_groups" if real else args.train.batching
-    rollout = args.rollout
-    rollout.seeded_order = rollout.seeded_order or rollout.seeded
-    if not args.eval.dataset:  # as --no-eval.dataset leaves it
-        args.eval.at_start = args.eval.at_end = False
-    if rollout.mismatch is None:
-        rollout.mismatch = "stop" if args.train.batching == "whole_groups" else "off"
-    if rollout.mismatch == "stop" and args.train.async_enable:
-        rollout.mismatch = "log"
-    if kl.init_coef is None:
-        kl.init_coef = 0.0 if real else 0.01
-    args.algo.advantage.estimator = args.algo.advantage.estimator or ("group_norm" if real else "gae")
-    args.algo.real.objective = absolute(args.algo.real.objective)
-    wrong = [*run_problems(args), *(whole_group_problems(args) if args.train.batching == "whole_groups" else ())]
-    if wrong:
-        raise UserError(*wrong)
-    scored_against_reference = real and find(args.algo.real.objective).needs_reference
-    kl.use_loss = kl.use_loss or scored_against_reference  # OpenRLHF then keeps the reference's log-probabilities
-    asked = rollout.mismatch != "off" or args.algo.advantage.is_correction_level != "off"
-    args.derived = Derived(
-        reference=kl.init_coef > 0 or scored_against_reference,
-        logprobs_mode="processed_logprobs" if asked else None,
-    )
-    return args
+__all__ = ["POLICY_LOSSES", "add", "resolve", "reward_variables", "run_training_script"]  # the patches call these
 
 
 def refuse_too_few_gpus(args: SimpleNamespace) -> None:
     """A started Ray waits for ever for GPUs that it has not; to a cluster of others nodes may still come."""
     import ray
 
-    actor, train, vllm = args.actor, args.train, args.vllm
-    ranks, engines = actor.num_nodes * actor.num_gpus_per_node, (vllm.num_engines or 0) * vllm.tensor_parallel_size
-    needed = ranks if train.colocate_all and not train.async_enable else ranks + engines
-    if args.derived.reference and not (train.colocate_all or train.colocate_actor_ref):
-        needed += ranks
+    needed = args.derived.layout.gpus
     offered = int(ray.cluster_resources().get("GPU", 0))
     if offered >= needed:
         return

@@ -31,7 +31,7 @@ from real_openrlhf.base.files import enter
 from real_openrlhf.hooks.fixes.deepspeed_optimizers import accumulate_as_flagged
 from real_openrlhf.hooks.model.lora_weights import refuse_shared_weights
 from real_openrlhf.hooks.planned_experience import PlanBuffer
-from real_openrlhf.hooks.settings import loss_settings, objective_settings, reads_old
+from real_openrlhf.hooks.settings import loss_settings, objective_settings
 
 
 class Batch(NamedTuple):
@@ -53,7 +53,7 @@ class EngineStartTrainer(ActorPPOTrainer):
         super()._init_vllm_sync_group(backend)
 
     def ppo_train(self, kl_ctl: float) -> dict[str, float]:
-        if self.args.rollout.seeded_order or self.args.train.batching == "whole_groups":  # else as released
+        if self.args.rollout.seeded_order or self.args.derived.whole_groups:  # else as released
             self.strategy.reseed(self.actor.model.global_steps)
         return self.train_batch(kl_ctl)
 
@@ -70,7 +70,7 @@ class PolicyTrainer(EngineStartTrainer):
         patching.assert_applied()
         super().__init__(*args, **kwargs)
         self.settings, self.loss = objective_settings(self.args), loss_settings(self.args)
-        self.reads_old = reads_old(self.args, self.settings)
+        self.reads_old = self.args.derived.reads_old
         self.replay_buffer = PlanBuffer()
         self.engine = self.actor.model
         accumulate_as_flagged(self.engine)
@@ -102,7 +102,7 @@ class PolicyTrainer(EngineStartTrainer):
             left = psutil.virtual_memory().total / args.actor.num_gpus_per_node
         else:
             left = get_accelerator().total_memory() - RUNTIME_BYTES
-            if args.train.colocate_all and not args.train.async_enable and not args.vllm.enable_sleep:
+            if args.derived.layout.colocated and not args.vllm.enable_sleep:
                 left -= args.vllm.gpu_memory_utilization * get_accelerator().total_memory()  # vLLM stays beside it
         # weights, gradients, Adam's states and reference of this rank in training, and ZeRO-3's gathers
         sizes = [

@@ -5,19 +5,21 @@ What makes OpenRLHF portable (engine, fixes, model, rollout, run_strategy) knows
 
 from typing import Any
 
-from real_openrlhf.hooks.settings import trains_whole_groups
-
 __all__ = ["actor_trainer_class", "evaluate_by_score", "experience_maker_class", "trains_whole_groups"]
+
+
+def trains_whole_groups(args) -> bool:
+    return args.derived.whole_groups
 
 
 def experience_maker_class(args) -> type:
     from real_openrlhf.hooks.controller.experience_maker import ExperienceMaker, UpstreamExperienceMaker
 
-    return ExperienceMaker if trains_whole_groups(args) else UpstreamExperienceMaker
+    return ExperienceMaker if args.derived.whole_groups else UpstreamExperienceMaker
 
 
 def actor_trainer_class(args) -> type:
-    if trains_whole_groups(args):
+    if args.derived.whole_groups:
         from real_openrlhf.hooks.policy_trainer import PolicyTrainer
 
         return PolicyTrainer

@@ -4,7 +4,7 @@ Standard library only. A new objective in `algorithm/formulas.py` becomes an alg
 """
 
 from real_openrlhf.algorithm.formulas import OBJECTIVES, Objective
-from real_openrlhf.recipes.run_flags import SET, Algorithm, FlagValue, code, own, paper
+from real_openrlhf.recipes.run import SET, Algorithm, FlagValue, code, own, paper
 
 _NO_KL = {
     "--algo.kl.init_coef": paper(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from real_openrlhf.recipes.run_flags import FlagValue, Recipe, code, own, paper
+from real_openrlhf.recipes.run import FlagValue, Recipe, code, own, paper
 
 # Rows of the published training sets, for a dry run without their files; a file on disk is counted.
 TRAINING_ROWS = {"deepscaler": 40_315, "dapo17k": 17_398}

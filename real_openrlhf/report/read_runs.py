@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from real_openrlhf.base.errors import UserError, first_line, plain
 from real_openrlhf.base.files import parsed
 from real_openrlhf.base.old_names import METRICS, current_record
-from real_openrlhf.recipes.run_flags import EARLIER_FLAGS, flags_of
+from real_openrlhf.recipes.run import EARLIER_FLAGS, flags_of
 from real_openrlhf.runs.run_folder import PHASES, logged_rows, state
 
 if TYPE_CHECKING:

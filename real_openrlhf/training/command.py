@@ -19,14 +19,14 @@ from real_openrlhf.base.errors import ENDING, code_and_words, signals_held
 from real_openrlhf.base.files import FINISHED
 from real_openrlhf.base.old_names import METHODS
 from real_openrlhf.base.parsing import path_of, whole
-from real_openrlhf.recipes import openrlhf_parser
+from real_openrlhf.flags import parser as flags_parser
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
-from real_openrlhf.recipes.run_flags import (
+from real_openrlhf.recipes.run import (
     KINDS,
     USER,
     FlagValue,
-    RunFlags,
+    Run,
     is_finished,
     recorded_flags,
     typed,
@@ -118,48 +118,48 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         print(findings.conclusion)
         return 0
-    if request.resumed and is_finished(request.resumed, request.flags):
+    if request.resumed and is_finished(request.resumed, request.run):
         print(f"{request.resumed} is finished: there is nothing to continue\n\n{final_summary(request.resumed)}")
         return 0
     return _train(request, target)
 
 
 def _train(request: Request, target: LaunchTarget) -> int:
-    args, inputs = request.args, request.flags
-    origin = run_inputs.provenance_of(inputs, target.environment(inputs))
+    args = request.args
+    origin = run_inputs.provenance_of(request.run, target.environment(request.run))
     with contextlib.ExitStack() as stack:
         with signals_held():  # a folder without a record would be nobody's
             path = (request.resumed or run_folder.create(args.runs_dir, request.stem, args.run_name)).resolve()
             lock = stack.enter_context(run_folder.only_one(path))
             if not request.resumed:
                 run_folder.refuse_name(args.runs_dir, args.run_name)  # another command may have been there before
-            flags = replace(request, folder=path).flags
+            run = replace(request, folder=path).run
             record = {
                 "name": path.name,
                 "algo": args.algo,
                 "recipe": request.recipe.name,
-                "seed": flags.args.train.seed,
+                "seed": run.args.train.seed,
                 "status": "running",
                 "reason": None,
                 "started": run_folder.now(),
                 "finished": None,
                 "command": typed(),
                 "host": platform.node(),
-                "flags": recorded_flags(flags),
+                "flags": recorded_flags(run),
                 **origin,
             }
             if request.resumed:
                 before = run_folder.read(path)
                 record["started"] = before.get("started", record["started"])
-                record |= provenance.earlier(before, record) | run_inputs.earlier_flags(before, flags)
+                record |= provenance.earlier(before, record) | run_inputs.earlier_flags(before, run)
             run_folder.write(path, record)
         (path / FINISHED).unlink(missing_ok=True)
         print(f"run folder: {path}\n", flush=True)
         code = 1
         reason: str | None = "the launcher failed"
         try:
-            environment = target.environment(flags) | request.secrets
-            code, reason = _supervised(path, flags, environment, lock, target.address is None)
+            environment = target.environment(run) | request.secrets
+            code, reason = _supervised(path, run, environment, lock, target.address is None)
         except KeyboardInterrupt as ended:
             code, reason = code_and_words(ended)
         finally:
@@ -167,7 +167,7 @@ def _train(request: Request, target: LaunchTarget) -> int:
                 if reason and shutil.disk_usage(path).free < FULL_BYTES:
                     reason = f"the disk of {path} is full: free some space, or move the run to another --runs-dir"
                 status = "failed" if reason else "finished"
-                steps = flags.args.train.max_steps, flags.args.logger.logging_steps
+                steps = run.args.train.max_steps, run.args.logger.logging_steps
                 reason = reason or run_folder.early_end(path, *steps)
                 run_folder.write(path, record | {"status": status, "reason": reason, "finished": run_folder.now()})
     print(f"\n{status}{f' ({reason})' if reason else ''}: {path}")
@@ -182,13 +182,13 @@ def _train(request: Request, target: LaunchTarget) -> int:
     return code
 
 
-def _supervised(path: Path, flags: RunFlags, environment: dict, lock: int, local: bool) -> tuple[int, str | None]:
+def _supervised(path: Path, run: Run, environment: dict, lock: int, local: bool) -> tuple[int, str | None]:
     """Run the training to its end: (exit code, why it failed)."""
-    progress = Progress(path, flags.args.train.max_steps or None, path / "train.log")
-    watch = Watch(path, flags.args.train.watchdog_minutes)
+    progress = Progress(path, run.args.train.max_steps or None, path / "train.log")
+    watch = Watch(path, run.args.train.watchdog_minutes)
     if local and "TORCH_EXTENSIONS_DIR" in environment:
         drop_stale_locks(Path(environment["TORCH_EXTENSIONS_DIR"]).resolve())
-    command = [sys.executable, *TRAINER, *flags.argv()]
+    command = [sys.executable, *TRAINER, *run.argv()]
     if not local:
         return supervise(command, environment, lock, progress, watch)
     with scratch(environment) as own:
@@ -203,29 +203,29 @@ def _supervised(path: Path, flags: RunFlags, environment: dict, lock: int, local
 
 
 def show(request: Request, target: LaunchTarget) -> None:
-    flags, recipe, algorithm, args = request.flags, request.recipe, ALGORITHMS[request.args.algo], request.args
+    run, recipe, algorithm, args = request.run, request.recipe, ALGORITHMS[request.args.algo], request.args
     print(f"real_openrlhf {__version__}")
     print(f"  recipe     {recipe.name}: {recipe.about}")
     print(f"  algorithm  {algorithm.name}: {algorithm.about}")
     print(f"  where      {target.about}\n")
     if args.dry_run:
         print(" ".join([sys.executable, *TRAINER]))
-        words = {flag: f"{flag} {setting.text}".strip() for flag, setting in flags.settings.items()}
+        words = {flag: f"{flag} {setting.text}".strip() for flag, setting in run.flags.items()}
         left = min(max(map(len, words.values())), 46)
-        middle = max(len(setting.origin) for setting in flags.settings.values())
-        for flag, setting in flags.settings.items():
+        middle = max(len(setting.origin) for setting in run.flags.values())
+        for flag, setting in run.flags.items():
             print(f"  {words[flag]:{left}}  {setting.origin:{middle}}  {setting.note}".rstrip())
         print()
-    if flags.changes:
+    if run.changes:
         print("changed by you:")
-        for flag, before, after in flags.changes:
+        for flag, before, after in run.changes:
             print(f"  {flag}: {_in_words(flag, before)} -> {_in_words(flag, after)}")
         print()
 
 
 def _in_words(flag: str, setting: FlagValue | None) -> str:
     if setting is None:  # a switch is off, a value is that of OpenRLHF's parser
-        default = openrlhf_parser.defaults().get(flag)
+        default = flags_parser.defaults().get(flag)
         return "not given" if default is None else f"{default} (OpenRLHF's default)" if default else "off"
     value = setting.text or "on"
     return value if setting.origin == USER else f"{value} ({setting.origin})"

@@ -4,6 +4,7 @@ import json
 import os
 import platform
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from real_openrlhf.machine import nvidia
-from real_openrlhf.recipes.run_flags import Recipe, RunFlags
+from real_openrlhf.recipes.run import Recipe, Run
 
 TRAINER = ("-m", "openrlhf.cli.train_ppo_ray")
 SET_UP = "bash examples/scripts/setup_env.sh"
@@ -69,25 +70,26 @@ class LaunchTarget:
             return f"the Ray cluster {self.address} (RAY_ADDRESS)"
         return "this machine, on CPU with logical GPUs" if self.on_cpu else f"this machine, {self.gpus_here} GPUs"
 
-    def lacks(self, flags: RunFlags) -> str:
+    def lacks(self, run: Run) -> str:
         """`0 of 8 GPUs`, if there are too few."""
-        return "" if self.on_cpu or self.gpus_here >= flags.gpus else f"{self.gpus_here} of {flags.gpus} GPUs"
+        needed = run.layout.gpus
+        return "" if self.on_cpu or self.gpus_here >= needed else f"{self.gpus_here} of {needed} GPUs"
 
-    def environment(self, flags: RunFlags) -> dict[str, str]:
+    def environment(self, run: Run) -> dict[str, str]:
         """All variables of the run's processes. The user's own values win over ours."""
         ours = {}
         if self.on_cpu:
             ours = {**CPU_ENVIRONMENT}
-            if Path(flags.args.actor.model_name_or_path).is_dir():
+            if Path(run.args.actor.model_name_or_path).is_dir():
                 ours["HF_HUB_OFFLINE"] = "1"
         elif self.address is None:
             ours = {**ON_GPUS}
             if os.access(sys.prefix, os.W_OK):
                 # DeepSpeed's offloaded Adam is compiled there. One folder a machine: drop_stale_locks sees no other's.
                 ours["TORCH_EXTENSIONS_DIR"] = str(EXTENSIONS / platform.node())
-            if flags.args.ds.adam_offload:
+            if run.args.ds.adam_offload:
                 # DeepSpeed's Adam is a loop over threads: Ray would give each rank one
-                ours[THREADS] = str(threads_each(flags.ranks // flags.nodes))
+                ours[THREADS] = str(threads_each(run.layout.ranks // run.layout.nodes))
         environment = {**ours, **os.environ}
         for name, rest in nvidia.expandable_segments({} if self.on_cpu else environment).items():
             environment.pop(name)
@@ -98,17 +100,19 @@ class LaunchTarget:
                 environment.setdefault("RAY_RUNTIME_ENV_HOOK", QUOTED)
             environment["RAY_ADDRESS"] = "local"  # never join a Ray that somebody else started on this machine
             # OpenRLHF asks Ray for a core with every GPU. If Ray has fewer, it waits for ever without a word.
-            cores = {"CPU": flags.gpus + SPARE_CPUS}
+            cores = {"CPU": run.layout.gpus + SPARE_CPUS}
             if self.on_cpu:
-                environment |= NO_GPU | {"RAY_OVERRIDE_RESOURCES": json.dumps({"GPU": flags.gpus} | cores)}
+                environment |= NO_GPU | {"RAY_OVERRIDE_RESOURCES": json.dumps({"GPU": run.layout.gpus} | cores)}
             else:  # Ray counts the GPUs
                 environment.setdefault("RAY_OVERRIDE_RESOURCES", json.dumps(cores))
         return environment
 
-    def launch_problems(self, flags: RunFlags) -> Iterator[str]:
+    def launch_problems(self, run: Run) -> Iterator[str]:
         """Reasons why the run cannot start here: too few GPUs, no ready cluster, or the wrong environment."""
-        nodes, needed = flags.nodes, flags.gpus
-        apart = f" ({flags.engine_gpus} of the {needed} are for vLLM alone)" if flags.engine_gpus else ""
+        if self.address is None and run.args.ds.adam_offload and not shutil.which("g++"):
+            yield "--ds.adam_offload: DeepSpeed compiles its Adam for the CPU, and there is no g++. Install it."
+        nodes, needed = run.layout.nodes, run.layout.gpus
+        apart = f" ({run.layout.engine_gpus} of the {needed} are for vLLM alone)" if run.layout.engine_gpus else ""
         if self.address:
             yield from self._ask_cluster(self.address, nodes, needed)
         elif self.on_cpu and not nvidia.environment_for_cpu():

@@ -8,7 +8,7 @@ import contextlib
 import hashlib
 import os
 import tomllib
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -19,40 +19,29 @@ from real_openrlhf.base.files import sha256
 from real_openrlhf.base.parsing import PassThrough, path_of
 from real_openrlhf.base.user_files import absolute, file_of
 from real_openrlhf.data.sources import SUFFIXES, is_hub_id, read_local
+from real_openrlhf.flags.words import SHORTHANDS, split_flags
 from real_openrlhf.machine import nvidia
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
-from real_openrlhf.recipes.run_flags import (
+from real_openrlhf.recipes.run import (
     AGENT,
     EARLIER_FLAGS,
     OBJECTIVE,
     RECIPE,
     FlagValue,
     Recipe,
-    RunFlags,
+    Run,
     changed_flags,
     compose,
 )
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.runs.provenance import PACKAGE
 from real_openrlhf.training import tiny_task
-from real_openrlhf.training.checks import flag_checks
 from real_openrlhf.training.tiny_task import task_folder
 
 MODEL, TRAINING, VALIDATION = "--actor.model_name_or_path", "--data.prompt_dataset", "--eval.dataset"
 RUN_DIR = "--train.run_dir"
 OWN_FOLDERS = {RUN_DIR, "--ckpt.path", "--ckpt.output_dir"}
-# Options that are a short name of OpenRLHF's flag; of several the last one counts.
-SHORTHANDS = {
-    "--model": MODEL,
-    "--data": TRAINING,
-    "--seed": "--train.seed",
-    "--max-steps": "--train.max_steps",
-    "--gpus": "--actor.num_gpus_per_node",
-    "--nodes": "--actor.num_nodes",
-}
-OPTIONS = [*SHORTHANDS, *"--recipe --algo --dry-run --resume --run-name --runs-dir --data-dir --config".split()]
-
 
 # `train --config FILE.toml`: options of `train` at its top, OpenRLHF's flags in a table [flags]; typed ones win
 
@@ -102,7 +91,7 @@ class Request:
     @classmethod
     def from_args(cls, args: argparse.Namespace) -> "Request":
         recipe = RECIPES[args.recipe]
-        given, removed = flag_checks.split_flags(args.openrlhf)
+        given, removed = split_flags(args.openrlhf)
         if named := OWN_FOLDERS & {*given, *removed}:
             raise UserError(f"{min(named)} is set by the run's folder: --runs-dir and --run-name. Leave it out.")
         flags, variables = dict(given), {}
@@ -123,7 +112,7 @@ class Request:
             begun = (folder / name).is_dir() and not run_folder.is_unused(folder / name)
             return replace(self, resumed=folder / name) if begun else self
         unfinished = run_folder.unfinished(folder, self.stem)
-        changes = {path: changed_flags(record, self.flags) for path, record in unfinished.items()}
+        changes = {path: changed_flags(record, self.run) for path, record in unfinished.items()}
         if same := next((path for path, changed in changes.items() if not changed), None):
             return replace(self, resumed=same, folder=same)
         for path, changed in changes.items():
@@ -134,7 +123,8 @@ class Request:
         return self
 
     @cached_property
-    def flags(self) -> RunFlags:
+    def run(self) -> Run:
+        """Resolved once; a change of the request, as of its folder, makes another."""
         inputs = file_flags(self.recipe, self.args.data_dir)
         folder, origin = Path(os.path.realpath(self.folder)), "run folder"
         launcher = {
@@ -150,25 +140,19 @@ class Request:
         count = training_rows(data)
         return compose(self.recipe, ALGORITHMS[self.args.algo], self.user, self.removed, launcher, count)
 
-    def without(self, wrong: Container[str]) -> "Request":
-        """The request without its wrong flags, so that the other checks go on with the recipe's values."""
-        user = {flag: words for flag, words in self.user.items() if flag not in wrong}
-        return replace(self, user=user, removed=[flag for flag in self.removed if flag not in wrong])
-
     def missing(self) -> dict[Path, Callable[[], object]]:
         """Missing files that its flags read and this package can make: {path: the call that makes it}."""
-        flags = self.flags
         read = {
             word
             for flag in (MODEL, TRAINING, VALIDATION)
-            if flag in flags.settings
-            for word in flags.settings[flag].words
+            if flag in self.run.flags
+            for word in self.run.flags[flag].words
         }
         parts = ("model", "train.jsonl", "eval.jsonl")
         makers: dict[Path, Callable[[], object]] = {task_folder() / part: tiny_task.unpack for part in parts}
         for name in {*TRAINING_ROWS, self.recipe.eval_data} - {tiny_task.NAME}:
             path = set_file(name, self.args.data_dir)
-            makers[path] = partial(_make_set, name, path, flags.text(MODEL))
+            makers[path] = partial(_make_set, name, path, self.run.text(MODEL))
         return {path: make for path, make in makers.items() if str(path) in read and not path.exists()}
 
     def made(self) -> "Request":
@@ -241,9 +225,9 @@ def starting_weights(model: Path) -> str | None:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest() if files else None
 
 
-def provenance_of(flags: RunFlags, environment: Mapping[str, str]) -> dict:
-    data, objective, rewards = own_files(flags).values()
-    weights = starting_weights(Path(flags.text(MODEL)))
+def provenance_of(run: Run, environment: Mapping[str, str]) -> dict:
+    data, objective, rewards = own_files(run).values()
+    weights = starting_weights(Path(run.text(MODEL)))
     return provenance.provenance(data, objective, rewards, weights, nvidia.gpu_names(), environment)
 
 
@@ -281,12 +265,12 @@ OWN_FILES = {  # keys of a record
 }
 
 
-def own_files(flags: RunFlags) -> dict[str, list[Path]]:
+def own_files(run: Run) -> dict[str, list[Path]]:
     """The files whose hashes a run keeps, by the key of its record: a flag names them, and they may change."""
-    given = flags.settings
+    given = run.flags
 
     def named(*names: str) -> list[Path]:
-        return [Path(name) for flag in names if flag in given for name in flags.text(flag).split(",")]
+        return [Path(name) for flag in names if flag in given for name in run.text(flag).split(",")]
 
     functions = [path] if OBJECTIVE in given and (path := file_of(given[OBJECTIVE].text)) else []
     rewards = [path for path in named(REWARD) if path.suffix == ".py" and PACKAGE not in path.parents]
@@ -299,17 +283,17 @@ def checkpoints(run: Path) -> list[Path]:
     return [*run.glob("checkpoints/_actor/*/manifest.json")]
 
 
-def earlier_flags(record: dict, flags: RunFlags) -> dict[str, list[dict]]:
+def earlier_flags(record: dict, run: Run) -> dict[str, list[dict]]:
     """The other values with which a resumed run trained up to its checkpoint, one dictionary per change."""
-    other = changed_flags(record, flags) if checkpoints(Path(flags.text(RUN_DIR))) else {}
+    other = changed_flags(record, run) if checkpoints(Path(run.text(RUN_DIR))) else {}
     parts = [*record.get(EARLIER_FLAGS, ()), *([{flag: old for flag, (old, _) in other.items()}] if other else [])]
     return {EARLIER_FLAGS: parts} if parts else {}
 
 
-def changed_files(record: Mapping, flags: RunFlags) -> dict[str, str]:
+def changed_files(record: Mapping, run: Run) -> dict[str, str]:
     """{key of OWN_FILES: what the run began with, and what is there now}, where the contents differ."""
     changes = {}
-    for key, paths in own_files(flags).items():
+    for key, paths in own_files(run).items():
         before = record.get(key, {} if key == "objective" else None)  # older records lack the other keys
         if not isinstance(before, dict) or (key == "data" and not paths):  # missing data is told where it is needed
             continue

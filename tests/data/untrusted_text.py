@@ -19,7 +19,7 @@ from real_openrlhf.data.sources import read_local
 from real_openrlhf.hooks.engine.reward_calls import Fault, checked
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.recipes import RECIPES
-from real_openrlhf.recipes.run_flags import compose
+from real_openrlhf.recipes.run import compose
 from real_openrlhf.report import benchmarks, page, table_forms, tables
 from real_openrlhf.report.read_runs import UnreadableRun, read_run, read_runs
 from real_openrlhf.report.settings import tasks

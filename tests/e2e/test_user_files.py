@@ -38,7 +38,7 @@ MARGIN, GROUP = 0.5, 8  # tau and rollouts a prompt of the recipe
 
 def test_a_users_objective_and_agent_train_and_are_recorded(train, tmp_path):
     hinge, game, answers = tmp_path / "hinge.py", tmp_path / "game.py", tmp_path / "asked.jsonl"
-    flags = command.request_of(["--recipe", "cpu"]).flags
+    flags = command.request_of(["--recipe", "cpu"]).run
     ours = LaunchTarget.for_recipe(RECIPES["cpu"]).environment(flags)
     variables = {name: value for name, value in ours.items() if os.environ.get(name) != value}
     hinge.write_text(OBJECTIVE.read_text() + ASKED.format(place=str(answers), names=[*variables]))

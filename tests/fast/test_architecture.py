@@ -20,17 +20,21 @@ ROOMS = {
     "base": (set(), set()),
     "machine": (set(), {TOP, "base"}),
     "algorithm": ({"torch"}, {"base"}),
+    "flags": (set(), {"algorithm", "base"}),
     "hooks": (
         {"deepspeed", "openrlhf", "peft", "psutil", "ray", "torch", "transformers"},
-        {TOP, "algorithm", "base", "machine"},
+        {TOP, "algorithm", "base", "flags", "machine"},
     ),
     "runs": (set(), {TOP, "base"}),
-    "recipes": (set(), {"algorithm", "base", "runs"}),
+    "recipes": (set(), {"algorithm", "base", "flags", "runs"}),
     "report": (
         {"jinja2", "matplotlib", "mpmath", "numpy", "pandas"},
         {TOP, "base", "data", "recipes", "runs"},
     ),
-    "training": ({"tqdm"}, {TOP, "algorithm", "base", "data", "hooks", "machine", "recipes", "report", "runs"}),
+    "training": (
+        {"tqdm"},
+        {TOP, "algorithm", "base", "data", "flags", "hooks", "machine", "recipes", "report", "runs"},
+    ),
     "comparison": (set(), {"base", "evaluation", "recipes", "report", "runs", "training"}),
     "rewards": (set(), {"base"}),
     "data": ({"tqdm"}, {TOP, "base", "rewards"}),
@@ -162,11 +166,11 @@ def test_what_other_trainers_import_is_written_for_python_3_10():
 # what is done in one place -> (how it looks in code, its home; the other two run OpenRLHF's script and workers)
 HOMES = {
     "a lock between processes": (r"\bfcntl\.flock\(", {"base.files"}),
-    "a check of OpenRLHF's flags": (r"def \w+\(args: SimpleNamespace\) -> Iterator\[str\]", {"hooks.refusals"}),
-    "the bounds of a flag's number": (r"\bABOVE_ZERO = ", {"hooks.refusals"}),
+    "a check of OpenRLHF's flags": (r"def \w+\(args: SimpleNamespace\) -> Iterator\[str\]", {"flags.refusals"}),
+    "the bounds of a flag's number": (r"\bABOVE_ZERO = ", {"flags.refusals"}),
     "a user's file is run": (
         r"(?<![\w.])exec\(|runpy\.run_path\(",
-        {"base.user_files", "recipes.openrlhf_parser"},
+        {"base.user_files", "flags.parser"},
     ),
 }
 

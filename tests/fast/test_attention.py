@@ -86,12 +86,12 @@ def test_a_hybrid_leaks_if_packed_is_refused_and_is_exact_if_padded(name):
 
 @pytest.mark.parametrize("name", HYBRIDS)
 def test_the_dry_run_refuses_what_leaks_and_names_what_works(name):
-    (found,) = unfit_problems(run_flags(), raw(name))
+    (found,) = unfit_problems(run_flags().args, raw(name))
     assert "carry state" in found and "--no-ds.packing_samples --no-train.dynamic_batch_enable" in found
-    assert unfit_problems(run_flags(removed=PADDED), raw(name)) == []
+    assert unfit_problems(run_flags(removed=PADDED).args, raw(name)) == []
     vision = {"model_type": "qwen3_5", "text_config": raw("qwen3_5_text"), "vision_config": {}}
-    assert "carry state" in unfit_problems(run_flags(), vision if name == "qwen3_5_text" else raw(name))[0]
-    either = run_flags(removed=("--ds.packing_samples",))  # OpenRLHF packs with either flag
+    assert "carry state" in unfit_problems(run_flags().args, vision if name == "qwen3_5_text" else raw(name))[0]
+    either = run_flags(removed=("--ds.packing_samples",)).args  # OpenRLHF packs with either flag
     assert unfit_problems(either, raw(name))
 
 
@@ -113,7 +113,7 @@ def test_the_dry_run_refuses_what_leaks_and_names_what_works(name):
     ],
 )
 def test_other_models_are_refused_in_the_dry_run_for_what_they_are(name, more, said):
-    found = unfit_problems(run_flags(), raw(name, **more))
+    found = unfit_problems(run_flags().args, raw(name, **more))
     assert all(any(one in problem for problem in found) for one in said) and bool(found) == bool(said), found
 
 

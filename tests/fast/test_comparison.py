@@ -17,7 +17,7 @@ from real_openrlhf.base.errors import UserError
 from real_openrlhf.cli import main
 from real_openrlhf.comparison import command
 from real_openrlhf.comparison.command import entries
-from real_openrlhf.recipes.run_flags import recorded_flags
+from real_openrlhf.recipes.run import recorded_flags
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.training import run_inputs
 from real_openrlhf.training.command import request_of
@@ -113,7 +113,7 @@ def test_what_a_comparison_sets_itself_is_refused_wherever_it_is_given(words, me
 def test_tiny_models_are_compared_without_clipping_unless_asked():
     def norms(*words: str) -> list[str]:
         runs = of(*words, "--seeds", "1")
-        return [runs.request(entry).flags.text("--actor.max_norm") for entry in runs.entries]
+        return [runs.request(entry).run.text("--actor.max_norm") for entry in runs.entries]
 
     assert norms("--algos", "real", "grpo --actor.max_norm 2") == ["100", "2"]
     assert norms("--algos", "real", "--actor.max_norm", "1") == ["1"]
@@ -128,7 +128,7 @@ def record(folder, **changes):
 def test_a_run_made_with_other_flags_is_refused_and_named(tmp_path):
     words = ["--recipe", "cpu", "--algo", "real", "--seed", "1", "--runs-dir", str(tmp_path), "--run-name", "real-s1"]
     request = request_of(words)
-    path = record(tmp_path / "real-s1", flags=recorded_flags(request.flags), data=None)
+    path = record(tmp_path / "real-s1", flags=recorded_flags(request.run), data=None)
     command.refuse_other_inputs(path, run_folder.read(path), request)
     for flag, before, after in (("--actor.adam.lr", "0.0001", "0.0005"), ("--train.max_steps", "40", "8")):
         other = request_of([*words, "--resume", flag, after])
@@ -165,8 +165,8 @@ def test_a_finished_run_of_other_files_of_those_names_is_refused(tmp_path, capsy
     request = of(*words).request(entry)
     folder = write_run(runs, "real", steps=40, name=entry.name)
     record = json.loads((folder / "run.json").read_text())
-    record["flags"] = recorded_flags(request.flags)
-    record |= {key: provenance.hashes(paths) for key, paths in run_inputs.own_files(request.flags).items()}
+    record["flags"] = recorded_flags(request.run)
+    record |= {key: provenance.hashes(paths) for key, paths in run_inputs.own_files(request.run).items()}
     (folder / "run.json").write_text(json.dumps(record))
     assert main(["compare", *words, "--dry-run"]) == 0
     for file, after, said in (
@@ -198,7 +198,7 @@ class Training:
             rows = [{"phase": "train", "step": n, "time": time.time(), "reward": 0.5} for n in range(1, 4)]
             rows += [{"phase": "eval", "step": 3, "time": time.time(), "eval_x_pass1": 0.5}]
             write_lines(path, rows[: self.made if fails else 4])
-            flags = recorded_flags(request_of([*args.words, "--resume"]).flags)
+            flags = recorded_flags(request_of([*args.words, "--resume"]).run)
             ending = {"status": "failed", "reason": "no memory"} if fails else {"status": "finished", "reason": None}
             seed = int(args.words[args.words.index("--seed") + 1])
             about = {"name": path.name, "algo": args.algo, "recipe": "cpu", "seed": seed, "flags": flags}
@@ -263,7 +263,7 @@ def test_shells_share_the_runs(training, monkeypatch, failing):
 
 def test_a_run_whose_shell_was_killed_is_taken_over_when_its_processes_are_gone(training):
     stand_in, runs = training(), of(*THREE)
-    flags = recorded_flags(runs.request(runs.entries[0]).flags)
+    flags = recorded_flags(runs.request(runs.entries[0]).run)
     path = record(runs.path(runs.entries[0]), status="running", flags=flags, data=None)
     with run_folder.only_one(path):
         assert command.work(runs, runs.entries) == 0

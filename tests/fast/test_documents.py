@@ -112,7 +112,7 @@ def openrlhf_flags() -> set[str]:
         return set()
     texts = [
         Path(package.submodule_search_locations[0], "cli", "train_ppo_ray.py").read_text(),
-        (ROOT / "real_openrlhf/hooks/arguments.py").read_text(),
+        (ROOT / "real_openrlhf/flags/arguments.py").read_text(),
     ]
     declared = re.findall(r"""\badd(?:_argument)?\(\s*f?["'](--[\w.{}-]+)["']""", "\n".join(texts))
     return {re.sub(r"{\w+}", role, flag) for flag in declared for role in ("actor", "critic")}  # one loop adds both

@@ -92,8 +92,9 @@ def test_a_held_out_answer_is_right_by_its_score_as_a_label_is():
     for batching, right in (("whole_groups", [0.0, 1.0, 0.0, 0.0]), ("upstream", [0.4, 0.6, -1.0, 0.0])):
         answers = [sampled("question", reward)[0] for reward in (0.4, 0.6, -1.0, 0.0)]
         answers[2].scores, answers[3].scores = torch.tensor([0.0]), torch.tensor([math.nan])
-        generator = SimpleNamespace(args=run_args(), generate_eval_samples=lambda answers=answers: answers)
-        generator.args.train.batching = batching
+        generator = SimpleNamespace(
+            args=run_args(batching=batching), generate_eval_samples=lambda answers=answers: answers
+        )
         evaluate_by_score(generator)
         assert [float(one.rewards[0]) for one in generator.generate_eval_samples()] == pytest.approx(right)
 

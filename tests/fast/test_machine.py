@@ -133,7 +133,7 @@ def leaves_gpus_alone(variables: dict[str, str]) -> bool:
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_run_in_an_environment_of_the_other_kind_is_refused(environment, name):
-    recipe, planned = RECIPES[name], command.request_of(["--recipe", name]).flags
+    recipe, planned = RECIPES[name], command.request_of(["--recipe", name]).run
     here = LaunchTarget.for_recipe(recipe)
     kind = "cpu" if recipe.on_cpu else "gpu"
     variables = here.environment(planned)

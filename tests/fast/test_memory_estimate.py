@@ -14,8 +14,8 @@ P = 7_615_616_512
 
 def planned(*args, **named):
     """(the shape of the plan's model, the plan)"""
-    found = run_flags(*args, **named)
-    return memory_estimate.shape_of(memory_estimate.KNOWN_CONFIGS[found.text("--actor.model_name_or_path")]), found
+    found = run_flags(*args, **named).args
+    return memory_estimate.shape_of(memory_estimate.KNOWN_CONFIGS[found.actor.model_name_or_path]), found
 
 
 def memory(*args, **named):

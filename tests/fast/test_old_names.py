@@ -5,7 +5,7 @@ import json
 import invented_runs as invented
 
 from real_openrlhf.base import old_names
-from real_openrlhf.recipes.run_flags import recorded_flags
+from real_openrlhf.recipes.run import recorded_flags
 from real_openrlhf.report.read_runs import read_run
 from real_openrlhf.runs import run_folder
 from real_openrlhf.training import command
@@ -17,7 +17,7 @@ def test_an_old_command_line_is_the_new_one():
     new = "--algo real_fixed_weights --train.batching upstream --no-train.skip_zero_gradient"
     new += " --algo.real.uniform_groups zero_loss"
     old, new = (command.request_of(words.split()) for words in (OLD, new))
-    assert old.args.algo == new.args.algo and recorded_flags(old.flags) == recorded_flags(new.flags)
+    assert old.args.algo == new.args.algo and recorded_flags(old.run) == recorded_flags(new.run)
 
 
 def test_an_old_run_folder_is_read_with_todays_names(tmp_path):

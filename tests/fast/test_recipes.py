@@ -8,11 +8,12 @@ import pytest
 from small_runs import ON_GPUS, run_flags
 from small_world import REPOSITORY
 
+from real_openrlhf.flags.refusals import size_problems
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
-from real_openrlhf.recipes.run_flags import PAPER, recorded_flags
+from real_openrlhf.recipes.run import PAPER, recorded_flags
 from real_openrlhf.training import command
-from real_openrlhf.training.checks import flag_checks, memory_estimate, model_check
+from real_openrlhf.training.checks import memory_estimate, model_check
 from real_openrlhf.training.checks.data_check import step_problems
 from real_openrlhf.training.command import request_of
 
@@ -22,7 +23,7 @@ PAIRS = [(recipe, algo) for recipe in RECIPES for algo in ALGORITHMS]
 
 
 def values(recipe: str, flag: str, algo: str = "real") -> list[float]:
-    return [float(word) for word in run_flags(recipe, algo).settings[flag].words]
+    return [float(word) for word in run_flags(recipe, algo).flags[flag].words]
 
 
 NUMBERS = {
@@ -52,7 +53,7 @@ def test_the_recipes_have_the_papers_numbers(recipe):
 
 @pytest.mark.parametrize("recipe, algo", PAIRS)
 def test_prompts_come_in_the_seeds_order(recipe, algo):
-    assert {"--rollout.seeded_order", "--rollout.seeded"} & run_flags(recipe, algo).settings.keys()
+    assert {"--rollout.seeded_order", "--rollout.seeded"} & run_flags(recipe, algo).flags.keys()
 
 
 OF_METHODS = {
@@ -69,7 +70,7 @@ def test_methods_have_the_papers_values(algo):
     """No KL but GRPO's: OpenRLHF's default is 0.01."""
     flags = run_flags("qwen7b", algo)
     assert {flag: flags.text(flag) for flag in OF_METHODS[algo]} == OF_METHODS[algo]
-    assert ("--algo.kl.use_loss" in flags.settings) == (algo == "grpo")
+    assert ("--algo.kl.use_loss" in flags.flags) == (algo == "grpo")
     assert (float(flags.text("--algo.kl.init_coef")) == 0) == (algo != "grpo")
 
 
@@ -82,7 +83,7 @@ METHOD_FLAGS = (
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_between_algorithms_only_the_methods_flags_differ(recipe):
     def rest(algo):
-        return {flag: s for flag, s in run_flags(recipe, algo).settings.items() if not flag.startswith(METHOD_FLAGS)}
+        return {flag: s for flag, s in run_flags(recipe, algo).flags.items() if not flag.startswith(METHOD_FLAGS)}
 
     assert all(rest(algo) == rest("real") for algo in ALGORITHMS)
     assert not [flag for flag in RECIPES[recipe].settings if flag.startswith(METHOD_FLAGS)]
@@ -92,14 +93,14 @@ def test_between_algorithms_only_the_methods_flags_differ(recipe):
 
 @pytest.mark.parametrize("recipe, algo", PAIRS)
 def test_what_claims_to_be_the_papers_quotes_it(recipe, algo):
-    for flag, setting in run_flags(recipe, algo).settings.items():
+    for flag, setting in run_flags(recipe, algo).flags.items():
         if setting.origin == PAPER:
             assert re.search("“.+”", setting.note), flag
 
 
 def test_the_quotes_are_those_that_were_compared_with_the_papers_source():
     """A new quote: read it in the paper, then write its digest here."""
-    notes = [s.note for recipe, algo in PAIRS for s in run_flags(recipe, algo).settings.values()]
+    notes = [s.note for recipe, algo in PAIRS for s in run_flags(recipe, algo).flags.values()]
     quotes = sorted({quote for note in notes for quote in re.findall("“(.+?)”", note)})
     assert hashlib.sha256("\n".join(quotes).encode()).hexdigest()[:12] == "b7099dc54277"
 
@@ -109,7 +110,7 @@ def test_the_users_flags_win_and_are_listed():
         "qwen7b", user={"--actor.adam.lr": ("3e-6",), "--ds.overlap_comm": (), "--train.seed": ("42",)}
     )
     assert composed.text("--actor.adam.lr") == "3e-6"
-    assert composed.settings["--actor.adam.lr"].origin == "user"
+    assert composed.flags["--actor.adam.lr"].origin == "user"
     changes = {flag: (before and before.text, after.text) for flag, before, after in composed.changes}
     assert changes == {"--actor.adam.lr": ("1e-6", "3e-6"), "--ds.overlap_comm": (None, "")}  # 42 is the recipe's
 
@@ -119,7 +120,7 @@ def test_engines_follow_the_layout_unless_named():
     composed = run_flags("qwen7b", user=user)
     assert composed.text("--vllm.num_engines") == "4"
     assert composed.text("--ref.num_nodes") == "2" and composed.text("--ref.num_gpus_per_node") == "4"
-    assert composed.gpus == 8
+    assert composed.layout.gpus == 8
     assert run_flags("qwen7b", user={"--vllm.num_engines": ("3",)}).text("--vllm.num_engines") == "3"
 
 
@@ -127,14 +128,37 @@ def test_engines_follow_the_layout_unless_named():
 def test_engines_that_draw_while_the_policy_trains_have_gpus_of_their_own(algo):
     user = {"--actor.num_gpus_per_node": ("4",), "--train.async_enable": ()}
     eight = run_flags("qwen7b", algo, user, ["--vllm.enable_sleep", "--ds.enable_sleep"])
-    assert not eight.colocated and (eight.gpus, eight.engine_gpus, eight.number("--vllm.num_engines")) == (8, 4, 4)
-    assert run_flags("qwen7b", algo, {"--train.async_enable": ()}).gpus == 16
-    assert run_flags("qwen7b", algo).colocated and run_flags("qwen7b", algo).gpus == 8
+    assert not eight.layout.colocated and (
+        eight.layout.gpus,
+        eight.layout.engine_gpus,
+        eight.args.vllm.num_engines,
+    ) == (8, 4, 4)
+    assert run_flags("qwen7b", algo, {"--train.async_enable": ()}).layout.gpus == 16
+    assert run_flags("qwen7b", algo).layout.colocated and run_flags("qwen7b", algo).layout.gpus == 8
 
     share = "--vllm.gpu_memory_utilization"
     assert (eight.text(share), run_flags("qwen7b", algo).text(share)) == ("0.9", "0.7")
     own = run_flags("qwen7b", algo, {"--train.async_enable": (), share: ("0.6",)})
     assert own.text(share) == "0.6" and run_flags("cpu", algo, {"--train.async_enable": ()}).text(share) == "0.3"
+
+
+APART = ["--train.colocate_all", "--vllm.enable_sleep", "--ds.enable_sleep"]
+
+
+@pytest.mark.parametrize(
+    "algo, removed, user, gpus",
+    [
+        ("real", ["--algo.kl.init_coef"], {}, 16),  # REAL's default is no KL: the run starts no reference model
+        ("dapo", ["--algo.kl.init_coef"], {}, 24),  # OpenRLHF's is 0.01
+        ("grpo", [], {}, 24),
+        ("trpa", [], {}, 24),
+        ("grpo", [], {"--ref.num_gpus_per_node": ("4",)}, 20),
+    ],
+)
+def test_what_is_started_is_counted(algo, removed, user, gpus):
+    """By the same rule as in the trainer's process."""
+    run = run_flags("qwen7b", algo, user, [*removed, *APART])
+    assert run.layout.gpus == gpus and run.args.derived.reference == (gpus > 16)
 
 
 @pytest.mark.parametrize(
@@ -151,48 +175,46 @@ def test_engines_that_draw_while_the_policy_trains_have_gpus_of_their_own(algo):
 )
 def test_an_engine_draws_its_share_of_a_step_at_once(recipe, user, most):
     """OpenRLHF's engines would draw 128 at once, whatever the card: vLLM has no default for them."""
-    assert run_flags(recipe, user=user).number("--vllm.max_num_seqs") == most
+    assert run_flags(recipe, user=user).args.vllm.max_num_seqs == most
 
 
 @pytest.mark.parametrize("recipe", PAPER_SCALE)
 def test_the_data_is_read_often_enough_for_all_steps(recipe):
     rows = TRAINING_ROWS[RECIPES[recipe].train_data]
     composed = run_flags(recipe, rows=rows)
-    steps_a_pass = rows // composed.number("--rollout.batch_size")
-    passes, steps = composed.number("--train.num_episodes"), composed.number("--train.max_steps")
+    steps_a_pass = rows // composed.args.rollout.batch_size
+    passes, steps = composed.args.train.num_episodes, composed.args.train.max_steps
     assert (passes - 1) * steps_a_pass < steps <= passes * steps_a_pass
 
 
 def test_rows_that_are_not_read_are_not_counted_and_filtering_gets_passes_to_spare():
     bounded = {"--train.max_steps": ("40",), "--data.max_samples": ("200",)}
-    assert (
-        run_flags("cpu", user=bounded, rows=8000).number("--train.num_episodes") == 7
-    )  # six steps of 32 prompts a pass
+    assert run_flags("cpu", user=bounded, rows=8000).args.train.num_episodes == 7  # six steps of 32 prompts a pass
     filtered = run_flags("cpu", user={**bounded, "--algo.dynamic_filtering_enable": ()}, rows=8000)
-    assert filtered.number("--train.num_episodes") == 140
-    (said,) = step_problems(run_flags("cpu", user={**bounded, "--train.num_episodes": ("2",)}), 8000)
+    assert filtered.args.train.num_episodes == 140
+    (said,) = step_problems(run_flags("cpu", user={**bounded, "--train.num_episodes": ("2",)}).args, 8000)
     assert said.startswith("2 passes over 200 rows end after 12 steps, not after 40")
 
 
-@pytest.mark.parametrize("flag", run_flags("qwen7b", rows=1000).settings)
+@pytest.mark.parametrize("flag", run_flags("qwen7b", rows=1000).flags)
 def test_any_flag_can_be_taken_out(flag):
     composed = run_flags("qwen7b", removed=[flag], rows=1000)
-    assert flag not in composed.settings
-    assert composed.gpus > 0 and composed.ranks and composed.argv()
+    assert flag not in composed.flags
+    assert composed.layout.gpus > 0 and composed.layout.ranks and composed.argv()
     shape = memory_estimate.shape_of(memory_estimate.KNOWN_CONFIGS[RECIPES["qwen7b"].model])
-    assert [*memory_estimate.check(shape, composed, 80)]
-    assert len([*flag_checks.size_problems(composed)]) <= 1
-    assert [*model_check.unfit_problems(composed, {"model_type": "qwen2"})] == []
+    assert [*memory_estimate.check(shape, composed.args, 80)]
+    assert len([*size_problems(composed.args)]) <= 1
+    assert [*model_check.unfit_problems(composed.args, {"model_type": "qwen2"})] == []
 
 
 def test_another_objective_comes_with_its_own_constants():
     """TRPA reads no tau."""
     for name in ("trpa", "mine.py:hinge"):
         composed = run_flags("qwen7b", "real", {"--algo.real.objective": (name,)})
-        assert "--algo.real.tau" not in composed.settings and composed.text("--algo.real.objective") == name
+        assert "--algo.real.tau" not in composed.flags and composed.text("--algo.real.objective") == name
     assert run_flags("qwen7b", "real", {"--algo.real.objective": ("real",)}).text("--algo.real.tau") == "0.5"
     mine = run_flags("qwen7b", "real", {"--algo.real.objective": ("bce",), "--algo.real.tau": ("0.1",)})
-    assert mine.text("--algo.real.tau") == "0.1" and "--algo.real.uniform_groups" in mine.settings
+    assert mine.text("--algo.real.tau") == "0.1" and "--algo.real.uniform_groups" in mine.flags
 
 
 # The recipe that tries a GPU run's paths on CPU: what it shares with GPU recipes
@@ -220,7 +242,7 @@ SIZES = {
 @pytest.mark.parametrize("algo", ALGORITHMS)
 @pytest.mark.parametrize("recipe", ON_GPUS)
 def test_every_flag_of_a_gpu_recipe_is_tried_or_listed(recipe, algo):
-    on_gpus, here = (run_flags(name, algo).settings for name in (recipe, LIKE_GPU))
+    on_gpus, here = (run_flags(name, algo).flags for name in (recipe, LIKE_GPU))
     other = {flag for flag in on_gpus if flag not in here or here[flag].words != on_gpus[flag].words}
     assert other <= NOT_HERE.keys() | SIZES
 
@@ -231,11 +253,11 @@ def test_files_of_the_user_are_found_from_any_directory(tmp_path, monkeypatch):
     (tmp_path / "weights").mkdir()
     words = ["--reward.remote_url", "mine.py,http://host/reward", "--train.agent_func_path", "agent.py"]
     words += ["--model", "weights", "--eval.dataset", "held_out.jsonl,owner/set"]
-    plan = request_of([*words, "--algo.real.objective", "mine.py:best"]).flags
+    plan = request_of([*words, "--algo.real.objective", "mine.py:best"]).run
     assert plan.text("--actor.model_name_or_path") == f"{tmp_path}/weights"
     assert plan.text("--eval.dataset") == f"{tmp_path}/held_out.jsonl,owner/set"
     for name, expected in (("~/m", f"{Path.home()}/m"), ("owner/model", "owner/model"), ("gpt2", "gpt2")):
-        assert request_of([f"--model={name}"]).flags.text("--actor.model_name_or_path") == expected
+        assert request_of([f"--model={name}"]).run.text("--actor.model_name_or_path") == expected
     assert plan.text("--reward.remote_url") == f"{tmp_path}/mine.py,http://host/reward"
     assert plan.text("--train.agent_func_path") == f"{tmp_path}/agent.py"
     assert plan.text("--algo.real.objective") == f"{tmp_path}/mine.py:best"
@@ -275,7 +297,7 @@ def file(tmp_path):
 def settings(*words):
     """(recipe, algorithm, all flags and removed ones) of a command line."""
     request = command.request_of(list(map(str, words)))
-    return request.recipe.name, request.args.algo, recorded_flags(request.flags), request.removed
+    return request.recipe.name, request.args.algo, recorded_flags(request.run), request.removed
 
 
 def test_a_file_is_the_command_line_that_it_says(file):

@@ -17,10 +17,10 @@ import real_openrlhf
 from real_openrlhf.base import errors
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.reward_variables import NAMES
+from real_openrlhf.flags import words as flag_words
 from real_openrlhf.machine import nvidia
 from real_openrlhf.runs import run_folder
 from real_openrlhf.training import command, trainer_process
-from real_openrlhf.training.checks import flag_checks
 from real_openrlhf.training.launch_target import CPU_ENVIRONMENT, LaunchTarget
 from real_openrlhf.training.progress import Progress, last_error
 from real_openrlhf.training.trainer_process import STALLED, Watch, supervise
@@ -42,15 +42,15 @@ def test_openrlhfs_flags_pass_through_in_order_between_ours():
 
 def test_flags_are_split_into_words_switches_and_those_taken_out():
     words = ["--a.b", "1", "-2", "--switch", "--c=x=y", "--no-d.e", "--f", "3"]
-    assert flag_checks.split_flags(words) == (
+    assert flag_words.split_flags(words) == (
         {"--a.b": ("1", "-2"), "--switch": (), "--c": ("x=y",), "--f": ("3",)},
         ["--d.e"],
     )
     last = (["--a", "1", "--a", "2"], ["--no-a", "--a", "2"], ["--a", "1", "--no-a"])  # of two words about one flag
-    assert [flag_checks.split_flags(words) for words in last] == [*[({"--a": ("2",)}, [])] * 2, ({}, ["--a"])]
+    assert [flag_words.split_flags(words) for words in last] == [*[({"--a": ("2",)}, [])] * 2, ({}, ["--a"])]
     for stray in (["word"], ["--no-x", "word"]):
         with pytest.raises(UserError, match="'word' follows no flag"):
-            flag_checks.split_flags(stray)
+            flag_words.split_flags(stray)
 
 
 def test_shorthands_are_openrlhfs_flags(tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ from real_openrlhf.algorithm import validate_objective
 from real_openrlhf.algorithm.formulas import IN_FILES, OBJECTIVES, Objective, TokenLoss, find
 from real_openrlhf.algorithm.groups import RolloutBatch, TrainingProgress
 from real_openrlhf.algorithm.objective import ObjectiveSettings, score_weights
-from real_openrlhf.hooks.refusals import _objective as objective_refusals
+from real_openrlhf.flags.refusals import _objective as objective_refusals
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "objectives" / "hinge.py"
 HINGE = f"{EXAMPLE}:hinge"

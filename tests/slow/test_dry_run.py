@@ -16,9 +16,8 @@ from small_world import copy_release
 
 from real_openrlhf import cli
 from real_openrlhf.cli import main
-from real_openrlhf.hooks.settings import skips
+from real_openrlhf.flags import parser
 from real_openrlhf.machine import nvidia
-from real_openrlhf.recipes import openrlhf_parser
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.training.command import request_of
@@ -80,14 +79,14 @@ POLICY_LOSSES = {"grpo": "ppo", "dapo": "ppo", "gspo": "gspo"}
 def test_what_the_parser_understood_is_what_the_recipe_says(algo):
     from openrlhf.cli.train_ppo_ray import parse_args
 
-    from real_openrlhf.recipes.run_flags import compose
+    from real_openrlhf.recipes.run import compose
 
     plan = compose(RECIPES["qwen7b"], ALGORITHMS[algo], {}, launcher={})
     words = [*plan.argv(), "--reward.remote_url", "reward.py"]
     args = parse_args(words)
-    assert openrlhf_parser.functions().parse_args(words) == args
+    assert parser.functions().parse_args(words) == args
     assert args.critic.model_name_or_path is None
-    assert args.derived.reference == plan.needs_reference == (algo in ("grpo", "trpa"))
+    assert args.derived.reference == plan.args.derived.reference == (algo in ("grpo", "trpa"))
     assert args.actor.policy_loss_type == POLICY_LOSSES.get(algo, "real")
 
 
@@ -112,8 +111,7 @@ def test_what_the_parser_understood_is_what_the_recipe_says(algo):
 )
 def test_rollouts_are_left_out_only_where_that_is_exact(algo, flags, all_train):
     def left_out(*more: str) -> bool:
-        composed = request_of(["--recipe", "qwen7b", "--algo", algo, *flags.split(), *more]).flags
-        return skips(openrlhf_parser.functions().parse_args(composed.argv()))
+        return request_of(["--recipe", "qwen7b", "--algo", algo, *flags.split(), *more]).run.args.derived.skips
 
     assert left_out() != all_train
     assert not left_out("--no-train.skip_zero_gradient")

@@ -21,11 +21,11 @@ from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
 
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE
 from real_openrlhf.algorithm.step_plan import RankShare
+from real_openrlhf.flags.derived import ESTIMATORS, derive
 from real_openrlhf.hooks.controller.experience_maker import ExperienceMaker
 from real_openrlhf.hooks.controller.labels import NO_ANSWER, label_rollouts
 from real_openrlhf.hooks.controller.run_controller import RunController
 from real_openrlhf.hooks.planned_experience import PlanBuffer, PlannedExperience
-from real_openrlhf.hooks.settings import ESTIMATORS
 from real_openrlhf.hooks.trainer_classes import experience_maker_class
 
 PAD = 0
@@ -47,6 +47,7 @@ def arguments(group=4, prompts=8, batch=16, micro=2, ranks=2, max_tokens=None, s
     args.train.max_tokens_per_gpu = args.rollout.max_tokens_per_gpu = max_tokens
     args.train.skip_zero_gradient = skip
     vars(args.algo.real).update(real)
+    args.derived = derive(args)
     return args
 
 
@@ -132,7 +133,8 @@ def test_a_failed_reward_is_ignored_and_keeps_the_batchs_columns():
 
 def test_a_failed_reward_keeps_the_columns_of_upstreams_batches():
     train = SimpleNamespace(batching="upstream", dynamic_batch_enable=False)
-    args = SimpleNamespace(train=train, rollout=SimpleNamespace(micro_batch_size=2))
+    derived = SimpleNamespace(whole_groups=False)
+    args = SimpleNamespace(train=train, rollout=SimpleNamespace(micro_batch_size=2), derived=derived)
     made = object.__new__(experience_maker_class(args))
     made.args, made.tokenizer = args, SimpleNamespace(pad_token_id=PAD)
     samples = [rollout(**{"verifier/no_answer": 0.0}), rollout(**{"reward/failed_hangs": 1.0}), rollout()]
@@ -301,6 +303,7 @@ def of_tokens(estimator="group_norm", kl=0.0, use_loss=True, **changes) -> Simpl
     args = arguments(**changes)
     args.actor.policy_loss_type, args.algo.advantage.estimator = "ppo", estimator
     args.algo.kl.init_coef, args.algo.kl.use_loss = kl, use_loss
+    args.derived = derive(args)
     return args
 
 

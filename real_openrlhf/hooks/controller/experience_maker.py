@@ -20,7 +20,7 @@ from real_openrlhf.base.files import enter
 from real_openrlhf.hooks.controller.advantages import add_advantages
 from real_openrlhf.hooks.controller.labels import complete_info, label_rollouts
 from real_openrlhf.hooks.planned_experience import PlannedExperience
-from real_openrlhf.hooks.settings import loss_settings, objective_settings, ranks_of, reads_old, skips
+from real_openrlhf.hooks.settings import loss_settings, objective_settings
 
 EPISODE = ("response_length", "total_length", "truncated")
 
@@ -43,10 +43,10 @@ class ExperienceMaker(RemoteExperienceMaker):
     def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)
         self.rollout_step, self.steps = 0, self.args.train.max_steps
-        self.num_ranks = ranks_of(self.args)
-        self.skips = skips(self.args)
+        derived = self.args.derived
+        self.num_ranks, self.skips = derived.layout.data_parallel, derived.skips
         self.objective, self.loss = objective_settings(self.args), loss_settings(self.args)
-        self.reads_old = reads_old(self.args, self.objective)
+        self.reads_old = derived.reads_old
         self.live_tokens: float | None = None
 
     @torch.no_grad()

@@ -40,7 +40,7 @@ def label_rollouts(samples: list[Experience], args: SimpleNamespace) -> tuple[Te
                 f"{name}: REAL's labels are 0 or 1. Return 0 or 1 as `scores`, or give --algo.real.label_threshold "
                 "0.5: a score above it is correct"
             )
-        elif score > (0.5 if threshold is None else threshold):
+        elif score > args.derived.threshold:
             labels.append(POSITIVE)
         elif real.truncated == "ignore" and bool(sample.truncated[0]):
             labels.append(IGNORED)

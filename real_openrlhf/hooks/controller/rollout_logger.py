@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE
-from real_openrlhf.hooks.settings import threshold_of, trains_whole_groups
 
 LABELS = {POSITIVE: "positive", NEGATIVE: "negative", UNPARSABLE: "negative", IGNORED: "ignored"}
 LETTERS = {"prompt": 2000, "gold": 400, "answer": 4000}  # at most, half from a text's start and half from its end
@@ -24,7 +23,7 @@ class RolloutLogger:
 
     def __init__(self, args: Any, tokenizer: Any) -> None:
         self.count, self.size = args.logger.rollout_groups, args.rollout.n_samples_per_prompt
-        self.threshold, self.tokenizer = threshold_of(args), tokenizer
+        self.threshold, self.tokenizer = args.derived.threshold, tokenizer
 
     def of_step(self, samples: Sequence, tables: Iterable[Tensor]) -> list[dict]:
         """The groups to keep of a step. Scores and weights come from REAL's tables; built-in losses have none."""
@@ -100,7 +99,7 @@ def evaluate_by_score(generator: Any) -> None:
 
     A response is correct by its score and the threshold, as its label is, and incorrect if it is ungraded.
     """
-    evaluate, threshold = generator.generate_eval_samples, threshold_of(generator.args)
+    evaluate, threshold = generator.generate_eval_samples, generator.args.derived.threshold
 
     def generate(**named: Any) -> list:
         samples = evaluate(**named)
@@ -109,5 +108,5 @@ def evaluate_by_score(generator: Any) -> None:
             sample.rewards = torch.tensor([float(score is not None and score > threshold)])
         return samples
 
-    if trains_whole_groups(generator.args):  # else as released
+    if generator.args.derived.whole_groups:  # else as released
         generator.generate_eval_samples = generate

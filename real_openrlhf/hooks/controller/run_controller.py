@@ -10,7 +10,6 @@ from real_openrlhf.base.files import enter
 from real_openrlhf.hooks.controller.rollout_logger import RolloutLogger
 from real_openrlhf.hooks.controller.run_log import RunLog
 from real_openrlhf.hooks.run_strategy import BEST
-from real_openrlhf.hooks.trainer_classes import trains_whole_groups
 
 
 class RunController:
@@ -77,7 +76,7 @@ class RunController:
             own |= self.log.group_stats(samples)
         if self.log and self.keeper:
             tables: list[Tensor] = []
-            if trains_whole_groups(self.args):  # from the first rank: all are equal
+            if self.args.derived.whole_groups:  # from the first rank: all are equal
                 tables = ray.get(self.trainer.actor_model_group.async_run_method("call_trainer", "take_tables"))[0]
             self.log.groups = self.keeper.of_step(samples, tables)
         return own

@@ -9,7 +9,6 @@ from itertools import takewhile
 from pathlib import Path
 
 from real_openrlhf.base.files import ROLLOUTS, parsed
-from real_openrlhf.hooks.settings import threshold_of
 
 
 class RunLog:
@@ -20,7 +19,7 @@ class RunLog:
         self.path = Path(args.train.run_dir) / "metrics.jsonl"
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.group_size = args.rollout.n_samples_per_prompt
-        self.threshold = threshold_of(args)
+        self.threshold = args.derived.threshold
         self.groups: list[dict] = []  # of the same step, for rollouts.jsonl
 
     def group_stats(self, rollout_samples: list) -> dict[str, float]:

@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from real_openrlhf.base.errors import UserError
@@ -10,7 +11,7 @@ from real_openrlhf.base.parsing import did_you_mean
 from real_openrlhf.data.problems import GOLD_COLUMNS, PROBLEM_COLUMNS, is_raw
 from real_openrlhf.data.sources import SUFFIXES, is_hub_id, read_local
 from real_openrlhf.recipes.recipes import TRAINING_ROWS
-from real_openrlhf.recipes.run_flags import AGENT, REWARD, USER, RunFlags, used_rows
+from real_openrlhf.recipes.run import AGENT, REWARD, Run, used_rows
 from real_openrlhf.runs.provenance import PACKAGE
 from real_openrlhf.training import tiny_task
 from real_openrlhf.training.checks.findings import Note
@@ -19,8 +20,8 @@ COLUMNS = {"--data.input_key": PROBLEM_COLUMNS, "--data.label_key": GOLD_COLUMNS
 TRIED = 3  # labels that this package's own reward function is tried on
 
 
-def check(flags: RunFlags, flag: str) -> Iterator[str]:
-    for name in flags.text(flag).split(","):
+def check(run: Run, flag: str) -> Iterator[str]:
+    for name in run.text(flag).split(","):
         path = Path(name)
         if is_hub_id(name):
             write = f"`real-openrlhf data {name} --out FILE.jsonl` writes a file that is checked"
@@ -36,19 +37,19 @@ def check(flags: RunFlags, flag: str) -> Iterator[str]:
             known = f"by which OpenRLHF knows the format. Rename it to {', '.join(SUFFIXES)}."
             yield f"{flag} {name} has the ending {path.suffix!r}, {known}"
         else:
-            yield from _file(path, flag, flags)
+            yield from _file(path, flag, run)
 
 
-def _file(path: Path, flag: str, flags: RunFlags) -> Iterator[str]:
-    columns = {option: flags.text(option) for option in COLUMNS if flags.text(option)}
+def _file(path: Path, flag: str, run: Run) -> Iterator[str]:
+    columns = {option: run.text(option) for option in COLUMNS if run.text(option)}
     prompt_column, label_column = (columns.get(option, "") for option in COLUMNS)
-    fits, faults = _length_check(flags), dict[str, list[int]]()
+    fits, faults = _length_check(run.args), dict[str, list[int]]()
     count, labels = 0, list[Any]()
     try:
         for count, row in enumerate(read_local(path).rows, 1):
             wrong = [_missing(option, column, row) for option, column in columns.items() if column not in row]
             if prompt_column in row:
-                wrong += _of_prompt(row[prompt_column], flags.args.data.apply_chat_template, fits)
+                wrong += _of_prompt(row[prompt_column], run.args.data.apply_chat_template, fits)
             for fault in wrong:
                 faults.setdefault(fault, []).append(count)
             label = row.get(label_column)
@@ -65,7 +66,7 @@ def _file(path: Path, flag: str, flags: RunFlags) -> Iterator[str]:
         yield f"{flag} {path}: no row has a label in {label_column!r}. Name another column with --data.label_key."
     elif label_column and len(labels) < count:
         yield Note(f"{flag} {path}: {count - len(labels)} of {count} rows have no label")
-    yield from _of_labels(path, flag, flags, labels)
+    yield from _of_labels(path, flag, run, labels)
 
 
 def _missing(option: str, column: str, row: dict) -> str:
@@ -85,10 +86,10 @@ def _of_prompt(prompt: object, chat: bool, fits: Callable[[str], bool]) -> list[
     return [] if fits("".join(map(str, texts))) else [f"{long} its beginning. Raise --data.max_len, or leave it out."]
 
 
-def _length_check(flags: RunFlags) -> Callable[[str], bool]:
+def _length_check(args: SimpleNamespace) -> Callable[[str], bool]:
     """Whether a prompt fits. A token has at least one byte, so most prompts need no counting."""
-    longest = flags.args.data.max_len - (flags.args.rollout.max_new_tokens or 1)
-    file = Path(flags.args.actor.model_name_or_path).expanduser() / "tokenizer.json"
+    longest = args.data.max_len - (args.rollout.max_new_tokens or 1)
+    file = Path(args.actor.model_name_or_path).expanduser() / "tokenizer.json"
     encode: Callable | None = None
     with contextlib.suppress(Exception):  # of a model of the hub, or a broken one
         from tokenizers import Tokenizer
@@ -102,17 +103,17 @@ def _length_check(flags: RunFlags) -> Callable[[str], bool]:
     )
 
 
-def _of_labels(path: Path, flag: str, flags: RunFlags, labels: list) -> Iterator[str]:
+def _of_labels(path: Path, flag: str, run: Run, labels: list) -> Iterator[str]:
     """What the reward function will make of the user's labels."""
-    if flags.settings[flag].origin != USER or AGENT in flags.settings:
+    if not run.given(flag) or AGENT in run.flags:
         return
-    reward, first = flags.text(REWARD), labels[:TRIED]
+    reward, first = run.text(REWARD), labels[:TRIED]
     if ungraded := [*filter(None, map(why_ungradable, first))] if PACKAGE in Path(reward).parents else []:
         count = f"{len(ungraded)} of the first {len(first)} labels"
         message = f"{flag} {path}: {reward} cannot grade by {count} ({ungraded[0]}): no response is correct there. "
         message += "Mend the labels, or give --reward.remote_url FILE.py of your own."
         yield message if len(ungraded) == len(first) else Note(message)
-    elif first and REWARD in flags.settings and flags.settings[REWARD].origin == USER and type(first[0]) is not str:
+    elif first and run.given(REWARD) and type(first[0]) is not str:
         yield Note(f"{flag} {path}: labels are no text but {type(first[0]).__name__}, and {reward} gets them so")
 
 
@@ -129,10 +130,10 @@ def why_ungradable(label: Any) -> str:
     return f"the label {str(label)[:60]!r}: {verdict.reason}" if verdict.ignored else ""
 
 
-def step_problems(flags: RunFlags, rows: int) -> Iterator[str]:
+def step_problems(args: SimpleNamespace, rows: int) -> Iterator[str]:
     """The passes over the data must be enough for all steps."""
-    steps, prompts, passes = flags.args.train.max_steps, flags.args.rollout.batch_size, flags.args.train.num_episodes
-    rows = used_rows(flags, rows)
+    steps, prompts, passes = args.train.max_steps, args.rollout.batch_size, args.train.num_episodes
+    rows = used_rows(args, rows)
     if rows < prompts:
         yield f"{rows} rows of training data do not fill one --rollout.batch_size {prompts}. Give more rows."
     elif rows // prompts * passes < steps:

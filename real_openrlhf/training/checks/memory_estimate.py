@@ -6,11 +6,11 @@ The sums are over known tensors. Nobody has compared them with a GPU yet.
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 from real_openrlhf.algorithm import graph_memory
 from real_openrlhf.algorithm.graph_memory import LOGITS_AT_ONCE_ON_GPU, RUNTIME_BYTES, resident_bytes
-from real_openrlhf.recipes.run_flags import RunFlags
 from real_openrlhf.training.checks.findings import Note
 
 GB = 1e9
@@ -59,28 +59,28 @@ def shape_of(config: Mapping) -> Shape | None:
     return Shape(hidden, intermediate, layers, heads, a, kv, vocabulary, layers * layer + tables + hidden)
 
 
-def states(shape: Shape, flags: RunFlags) -> float:
+def states(shape: Shape, args: SimpleNamespace) -> float:
     """Bytes on one GPU that stay from step to step while the policy trains."""
-    ds, adapters = flags.args.ds, shape.adapter_parameters(flags.args.ds.lora.rank)
-    offloaded = flags.args.ref.offload and ds.zero_stage >= 3  # DeepSpeed moves weights to the host under ZeRO-3 only
+    ds, adapters = args.ds, shape.adapter_parameters(args.ds.lora.rank)
+    offloaded = args.ref.offload and ds.zero_stage >= 3  # DeepSpeed moves weights to the host under ZeRO-3 only
     how: dict[str, Any] = {name: getattr(ds, name) for name in ("zero_stage", "overlap_comm", "adam_offload")}
-    how |= {"gpus": flags.ranks, "gradient_bytes": 4 if ds.grad_accum_dtype == "fp32" else 2}
+    how |= {"gpus": args.derived.layout.ranks, "gradient_bytes": 4 if ds.grad_accum_dtype == "fp32" else 2}
     how |= {"head": shape.vocabulary * shape.hidden}
-    how |= {"reference": shape.parameters if flags.needs_reference and not offloaded else 0}
+    how |= {"reference": shape.parameters if args.derived.reference and not offloaded else 0}
     return sum(resident_bytes(shape.parameters + adapters, adapters or shape.parameters, **how).values())
 
 
-def tokens(flags: RunFlags, when: str) -> int:
+def tokens(args: SimpleNamespace, when: str) -> int:
     """Tokens of one micro-batch: with gradients (`train`), or without (`rollout`)."""
-    part, train = getattr(flags.args, when), flags.args.train
-    samples = part.micro_batch_size * flags.args.data.max_len
+    part, train = getattr(args, when), args.train
+    samples = part.micro_batch_size * args.data.max_len
     return (part.max_tokens_per_gpu or train.max_tokens_per_gpu) if train.dynamic_batch_enable else samples
 
 
-def moments(shape: Shape, flags: RunFlags) -> tuple[float, float, float]:
+def moments(shape: Shape, args: SimpleNamespace) -> tuple[float, float, float]:
     """Bytes beside the states in the head, in one layer, and while rollouts are scored. They never coincide."""
     a, kv, h, i = shape.attention_width, shape.kv_width, shape.hidden, shape.intermediate
-    train, rollout, args = tokens(flags, "train"), tokens(flags, "rollout"), flags.args
+    train, rollout = tokens(args, "train"), tokens(args, "rollout")
     # A layer keeps for its backward: of both norms the input in fp32, and the output in bf16 with and without weight;
     # in bf16: q and k rotated, v, attention's output; gate, up, activation, product.
     layer = 2 * 8 * h + 2 * (2 * a + 2 * kv) + 2 * 4 * i
@@ -102,33 +102,33 @@ def moments(shape: Shape, flags: RunFlags) -> tuple[float, float, float]:
     return train * kept + head, train * (kept + working), scoring
 
 
-def peak(shape: Shape, flags: RunFlags, gpu_bytes: float) -> float:
+def peak(shape: Shape, args: SimpleNamespace, gpu_bytes: float) -> float:
     """Bytes on one GPU at the peak of a training step, at most."""
-    vllm, fixed = flags.args.vllm, states(shape, flags) + RUNTIME_BYTES
-    if flags.colocated and not vllm.enable_sleep:
+    vllm, fixed = args.vllm, states(shape, args) + RUNTIME_BYTES
+    if args.derived.layout.colocated and not vllm.enable_sleep:
         fixed += vllm.gpu_memory_utilization * gpu_bytes
-    head, layer, scoring = moments(shape, flags)
+    head, layer, scoring = moments(shape, args)
     graphs = 0.0  # kept while ranks exchange scores, beside those of one micro-batch (hooks/policy_trainer.py)
-    if flags.in_waves:
-        sizes, ds = (shape.hidden, shape.intermediate, shape.layers, shape.vocabulary), flags.args.ds
-        again = flags.args.actor.gradient_checkpointing_enable
+    if args.derived.in_waves:
+        sizes, ds = (shape.hidden, shape.intermediate, shape.layers, shape.vocabulary), args.ds
+        again = args.actor.gradient_checkpointing_enable
         each = graph_memory.graph_bytes_per_token(*sizes, checkpointing=again, fused_logprobs=ds.fused_logprobs)
-        graphs = max(graph_memory.live_tokens(gpu_bytes - fixed, each) - tokens(flags, "train"), 0.0) * each
+        graphs = max(graph_memory.live_tokens(gpu_bytes - fixed, each) - tokens(args, "train"), 0.0) * each
     return fixed + max(head + graphs, layer + graphs, scoring)
 
 
-def disk(shape: Shape, flags: RunFlags) -> float:
+def disk(shape: Shape, args: SimpleNamespace) -> float:
     """The most bytes under the run folder: an old checkpoint goes when the new one is whole."""
-    ckpt, adapters = flags.args.ckpt, shape.adapter_parameters(flags.args.ds.lora.rank)
-    saves = math.ceil(flags.args.train.max_steps / ckpt.save_steps) if ckpt.save_steps > 0 else 0  # the last step too
+    ckpt, adapters = args.ckpt, shape.adapter_parameters(args.ds.lora.rank)
+    saves = math.ceil(args.train.max_steps / ckpt.save_steps) if ckpt.save_steps > 0 else 0  # the last step too
     # fp32 weights and moments of trained parameters, and all bf16 weights
     checkpoint = 12.0 * (adapters or shape.parameters) + 2 * (shape.parameters + adapters)
     models = saves * 2.0 * shape.parameters if ckpt.save_hf else 0.0  # never rotated
     return min(ckpt.max_num + 1, saves) * checkpoint + models + (4.0 * adapters or 2.0 * shape.parameters)
 
 
-def check(shape: Shape, flags: RunFlags, gpu_gb: float) -> Iterator[str]:
-    memory = peak(shape, flags, gpu_gb * GB) / GB
+def check(shape: Shape, args: SimpleNamespace, gpu_gb: float) -> Iterator[str]:
+    memory = peak(shape, args, gpu_gb * GB) / GB
     less = "more GPUs, --ds.zero_stage 3, --ds.adam_offload, --ref.offload or a smaller --train.max_tokens_per_gpu"
     estimate = f"memory per GPU: {memory:.1f} of {gpu_gb:.0f} GB (upper estimate, not compared with a GPU yet)"
     yield Note(f"{estimate}. It may not fit: {less}" if memory > gpu_gb else estimate)

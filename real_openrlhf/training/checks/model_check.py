@@ -3,10 +3,10 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 from real_openrlhf.base.errors import UserError, last_line
 from real_openrlhf.base.files import parsed
-from real_openrlhf.recipes.run_flags import RunFlags
 from real_openrlhf.training.checks.findings import Note
 
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
@@ -39,19 +39,19 @@ def read_config(model: str) -> dict:
         ) from None
 
 
-def model_problems(flags: RunFlags, config: dict) -> Iterator[str]:
+def model_problems(args: SimpleNamespace, config: dict) -> Iterator[str]:
     """Why this run would train the model wrongly."""
-    model = flags.args.actor.model_name_or_path
+    model = args.actor.model_name_or_path
     if "auto_map" in config:
         yield Note(f"model {model} brings Python code of its own, which OpenRLHF runs")
-    yield from (f"model {model}: {wrong}" for wrong in unfit_problems(flags, config))
+    yield from (f"model {model}: {wrong}" for wrong in unfit_problems(args, config))
 
 
-def unfit_problems(flags: RunFlags, config: dict) -> Iterator[str]:
+def unfit_problems(args: SimpleNamespace, config: dict) -> Iterator[str]:
     """Reasons why packing, the attention or the fused head do not go with this model."""
     from real_openrlhf.hooks.model import model_support
 
-    ds, train = flags.args.ds, flags.args.train
+    ds, train = args.ds, args.train
     packs = ds.packing_samples or train.dynamic_batch_enable or ds.ring_attn_size > 1  # OpenRLHF packs with either
     way = model_support.Features(ds.attn_implementation, packs, ds.fused_logprobs)
     try:

@@ -4,19 +4,19 @@ import argparse
 import ast
 import builtins
 import contextlib
-import importlib
 import importlib.util
 import io
 import os
 import runpy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from real_openrlhf.base.errors import UserError
+from real_openrlhf.flags import arguments
 
 PARSER_FUNCTIONS = ("build_parser", "parse_args")
 
@@ -39,7 +39,7 @@ def functions() -> SimpleNamespace:
     tree = ast.parse(script.read_bytes())
     body: list[ast.stmt] = [it for it in tree.body if getattr(it, "name", None) in PARSER_FUNCTIONS]
     names = {"__builtins__": vars(builtins) | {"__import__": import_alone}, "argparse": argparse, "os": os}
-    names |= {"datetime": datetime, "real_arguments": importlib.import_module("real_openrlhf.hooks.arguments")}
+    names |= {"datetime": datetime, "real_arguments": arguments}
     exec(compile(ast.Module(body, []), str(script), "exec"), names)
     if not set(PARSER_FUNCTIONS) <= names.keys():
         raise UserError("this OpenRLHF is not patched. Run `real-openrlhf patch apply`.")
@@ -64,9 +64,17 @@ def _parser() -> argparse.ArgumentParser:
     return functions().build_parser()
 
 
-@lru_cache(maxsize=64)
-def arguments(words: tuple[str, ...]) -> SimpleNamespace:
-    """`args.train.batch_size` and all others, without OpenRLHF's checks and ours."""
+def options() -> dict[str, argparse.Action]:
+    return _parser()._option_string_actions
+
+
+def wrong_value(words: list[str]) -> str:
+    """argparse's objection to a flag with its words; else an empty text."""
+    return parsed(_parser().parse_args, words)[1]
+
+
+def raw(words: Iterable[str]) -> SimpleNamespace:
+    """`args.train.batch_size` and all others as they were typed, without any check."""
     args, wrong = parsed(_parser().parse_args, [*words])
     if wrong:
         raise UserError(wrong)
@@ -80,11 +88,33 @@ def arguments(words: tuple[str, ...]) -> SimpleNamespace:
     return nested
 
 
+def resolved(words: list[str]) -> tuple[SimpleNamespace, list[str]]:
+    """The arguments that a run's processes get from these words, and the objections to them.
+
+    With objections they lack what OpenRLHF's checks fill in, so that other checks can go on. Ours are told all at
+    once, of OpenRLHF's the first one.
+    """
+    problems: list[str] = []
+    try:
+        args, refusal = parsed(functions().parse_args, words)
+        if args:
+            return args, []
+        problems = [refusal]
+    except UserError as error:
+        problems = error.problems
+    except AssertionError as error:
+        problems = [f"OpenRLHF refuses this combination: {error}"]
+    except Exception as error:  # OpenRLHF's checks crash where a flag is missing
+        failed = f"OpenRLHF's own checks fail on this combination ({type(error).__name__}: {error})"
+        problems = [f"{failed}. Look at the flags under `changed by you`."]
+    return arguments.complete(raw(words)), problems
+
+
 @cache
 def defaults() -> dict[str, str]:
     """{flag: its default as typed, of a switch an empty text}; {} if there is no parser, which a check reports."""
     with contextlib.suppress(UserError):
-        actions = _parser()._option_string_actions.items()
+        actions = options().items()
         valued = {flag: "" if action.nargs == 0 else action.default for flag, action in actions}
         lists = {flag: value if isinstance(value, list | tuple) else [value] for flag, value in valued.items()}
         return {flag: " ".join(map(str, words)) for flag, words in lists.items() if words != [None]}

@@ -11,11 +11,12 @@ from types import SimpleNamespace
 
 from real_openrlhf.algorithm.formulas import TokenLoss, against_sampler, find, given_settings
 from real_openrlhf.base.user_files import file_of
-from real_openrlhf.hooks.settings import ESTIMATORS, ranks_of
+from real_openrlhf.flags.derived import ESTIMATORS, objective_of
 
 # With 0 a run crashes at its first save or log, draws the same response again and again, or trains nothing.
 ABOVE_ZERO = """
     --actor.adam.lr --actor.num_gpus_per_node --vllm.num_engines --algo.real.tau --algo.real.tis_cap
+    --actor.num_nodes --vllm.tensor_parallel_size --ds.ring_attn_size --ds.tensor_parallel_size
     --rollout.batch_size --rollout.n_samples_per_prompt --rollout.micro_batch_size --rollout.temperature
     --train.batch_size --train.micro_batch_size --logger.logging_steps --eval.steps --ckpt.save_steps""".split()
 OFF, OR_OFF = -1, ("--eval.steps", "--ckpt.save_steps")
@@ -30,8 +31,15 @@ def not_above_zero(flag: str, words: Sequence[object]) -> str | None:
     return None
 
 
-def run_problems(args: SimpleNamespace) -> Iterator[str]:
-    """Refusals with any loss."""
+def problems(args: SimpleNamespace) -> Iterator[str]:
+    """All objections to complete arguments."""
+    yield from _run_problems(args)
+    if args.derived.whole_groups:
+        yield from _whole_group_problems(args)
+
+
+def _run_problems(args: SimpleNamespace) -> Iterator[str]:
+    """With any loss."""
     train, ds = args.train, args.ds
     if train.async_enable and train.colocate_all and args.vllm.enable_sleep:
         yield (
@@ -74,8 +82,8 @@ def notes(args: SimpleNamespace) -> Iterator[str]:
         )
 
 
-def whole_group_problems(args: SimpleNamespace) -> Iterator[str]:
-    """Refusals with `--train.batching whole_groups`, for every method, then for its loss."""
+def _whole_group_problems(args: SimpleNamespace) -> Iterator[str]:
+    """With `--train.batching whole_groups`, for every method, then for its loss."""
     ds, kl, real = args.ds, args.algo.kl, args.actor.policy_loss_type == "real"
     if not args.reward.remote_url and not args.train.agent_func_path:
         yield (
@@ -127,7 +135,7 @@ def batch_problems(args: SimpleNamespace) -> Iterator[str]:
 
 
 def _batches(args: SimpleNamespace) -> Iterator[str]:
-    train, ranks, micro = args.train, ranks_of(args), args.train.micro_batch_size
+    train, ranks, micro = args.train, args.derived.layout.data_parallel, args.train.micro_batch_size
     yield from batch_problems(args)
     if not train.dynamic_batch_enable and train.batch_size % (micro * max(ranks, 1)):
         yield (
@@ -141,13 +149,6 @@ def _batches(args: SimpleNamespace) -> Iterator[str]:
         )
 
 
-def _of_tokens(args: SimpleNamespace) -> bool:
-    """Whether advantages are made, and no scores."""
-    with contextlib.suppress(ValueError):  # `_objective` reports it
-        return args.actor.policy_loss_type != "real" or find(args.algo.real.objective).of_tokens
-    return False
-
-
 def _unread_by_real(args: SimpleNamespace) -> Iterator[str]:
     """Refuse parts of PPO that REAL and losses of tokens do not have, and what would change a reward or a score after
     labels are made."""
@@ -159,7 +160,7 @@ def _unread_by_real(args: SimpleNamespace) -> Iterator[str]:
             f"--algo.advantage.is_correction_level {level} reweights PPO's token ratios, and --actor.policy_loss_type "
             "real does not use them. Use --algo.advantage.is_correction_level off"
         )
-    if _of_tokens(args):
+    if (objective := objective_of(args)) and objective.of_tokens:
         return
     for flag in ("overlong_buffer_len", "stop_properly_penalty_coef"):
         value = getattr(args.reward, flag)
@@ -230,3 +231,32 @@ def _objective(args: SimpleNamespace) -> Iterator[str]:
                 ObjectiveSettings(objective, own=given), args.train.max_steps, sampled
             ):
                 yield f"--algo.real.objective {real.objective}: {wrong}"
+
+
+def size_problems(args: SimpleNamespace) -> Iterator[str]:
+    """A micro-batch by tokens must hold the longest sample; and OpenRLHF would drop the rest of an uneven rollout.
+
+    Before a start only: as a command of its own OpenRLHF goes on.
+    """
+    if not args.derived.whole_groups:  # else `problems` has it
+        yield from batch_problems(args)
+    longest, response = args.data.max_len, args.rollout.max_new_tokens or 0
+    if response >= longest:
+        yield (
+            f"--rollout.max_new_tokens {response} is not below --data.max_len {longest}, which is of prompt and "
+            "response: no prompt would fit. Change one of them."
+        )
+    budgets = {"--train": args.train.max_tokens_per_gpu, "--rollout": args.rollout.max_tokens_per_gpu}
+    for flag, most in budgets.items():
+        if args.train.dynamic_batch_enable and most and most < longest:
+            cannot = f"cannot hold one sample of --data.max_len {longest}. Give that or more."
+            yield f"{flag}.max_tokens_per_gpu {most} {cannot}"
+
+
+def gpu_problems(args: SimpleNamespace) -> Iterator[str]:
+    """Flags with which a run on CPU would fail half a minute after its start."""
+    vllm, attention = args.vllm, args.ds.attn_implementation
+    needs = {"--vllm.enable_sleep": vllm.enable_sleep, "--vllm.sync_backend nccl": vllm.sync_backend == "nccl"}
+    needs[f"--ds.attn_implementation {attention}"] = attention in ("flash_attention_2", "flash_attention_3")
+    for flag in (flag for flag, given in needs.items() if given):
+        yield f"{flag} needs a GPU, and this recipe is for CPU. Leave it out."
