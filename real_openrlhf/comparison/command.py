@@ -14,7 +14,7 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from real_openrlhf.base import files, ownership
@@ -57,6 +57,12 @@ class Entry:
         words = (word.removeprefix(f"{Path.cwd()}/").removeprefix("./") for word in self.flags)
         words = (re.sub(r"^--(?:.*\.)?", "", word) for word in words)
         return "-".join([self.algo, *(re.sub(r"[^\w.+=-]+", "_", word) for word in words), f"s{self.seed}"])
+
+    def without(self, flags: Sequence[str]) -> "Entry":
+        """Of the grid's flags, each with its one value at the end."""
+        pairs = zip(self.flags, self.flags[1:], strict=False)
+        gone = {place + step for place, (word, _) in enumerate(pairs) if word in flags for step in (0, 1)}
+        return replace(self, flags=tuple(word for place, word in enumerate(self.flags) if place not in gone))
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -102,6 +108,19 @@ def entries(algos: Iterable[str], seeds: int, first_seed: int = 1, grid: Sequenc
     return runs
 
 
+def once_each(every: Sequence[Entry], common: Sequence[str], grid: Sequence[str]) -> list[Entry]:
+    """The runs without the grid's flags that they do not read: a method is trained once, not at each value."""
+    unread: dict[tuple, list[str]] = {}
+    for entry in every if grid else ():
+        key = entry.algo, entry.flags
+        if key not in unread:
+            run = train_command.request_of(["--algo", entry.algo, *common, *entry.flags]).run
+            unread[key] = [flag for flag in grid if flag in run.unread]
+    if nobodys := [flag for flag in grid if all(flag in flags for flags in unread.values())]:
+        raise UserError(f"--grid {nobodys[0]}: none of these methods reads it. Leave it out.")
+    return [*dict.fromkeys(entry.without(unread.get((entry.algo, entry.flags), ())) for entry in every)]
+
+
 @dataclass(frozen=True)
 class Runs:
     """The runs of a comparison and the words that they share; `evaluation` are words of `eval`, if there is one."""
@@ -124,6 +143,7 @@ class Runs:
         if args.benchmarks != "none":
             evaluation = [*words_of("--eval-flags", args.eval_flags), "--benchmarks", args.benchmarks]
             grading.refuse(eval_args(evaluation))
+        every = once_each(every, (*common, *args.openrlhf), [flag_name(flag) for flag, *_ in args.grid])
         return cls(every, (*common, *args.openrlhf), args.out, tuple(evaluation))
 
     @property

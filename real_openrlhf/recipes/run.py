@@ -17,6 +17,7 @@ from real_openrlhf.base.errors import HIDDEN, REWARD, WANDB_KEY, hide
 from real_openrlhf.flags import parser
 from real_openrlhf.flags.arguments import complete
 from real_openrlhf.flags.derived import Layout, objective_of
+from real_openrlhf.flags.readers import unread
 from real_openrlhf.flags.words import as_typed, wrong_flags
 from real_openrlhf.runs import run_folder
 
@@ -107,6 +108,7 @@ class Run:
     changes: list[Change]  # where the user overruled the recipe or the algorithm
     args: SimpleNamespace
     problems: list[str]  # objections to flags and to their combination
+    unread: dict[str, str]  # {flag of the user's that this run does not read: what it would need}
 
     @property
     def layout(self) -> Layout:
@@ -172,7 +174,9 @@ def compose(
         if flag not in removed and (flag == SET or flag not in flags):
             flags[flag] = setting
     args, problems = parser.resolved(argv(flags))
-    return Run(flags, changes, args, [*wrong.values(), *problems])
+    idle = unread([flag for flag, setting in flags.items() if setting.origin == USER], args)
+    useless = [f"{flag} is not read by this run: it needs {what}. Leave it out." for flag, what in idle.items()]
+    return Run(flags, changes, args, [*wrong.values(), *useless, *problems], idle)
 
 
 def _following(args: SimpleNamespace, given: FlagValue | None, rows: int | None) -> dict[str, FlagValue]:
