@@ -31,9 +31,9 @@ from real_openrlhf.runs import run_folder
 from real_openrlhf.training import command as train_command
 from real_openrlhf.training import run_inputs, tiny_task
 from real_openrlhf.training.checks import run_checks
-from real_openrlhf.training.launch_target import LaunchTarget
 from real_openrlhf.training.progress import end_unwatched
 from real_openrlhf.training.run_inputs import Request
+from real_openrlhf.training.start import Start
 
 PARSER = PassThrough
 DEFAULT_ALGOS = ("real", "real_fixed_weights", "grpo", "dapo", "gspo")
@@ -241,7 +241,7 @@ def check(runs: Runs, todo: Sequence[Entry], dry_run: bool) -> list[str]:
     for entry in reversed({(entry.algo, entry.flags): entry for entry in reversed(todo)}.values()):
         try:
             request = runs.request(entry, *["--dry-run"] * dry_run)
-            wrong = run_checks.findings(request, LaunchTarget.for_recipe(request.recipe)).problems
+            wrong = run_checks.findings(Start.of(request)).problems
             if not wrong and runs.evaluation and request.run.args.ds.lora.rank:
                 wrong = ["`eval` cannot load the adapter that a LoRA run saves. Give --benchmarks none."]
         except UserError as error:

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 
 from real_openrlhf.algorithm.formulas import Objective, assignments
@@ -232,12 +231,6 @@ def changed_flags(record: dict, run: Run) -> dict[str, tuple]:
     before, now = flags_of(record), recorded_flags(run)
     both = {flag: (before.get(flag), now.get(flag)) for flag in sorted({*before, *now} - PLACES)}
     return {flag: (old, new) for flag, (old, new) in both.items() if old != new}
-
-
-def is_finished(path: Path, run: Run) -> bool:
-    """Whether the run in this folder finished with these flags."""
-    record = run_folder.state(path)
-    return record["status"] == "finished" and not changed_flags(record, run)
 
 
 def typed() -> list[str]:

@@ -27,16 +27,16 @@ from real_openrlhf.recipes.run import (
     USER,
     FlagValue,
     Run,
-    is_finished,
     recorded_flags,
     typed,
 )
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.training import run_inputs
 from real_openrlhf.training.checks import run_checks
-from real_openrlhf.training.launch_target import TRAINER, LaunchTarget
+from real_openrlhf.training.launch_target import TRAINER
 from real_openrlhf.training.progress import Progress, end_unwatched, final_summary
 from real_openrlhf.training.run_inputs import Request, WithConfig
+from real_openrlhf.training.start import Start
 from real_openrlhf.training.trainer_process import Watch, drop_stale_locks, scratch, supervise
 
 PARSER = WithConfig
@@ -102,31 +102,31 @@ def request_of(words: Sequence[str]) -> Request:
 
 
 def run(args: argparse.Namespace) -> int:
-    request = Request.from_args(args)
-    target = LaunchTarget.for_recipe(request.recipe)
-    findings = run_checks.findings(request, target)
+    start = Start.of(Request.from_args(args))
+    findings = run_checks.findings(start)
     findings.refuse()
-    if request.resumed and not args.dry_run and (unseen := end_unwatched(request.resumed)):
+    begun = start.request.resumed
+    if begun and not args.dry_run and (unseen := end_unwatched(begun)):
         print(f"{unseen}\n")
-    show(request, target)
-    if not args.dry_run and request.missing():
-        request = request.made()
-        findings.add(run_checks.data(request))
+    show(start)
+    if not args.dry_run and start.request.missing():
+        start = Start.of(start.request.made())
+        findings.add(run_checks.data(start))
         findings.refuse()
     for note in findings.notes:
         print(f"note: {note}")
     if args.dry_run:
         print(findings.conclusion)
         return 0
-    if request.resumed and is_finished(request.resumed, request.run):
-        print(f"{request.resumed} is finished: there is nothing to continue\n\n{final_summary(request.resumed)}")
+    if begun and start.is_finished:
+        print(f"{begun} is finished: there is nothing to continue\n\n{final_summary(begun)}")
         return 0
-    return _train(request, target)
+    return _train(start)
 
 
-def _train(request: Request, target: LaunchTarget) -> int:
-    args = request.args
-    origin = run_inputs.provenance_of(request.run, target.environment(request.run))
+def _train(start: Start) -> int:
+    request, args = start.request, start.request.args
+    origin = run_inputs.provenance_of(start.run, start.environment)
     with contextlib.ExitStack() as stack:
         with signals_held():  # a folder without a record would be nobody's
             path = (request.resumed or run_folder.create(args.runs_dir, request.stem, args.run_name)).resolve()
@@ -158,8 +158,7 @@ def _train(request: Request, target: LaunchTarget) -> int:
         code = 1
         reason: str | None = "the launcher failed"
         try:
-            environment = target.environment(run) | request.secrets
-            code, reason = _supervised(path, run, environment, lock, target.address is None)
+            code, reason = _supervised(path, run, start.environment, lock, start.target.address is None)
         except KeyboardInterrupt as ended:
             code, reason = code_and_words(ended)
         finally:
@@ -202,12 +201,13 @@ def _supervised(path: Path, run: Run, environment: dict, lock: int, local: bool)
 # What is printed before a run; a dry run prints every flag
 
 
-def show(request: Request, target: LaunchTarget) -> None:
-    run, recipe, algorithm, args = request.run, request.recipe, ALGORITHMS[request.args.algo], request.args
+def show(start: Start) -> None:
+    run, recipe, args = start.run, start.request.recipe, start.request.args
+    algorithm = ALGORITHMS[args.algo]
     print(f"real_openrlhf {__version__}")
     print(f"  recipe     {recipe.name}: {recipe.about}")
     print(f"  algorithm  {algorithm.name}: {algorithm.about}")
-    print(f"  where      {target.about}\n")
+    print(f"  where      {start.target.about}\n")
     if args.dry_run:
         print(" ".join([sys.executable, *TRAINER]))
         words = {flag: f"{flag} {setting.text}".strip() for flag, setting in run.flags.items()}

@@ -23,6 +23,7 @@ from real_openrlhf.runs import run_folder
 from real_openrlhf.training import command, trainer_process
 from real_openrlhf.training.launch_target import CPU_ENVIRONMENT, LaunchTarget
 from real_openrlhf.training.progress import Progress, last_error
+from real_openrlhf.training.start import Start
 from real_openrlhf.training.trainer_process import STALLED, Watch, supervise
 
 
@@ -168,7 +169,7 @@ def test_a_key_is_passed_on_and_written_nowhere(request_for, tmp_path, monkeypat
     seen = "[open('/proc/self/cmdline').read(), os.environ['WANDB_API_KEY']]"
     play(monkeypatch, f"import os; json.dump({seen}, open('argv.json', 'w'))")
     monkeypatch.setattr(sys, "argv", ["/bin/real-openrlhf", "train", "--logger.wandb.key", "secret"])
-    assert command._train(request_for("--run-name", "mine", "--logger.wandb.key", "secret"), place(on_cpu=True)) == 0
+    assert command._train(Start.of(request_for("--run-name", "mine", "--logger.wandb.key", "secret"))) == 0
     assert read(tmp_path / "runs/mine")["command"] == ["real-openrlhf", "train", "--logger.wandb.key", "***"]
     assert not [
         file for file in (tmp_path / "runs/mine").rglob("*") if file.is_file() and b"secret" in file.read_bytes()
@@ -191,7 +192,7 @@ def test_a_key_is_passed_on_and_written_nowhere(request_for, tmp_path, monkeypat
 )
 def test_the_trainers_exit_code_is_the_commands(request_for, tmp_path, monkeypatch, capfd, program, code, reason):
     play(monkeypatch, program)
-    assert command._train(request_for("--run-name", "mine"), place(on_cpu=True)) == code
+    assert command._train(Start.of(request_for("--run-name", "mine"))) == code
     record = read(tmp_path / "runs/mine")
     assert (record["status"], record["reason"]) == ("failed", reason)
     assert record["finished"]
@@ -203,7 +204,7 @@ def test_a_run_that_made_its_steps_is_finished_whatever_was_pressed(request_for,
         monkeypatch,
         "import os, signal, time; signal.signal(2, signal.SIG_IGN); os.kill(os.getppid(), 2); time.sleep(1)",
     )
-    assert command._train(request_for("--run-name", "mine"), place(on_cpu=True)) == 130
+    assert command._train(Start.of(request_for("--run-name", "mine"))) == 130
     assert (read(tmp_path / "runs/mine")["status"], read(tmp_path / "runs/mine")["reason"]) == ("finished", None)
     assert "\nfinished: " in capfd.readouterr().out
 
@@ -213,19 +214,19 @@ def test_a_signal_before_the_training_starts_is_the_runs_reason(request_for, tmp
         raise errors.Ended(signal.SIGTERM)
 
     monkeypatch.setattr(command, "_supervised", pressed)
-    assert command._train(request_for("--run-name", "mine"), place(on_cpu=True)) == 143
+    assert command._train(Start.of(request_for("--run-name", "mine"))) == 143
     assert read(tmp_path / "runs/mine")["reason"] == "interrupted by SIGTERM"
 
 
 def test_resume_continues_in_the_same_folder_and_remembers_the_start(request_for, tmp_path, monkeypatch):
     play(monkeypatch, "sys.exit('--ckpt.load_enable' not in sys.argv)")
-    assert command._train(request_for("--resume"), place(on_cpu=True)) == 1  # nothing to resume: a new run
+    assert command._train(Start.of(request_for("--resume"))) == 1  # nothing to resume: a new run
     (folder,) = (tmp_path / "runs").iterdir()
     first = read(folder) | {"started": "2026-01-01T00:00:00+00:00"}
     assert first.items() >= {"name": folder.name, "algo": "real", "recipe": "cpu", "seed": 42}.items()
     assert first["flags"].items() >= {"--actor.adam.lr": 1e-4, "--ckpt.path": str(folder / "checkpoints")}.items()
     (folder / "run.json").write_text(json.dumps(first))
-    assert command._train(request_for("--resume"), place(on_cpu=True)) == 0
+    assert command._train(Start.of(request_for("--resume"))) == 0
     assert [folder] == list((tmp_path / "runs").iterdir())
     assert read(folder)["status"] == "finished"
     assert read(folder)["started"] == first["started"]
@@ -239,7 +240,7 @@ def begun(request_for, monkeypatch):
     def begin(rate: str, *name: str) -> Path:
         before = {*Path("runs").glob("*")}
         named = ["--run-name", *name] if name else ["--resume"]
-        command._train(request_for(*named, "--actor.adam.lr", rate), place(on_cpu=True))
+        command._train(Start.of(request_for(*named, "--actor.adam.lr", rate)))
         (new,) = {*Path("runs").iterdir()} - before
         return new
 
@@ -265,7 +266,7 @@ def test_resume_takes_no_run_with_other_flags_unless_it_is_named(request_for, be
 
 def test_resume_of_a_mistyped_name_names_the_unfinished_run(request_for, tmp_path, capsys, monkeypatch):
     play(monkeypatch, "sys.exit(1)")
-    command._train(request_for("--run-name", "night", "--data", "rows.jsonl"), place(on_cpu=True))
+    command._train(Start.of(request_for("--run-name", "night", "--data", "rows.jsonl")))
     (tmp_path / "runs/nigth").mkdir()
     (tmp_path / "runs/nigth/run.json").write_text("{}")  # somebody's broken record stops nobody
 
@@ -282,7 +283,7 @@ def test_the_record_keeps_a_rate_that_a_resume_changed(request_for, begun):
     run = begun("1e-4")
 
     def resumed(rate: str) -> dict:
-        command._train(request_for("--run-name", run.name, "--resume", "--actor.adam.lr", rate), place(on_cpu=True))
+        command._train(Start.of(request_for("--run-name", run.name, "--resume", "--actor.adam.lr", rate)))
         return read(run)
 
     assert "earlier_flags" not in resumed("2e-4")  # no checkpoint: it began again

@@ -22,19 +22,18 @@ class Note(str):
 
 @dataclass
 class Findings:
-    problems: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
     where: str = "This machine"
     elsewhere: str = ""  # what this machine lacks for the run, so that a dry run must be for another machine
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
-    def add(self, check: Iterable[str], of_machine: bool = False) -> None:
-        """Sort what a check finds; it may also raise. `of_machine`: its problems are notes for another machine."""
-        wrong = self.notes if of_machine and self.elsewhere else self.problems
+    def add(self, check: Iterable[str]) -> None:
+        """Sort what a check finds; it may also raise."""
         try:
             for text in check:
-                (self.notes if isinstance(text, Note) else wrong).append(text)
+                (self.notes if isinstance(text, Note) else self.problems).append(text)
         except UserError as error:
-            wrong += error.problems
+            self.problems += error.problems
 
     def refuse(self) -> None:
         """Raise if there are problems, before anything else is printed."""

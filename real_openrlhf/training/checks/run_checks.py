@@ -2,72 +2,54 @@
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from real_openrlhf.base import atomic_dirs, reward_variables
 from real_openrlhf.base.errors import BY_VARIABLE, KEY_VARIABLE, LOGIN, REWARD, WANDB_KEY
 from real_openrlhf.base.user_files import reward_problem
 from real_openrlhf.flags.refusals import gpu_problems, notes, size_problems
-from real_openrlhf.patching import assert_applied
 from real_openrlhf.recipes.recipes import TRAINING_ROWS
-from real_openrlhf.recipes.run import Run, changed_flags
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.training import run_inputs
 from real_openrlhf.training.checks import data_check, memory_estimate, model_check
 from real_openrlhf.training.checks.findings import Findings, Note
-from real_openrlhf.training.launch_target import LaunchTarget
-from real_openrlhf.training.run_inputs import TRAINING, VALIDATION, Request
+from real_openrlhf.training.run_inputs import TRAINING, VALIDATION
+from real_openrlhf.training.start import Start
 
 
-def findings(request: Request, target: LaunchTarget) -> Findings:
-    """What every check finds in the run as it was resolved; wrong flags were left out of it."""
-    every = Findings(where="The cluster" if target.address else "This machine")
-    every.add(_patched())
-    if every.problems:
-        return every  # without OpenRLHF there are no arguments to check
-    run = request.run
-    every.add(run.problems)
-    every.add(map(Note, notes(run.args)))
-    every.add(size_problems(run.args))
-    every.add(_reward(run))
-    every.add(gpu_problems(run.args) if request.recipe.on_cpu else ())
-    every.add(reward_variables.variable_problems())
-    every.add(_key(request))
-    machine = [*target.launch_problems(run)]
-    if request.args.dry_run and target.address is None and machine:
-        every.elsewhere = target.lacks(run) or "see the notes"
-    every.add(machine, of_machine=True)
-    every.add(data(request))
-    every.add(_model(request, target, bool(every.elsewhere)))
-    every.add(_resumed(request, target))
-    return every
+def _flags(start: Start) -> Iterator[str]:
+    """Wrong flags were left out of the run, so that the other checks go on."""
+    args = start.run.args
+    yield from start.run.problems
+    yield from map(Note, notes(args))
+    yield from size_problems(args)
+    yield from gpu_problems(args) if start.target.on_cpu else ()
 
 
-def _patched() -> Iterator[str]:
-    assert_applied()
-    yield from ()
-
-
-def _key(request: Request) -> Iterator[str]:
-    """wandb's, which travels as a variable."""
-    known = {**os.environ, **request.secrets}.get(KEY_VARIABLE)
-    if not known and request.run.args.logger.wandb.key == BY_VARIABLE:
-        yield f"{WANDB_KEY} {BY_VARIABLE}: {KEY_VARIABLE} is not set. Type `export {KEY_VARIABLE}=...`."
-
-
-def _reward(run: Run) -> Iterator[str]:
+def _reward(start: Start) -> Iterator[str]:
     """A fault of the file would show after the model is loaded."""
-    for url in run.text(REWARD).split(","):
+    yield from reward_variables.variable_problems()
+    for url in start.run.text(REWARD).split(","):
         if url.endswith(".py") and (wrong := reward_problem(Path(url))):
             yield f"--reward.remote_url {url} {wrong}"
         elif LOGIN.search(url):
             yield "--reward.remote_url: OpenRLHF would print the password in it. Call that server from a file.py."
 
 
-def data(request: Request) -> Iterator[str]:
+def _key(start: Start) -> Iterator[str]:
+    """wandb's, which travels as a variable."""
+    if not start.environment.get(KEY_VARIABLE) and start.run.args.logger.wandb.key == BY_VARIABLE:
+        yield f"{WANDB_KEY} {BY_VARIABLE}: {KEY_VARIABLE} is not set. Type `export {KEY_VARIABLE}=...`."
+
+
+def _machine(start: Start) -> Iterator[str]:
+    yield from map(Note, start.lacking) if start.elsewhere else start.lacking
+
+
+def data(start: Start) -> Iterator[str]:
     """Check the files that exist. A run makes the missing ones, then checks again."""
-    run, missing = request.run, set(map(str, request.missing()))
+    request, run, missing = start.request, start.run, set(map(str, start.request.missing()))
     checked = [flag for flag in (TRAINING, VALIDATION) if flag in run.flags and run.text(flag) not in missing]
     own = request.args.data not in (None, *TRAINING_ROWS)
     if own and VALIDATION in run.flags and not run.given(VALIDATION):
@@ -86,9 +68,9 @@ def data(request: Request) -> Iterator[str]:
         yield from data_check.step_problems(run.args, rows)
 
 
-def _model(request: Request, target: LaunchTarget, elsewhere: bool) -> Iterator[str]:
+def _model(start: Start) -> Iterator[str]:
     """Whether the model exists, and whether it fits into memory and disk."""
-    run = request.run
+    request, run, target, elsewhere = start.request, start.run, start.target, bool(start.elsewhere)
     model = run.text(run_inputs.MODEL)
     config = memory_estimate.KNOWN_CONFIGS.get(model)
     if Path(model) not in request.missing():
@@ -111,26 +93,24 @@ def _model(request: Request, target: LaunchTarget, elsewhere: bool) -> Iterator[
         yield Note(message) if target.address or elsewhere else message
 
 
-def _resumed(request: Request, target: LaunchTarget) -> Iterator[str]:
-    folder = request.resumed
-    if folder is None:
+def _resumed(start: Start) -> Iterator[str]:
+    request, run, folder, record = start.request, start.run, start.request.resumed, start.before
+    if folder is None or record is None:
         runs, name = request.args.runs_dir, request.args.run_name
         run_folder.refuse_name(runs, name)
         if request.args.resume and name and (near := run_folder.near_name(runs, name, request.stem)):
             yield Note(f"{request.folder} is new. {near} is unfinished")
         return
-    record = run_folder.read(folder)
     if run_folder.stem_of(record) != request.stem:
         yield (
             f"{folder} is a run of {run_folder.stem_of(record)}, not of {request.stem}. Resume it with its own "
             "recipe, algorithm and seed, or choose another --run-name."
         )
     # A resumed run must have the code with which it began; that its data changed is told.
-    for key, changed in run_inputs.changed_files(record, request.run).items():
+    for key, changed in run_inputs.changed_files(record, run).items():
         begun = f"{folder} began with {changed}"
         put_back = "Put the file back as it was, or start a new run with another --run-name."
         yield Note(f"{begun}: it goes on with these") if key == "data" else f"{begun}. {put_back}"
-    run = request.run
     manifests = (atomic_dirs.manifest(path.parent) for path in run_inputs.checkpoints(folder))
     ranks = run.layout.ranks
     for others in {(manifest or {}).get("ranks", ranks) for manifest in manifests} - {ranks}:
@@ -139,11 +119,22 @@ def _resumed(request: Request, target: LaunchTarget) -> Iterator[str]:
                 f"{folder} has checkpoints of {others} GPUs, and this run has {ranks}: DeepSpeed cannot divide "
                 f"the optimizer anew. Give {others} in all (--gpus times --nodes)."
             )
-    before, now = record.get("variables") or {}, provenance.variables(target.environment(run))
+    before, now = record.get("variables") or {}, provenance.variables(start.environment)
     for name in reward_variables.GRADERS:
         if (was := before.get(name, now[name])) != now[name]:
             yield (
                 f"{folder} began with {name}={was}, and now it is {now[name]}: labels would change. Set {name}={was}."
             )
-    for flag, (old, new) in changed_flags(record, run).items():
+    for flag, (old, new) in start.changed.items():
         yield Note(f"since this run began {flag} has changed from {old} to {new}")
+
+
+CHECKS: tuple[Callable[[Start], Iterator[str]], ...] = (_flags, _reward, _key, _machine, data, _model, _resumed)
+
+
+def findings(start: Start) -> Findings:
+    """What every check finds, in this order."""
+    every = Findings("The cluster" if start.target.address else "This machine", start.elsewhere)
+    for check in CHECKS:
+        every.add(check(start))
+    return every
