@@ -92,11 +92,11 @@ def shape_config(args: argparse.Namespace) -> Mapping[str, object]:
     from tiny_task import ReverseTask
 
     from real_openrlhf.recipes.recipes import RECIPES
-    from real_openrlhf.training.checks import memory_estimate
+    from real_openrlhf.training.checks.memory_estimate import KNOWN_CONFIGS
 
     model = RECIPES[args.recipe].model
     if model != "reverse":
-        return memory_estimate.KNOWN_CONFIGS[model]
+        return KNOWN_CONFIGS[model]
     return tiny_task.make_model(ReverseTask, tiny_task.make_tokenizer(ReverseTask), 0).config.to_dict()
 
 
@@ -116,7 +116,7 @@ def save_model(args: argparse.Namespace) -> None:
     torch.cuda.empty_cache()
 
 
-def flags_of(args: argparse.Namespace):
+def run_of(args: argparse.Namespace):
     from real_openrlhf.recipes.algorithms import ALGORITHMS
     from real_openrlhf.recipes.recipes import RECIPES
     from real_openrlhf.recipes.run import compose
@@ -133,9 +133,9 @@ def flags_of(args: argparse.Namespace):
     return compose(recipe, ALGORITHMS[args.algo], {flag: (str(value),) for flag, value in user.items()})
 
 
-def lengths(flags) -> list[int]:
-    draw, longest = random.Random(0), flags.number("--rollout.max_new_tokens")
-    count = flags.number("--rollout.batch_size") * flags.number("--rollout.n_samples_per_prompt")
+def lengths(run) -> list[int]:
+    draw, longest = random.Random(0), run.args.rollout.max_new_tokens
+    count = run.args.rollout.batch_size * run.args.rollout.n_samples_per_prompt
     median = MEDIAN_SHARE * longest
     return [min(max(int(median * draw.lognormvariate(0, SPREAD)), 2), longest) for _ in range(count)]
 
@@ -146,15 +146,15 @@ def measure(args: argparse.Namespace) -> dict:
     from actor_step import Step, peak, reset_peak, rollouts
     from openrlhf.cli.train_ppo_ray import parse_args
 
-    from real_openrlhf.training.checks import memory_estimate
+    from real_openrlhf.flags import memory
 
-    flags, cuda = flags_of(args), torch.cuda.is_available()
+    run, cuda = run_of(args), torch.cuda.is_available()
     with tempfile.TemporaryDirectory() as folder:
         dist.init_process_group("nccl" if cuda else "gloo", f"file://{folder}/store", rank=0, world_size=1)
-        step = Step(parse_args(flags.argv()), ranks=1)
-    answers = lengths(flags)
-    prompt_tokens = flags.number("--data.max_len") - flags.number("--rollout.max_new_tokens")
-    samples = rollouts(answers, prompt_tokens, flags.number("--rollout.n_samples_per_prompt"), 12)
+        step = Step(parse_args(run.argv()), ranks=1)
+    answers = lengths(run)
+    prompt_tokens = run.args.data.max_len - run.args.rollout.max_new_tokens
+    samples = rollouts(answers, prompt_tokens, run.args.rollout.n_samples_per_prompt, 12)
     step.train(samples)
     torch.cuda.reset_peak_memory_stats() if cuda else reset_peak()
     seconds = []
@@ -168,9 +168,9 @@ def measure(args: argparse.Namespace) -> dict:
         used = torch.cuda.max_memory_allocated() / 1e9, torch.cuda.max_memory_reserved() / 1e9
     else:
         used = peak() / 1e3, peak() / 1e3
-    shape = memory_estimate.shape_of(dict(shape_config(args)))
+    shape = memory.shape_of(dict(shape_config(args)))
     size = torch.cuda.get_device_properties(0).total_memory if cuda else 0
-    estimate = (memory_estimate.peak(shape, flags, size) - memory_estimate.RUNTIME_BYTES) / 1e9
+    estimate = (memory.peak(shape, run.args, size) - memory.RUNTIME_BYTES) / 1e9
     middle = statistics.median(seconds)
     tokens = sum(answers) + prompt_tokens * len(answers)
     numbers = f"{middle:.1f}", f"{tokens / middle:,.0f}", f"{used[0]:.1f}", f"{used[1]:.1f}", f"{estimate:.1f}"

@@ -20,16 +20,11 @@ from real_openrlhf.algorithm.metrics import (
     UPDATE_METRICS,
     Metric,
 )
+from real_openrlhf.flags.memory import peak, shape_of
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.recipes.run import compose
-from real_openrlhf.training.checks.memory_estimate import (
-    GB,
-    KNOWN_CONFIGS,
-    disk,
-    peak,
-    shape_of,
-)
+from real_openrlhf.training.checks.memory_estimate import GB, KNOWN_CONFIGS, disk
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
@@ -64,8 +59,8 @@ def memory(_: str) -> str:
     rows = []
     for recipe in (one for one in RECIPES.values() if one.model in KNOWN_CONFIGS):
         shape = shape_of(KNOWN_CONFIGS[recipe.model])
-        plan = compose(recipe, ALGORITHMS["real"], {}, launcher={})
-        sizes = (f"{size / GB:.0f} GB" for size in (peak(shape, plan, recipe.gpu_gb * GB), disk(shape, plan)))
+        run = compose(recipe, ALGORITHMS["real"], {}, launcher={})
+        sizes = (f"{size / GB:.0f} GB" for size in (peak(shape, run.args, recipe.gpu_gb * GB), disk(shape, run.args)))
         rows.append((f"`{recipe.name}`", f"{recipe.gpus} x {recipe.gpu_gb:.0f} GB", *sizes))
     return table(("recipe, `--algo real`", "GPUs", "training, a GPU", "disk"), rows)
 

@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from real_openrlhf.algorithm.graph_memory import LOGITS_AT_ONCE, LOGITS_AT_ONCE_ON_GPU
+from real_openrlhf.algorithm.token_blocks import LOGITS_AT_ONCE, LOGITS_AT_ONCE_ON_GPU
 
 Factors = Sequence[tuple[Tensor, Tensor]]  # (hidden, weight): logits are the sum of hidden @ weight.T
 

@@ -21,13 +21,12 @@ from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
 from torch import Tensor
 
 from real_openrlhf import patching
-from real_openrlhf.algorithm import graph_memory
-from real_openrlhf.algorithm.graph_memory import RUNTIME_BYTES, graph_bytes_per_token, resident_bytes
 from real_openrlhf.algorithm.metrics import STOP_ABOVE, WARN_ABOVE, logged_of_batch, norm_metrics, over_updates
 from real_openrlhf.algorithm.schedule import Wave
 from real_openrlhf.algorithm.step_plan import PlannedUpdate
 from real_openrlhf.algorithm.update import Coefficients, CustomTokenUpdate, Forward, GroupUpdate, TokenUpdate, Update
 from real_openrlhf.base.files import enter
+from real_openrlhf.flags import memory
 from real_openrlhf.hooks.fixes.deepspeed_optimizers import accumulate_as_flagged
 from real_openrlhf.hooks.model.lora_weights import refuse_shared_weights
 from real_openrlhf.hooks.planned_experience import PlanBuffer
@@ -89,38 +88,19 @@ class PolicyTrainer(EngineStartTrainer):
         It follows from sizes only, not from the memory that is free now: a restarted run must make the same plan, and
         while states are offloaded more memory is free than during training.
         """
-        args, config = self.args, self.engine.module.config.get_text_config()
-        per_token = graph_bytes_per_token(
-            config.hidden_size,
-            getattr(config, "intermediate_size", None) or 4 * config.hidden_size,
-            config.num_hidden_layers,
-            config.vocab_size,
-            checkpointing=args.actor.gradient_checkpointing_enable,
-            fused_logprobs=args.ds.fused_logprobs,
-        )
-        if get_accelerator().device_name() == "cpu":  # an equal part of the machine's memory
+        args, accelerator = self.args, get_accelerator()
+        if accelerator.device_name() == "cpu":  # an equal part of the machine's memory
             left = psutil.virtual_memory().total / args.actor.num_gpus_per_node
         else:
-            left = get_accelerator().total_memory() - RUNTIME_BYTES
-            if args.derived.layout.colocated and not args.vllm.enable_sleep:
-                left -= args.vllm.gpu_memory_utilization * get_accelerator().total_memory()  # vLLM stays beside it
-        # weights, gradients, Adam's states and reference of this rank in training, and ZeRO-3's gathers
-        sizes = [
-            (getattr(weight, "ds_numel", weight.numel()), weight.requires_grad)
-            for weight in self.engine.module.parameters()
+            left = memory.left_on(args, accelerator.total_memory())
+        shape = memory.any_shape(self.engine.module.config.get_text_config().to_dict())
+        weights = [
+            (getattr(one, "ds_numel", one.numel()), one.requires_grad) for one in self.engine.module.parameters()
         ]
-        every = sum(size for size, _ in sizes)
-        offloaded = args.ref.offload and args.ds.zero_stage == 3  # DeepSpeed moves weights under ZeRO-3 only
-        resident = resident_bytes(
-            every,
-            sum(size for size, trained in sizes if trained),
-            gpus=self.engine.dp_world_size,
-            zero_stage=args.ds.zero_stage,
-            overlap_comm=args.ds.overlap_comm,
-            adam_offload=args.ds.adam_offload,
-            reference=every if args.derived.reference and not offloaded else 0,
-        )
-        return graph_memory.live_tokens(left - sum(resident.values()), per_token)
+        every, trained = sum(size for size, _ in weights), sum(size for size, trains in weights if trains)
+        adapters = trained if args.ds.lora.rank else 0
+        states = memory.states(args, every, adapters, shape.vocabulary * shape.hidden)
+        return memory.live_tokens(shape, args, left - sum(states.values()))
 
     def take_tables(self) -> list[Tensor]:
         """Return the last batch's scores and weights to the controller, one table per update, and forget them."""

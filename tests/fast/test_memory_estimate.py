@@ -4,6 +4,7 @@ import pytest
 from small_runs import run_flags
 from tiny_models import model_of
 
+from real_openrlhf.flags import memory as arithmetic
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.training.checks import memory_estimate
@@ -15,11 +16,15 @@ P = 7_615_616_512
 def planned(*args, **named):
     """(the shape of the plan's model, the plan)"""
     found = run_flags(*args, **named).args
-    return memory_estimate.shape_of(memory_estimate.KNOWN_CONFIGS[found.actor.model_name_or_path]), found
+    return arithmetic.shape_of(memory_estimate.KNOWN_CONFIGS[found.actor.model_name_or_path]), found
 
 
 def memory(*args, **named):
-    return memory_estimate.states(*planned(*args, **named))
+    shape, found = planned(*args, **named)
+    adapters = shape.adapter_parameters(found.ds.lora.rank)
+    return sum(
+        arithmetic.states(found, shape.parameters + adapters, adapters, shape.vocabulary * shape.hidden).values()
+    )
 
 
 SIZES = {"hidden_size": 64, "intermediate_size": 176, "num_attention_heads": 4, "num_key_value_heads": 2}
@@ -29,7 +34,7 @@ SIZES = {"hidden_size": 64, "intermediate_size": 176, "num_attention_heads": 4, 
 @pytest.mark.parametrize("family", ["Qwen2", "Llama", "Qwen3"])
 def test_parameters_are_counted_as_transformers_builds_them(family, tied):
     model = model_of(family, **SIZES, num_hidden_layers=3, head_dim=16, tie_word_embeddings=tied)
-    shape = memory_estimate.shape_of(model.config.to_dict())
+    shape = arithmetic.shape_of(model.config.to_dict())
     extra = 3 * 2 * 16 if family == "Qwen3" else 0  # its norms of q and k, too few to be in the sums
     assert shape.parameters + extra == sum(p.numel() for p in model.parameters())
 
@@ -38,17 +43,17 @@ def test_adapters_are_counted_as_peft_builds_them():
     peft, model = pytest.importorskip("peft"), model_of(**SIZES)
     adapted = peft.get_peft_model(model, peft.LoraConfig(r=8, target_modules="all-linear", task_type="CAUSAL_LM"))
     trained = sum(p.numel() for p in adapted.parameters() if p.requires_grad)
-    assert memory_estimate.shape_of(model.config.to_dict()).adapter_parameters(8) == trained
+    assert arithmetic.shape_of(model.config.to_dict()).adapter_parameters(8) == trained
 
 
 def test_the_known_models_have_their_published_sizes():
-    shapes = map(memory_estimate.shape_of, memory_estimate.KNOWN_CONFIGS.values())
+    shapes = map(arithmetic.shape_of, memory_estimate.KNOWN_CONFIGS.values())
     assert [shape.parameters for shape in shapes] == [1_777_088_000, P]
 
 
 @pytest.mark.parametrize("config", [{}, {"hidden_size": 8, "num_hidden_layers": 2, "num_experts": 8}])
 def test_no_guess_about_models_that_the_sums_do_not_describe(config):
-    assert memory_estimate.shape_of(config) is None
+    assert arithmetic.shape_of(config) is None
 
 
 def test_states_follow_the_zero_stage_the_optimizer_and_the_reference_model():
@@ -69,7 +74,7 @@ def test_states_follow_the_zero_stage_the_optimizer_and_the_reference_model():
 def test_without_logits_the_vocabulary_costs_the_heads_gradient_and_a_chunk():
     def moments(tokens, removed=()):
         budgets = {f"--{when}.max_tokens_per_gpu": (str(tokens),) for when in ("train", "rollout")}
-        return memory_estimate.moments(*planned("qwen7b", user=budgets, removed=removed))
+        return arithmetic.moments(*planned("qwen7b", user=budgets, removed=removed))
 
     (head, layer, _), (twice, *_) = moments(9216), moments(18432)
     # by hand: each of 28 layers' input, 12 bytes a number of the last one's output; 14 a logit of 2**26; bf16 gradient
@@ -82,15 +87,13 @@ def test_without_logits_the_vocabulary_costs_the_heads_gradient_and_a_chunk():
 
 def test_graphs_that_wait_for_scores_are_counted():
     def peak(algo="real", depth="auto"):
-        return memory_estimate.peak(*planned("qwen7b", algo, {"--algo.real.max_live_micro_batches": (depth,)}), GPU)
+        return arithmetic.peak(*planned("qwen7b", algo, {"--algo.real.max_live_micro_batches": (depth,)}), GPU)
 
     assert peak(depth="0") == peak("dapo") < peak() < GPU
 
 
 def test_engines_that_stay_awake_keep_their_share():
-    asleep, awake = (
-        memory_estimate.peak(*planned("qwen7b", "dapo", removed=removed), GPU) for removed in ([], [SLEEP])
-    )
+    asleep, awake = (arithmetic.peak(*planned("qwen7b", "dapo", removed=removed), GPU) for removed in ([], [SLEEP]))
     assert awake - asleep == pytest.approx(0.7 * GPU)
 
 

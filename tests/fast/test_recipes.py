@@ -8,6 +8,7 @@ import pytest
 from small_runs import ON_GPUS, run_flags
 from small_world import REPOSITORY
 
+from real_openrlhf.flags.memory import shape_of
 from real_openrlhf.flags.refusals import size_problems
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
@@ -201,7 +202,7 @@ def test_any_flag_can_be_taken_out(flag):
     composed = run_flags("qwen7b", removed=[flag], rows=1000)
     assert flag not in composed.flags
     assert composed.layout.gpus > 0 and composed.layout.ranks and composed.argv()
-    shape = memory_estimate.shape_of(memory_estimate.KNOWN_CONFIGS[RECIPES["qwen7b"].model])
+    shape = shape_of(memory_estimate.KNOWN_CONFIGS[RECIPES["qwen7b"].model])
     assert [*memory_estimate.check(shape, composed.args, 80)]
     assert len([*size_problems(composed.args)]) <= 1
     assert [*model_check.unfit_problems(composed.args, {"model_type": "qwen2"})] == []

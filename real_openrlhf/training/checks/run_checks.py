@@ -8,6 +8,7 @@ from pathlib import Path
 from real_openrlhf.base import atomic_dirs, reward_variables
 from real_openrlhf.base.errors import BY_VARIABLE, KEY_VARIABLE, LOGIN, REWARD, WANDB_KEY
 from real_openrlhf.base.user_files import reward_problem
+from real_openrlhf.flags.memory import shape_of
 from real_openrlhf.flags.refusals import gpu_problems, notes, size_problems
 from real_openrlhf.recipes.recipes import TRAINING_ROWS
 from real_openrlhf.runs import provenance, run_folder
@@ -80,7 +81,7 @@ def _model(start: Start) -> Iterator[str]:
         except model_check.Unreachable as error:
             unchecked = "the model on the hub" if config else "the model on the hub and its memory"
             yield Note(error, unchecked) if elsewhere else str(error)
-    if not (shape := memory_estimate.shape_of(config or {})):
+    if not (shape := shape_of(config or {})):
         return
     if not target.on_cpu:
         yield from memory_estimate.check(shape, run.args, target.gpu_gb or request.recipe.gpu_gb)

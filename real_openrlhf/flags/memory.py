@@ -1,0 +1,152 @@
+"""One arithmetic of a training rank's memory: for the forecast before a start, and for the plan of waves in a run.
+
+Bytes follow from a model's shape and the run's complete arguments. Standard library only. The sums are over known
+tensors; nobody has compared them with a GPU yet.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+from real_openrlhf.algorithm.token_blocks import LOGITS_AT_ONCE_ON_GPU
+
+LOGIT_BYTES = 12  # per logit of a kept graph: fp32 logit, softmax and gradient; measurements gave 9 to 18
+BLOCK_BYTES = 14  # per logit: bf16 and fp32 of this block, fp32 of the block before, and the exponentials
+HEAD_BYTES = 8  # per entry of a hidden state, with a fused head: the last norm's input in fp32, its two bf16 results
+GATHERED_PARAMETERS = 1_000_000_000  # DeepSpeed's stage3_max_live_parameters
+BUCKET = 500_000_000  # numbers of a gradient that DeepSpeed collects before ranks exchange them (reduce_bucket_size)
+RUNTIME_BYTES = 5e9  # of a GPU: CUDA contexts of policy and sleeping vLLM, NCCL's buffers, fragmentation; a guess
+LIVE_SHARE = 0.6  # of what states and runtime leave, for kept graphs; the rest is for a micro-batch's temporaries
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A dense decoder of the Llama and Qwen family."""
+
+    hidden: int
+    intermediate: int
+    layers: int
+    heads: int
+    attention_width: int
+    kv_width: int
+    vocabulary: int
+    parameters: int
+
+    def adapter_parameters(self, rank: int) -> int:
+        """LoRA on every linear layer but the head: rank x (inputs + outputs)."""
+        h, a, kv, i = self.hidden, self.attention_width, self.kv_width, self.intermediate
+        return self.layers * rank * ((h + a) + 2 * (h + kv) + (a + h) + 3 * (h + i))
+
+
+def shape_of(config: Mapping) -> Shape | None:
+    """The shape in a model's config.json; None for what these sums do not describe (experts, other families)."""
+    names = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
+    sizes: list[Any] = [config.get(name) for name in names]
+    described = all(type(size) is int and size > 0 for size in sizes) and not any("expert" in key for key in config)
+    return any_shape(config) if described else None
+
+
+def any_shape(config: Mapping) -> Shape:
+    """As if the model were of that family."""
+    hidden, layers, vocabulary = (config[name] for name in ("hidden_size", "num_hidden_layers", "vocab_size"))
+    intermediate, heads = config.get("intermediate_size") or 4 * hidden, config.get("num_attention_heads") or 1
+    head = config.get("head_dim") or hidden // heads
+    a, kv = heads * head, (config.get("num_key_value_heads") or heads) * head
+    bias = a + 2 * kv if config.get("attention_bias", config.get("model_type") == "qwen2") else 0
+    layer = hidden * 2 * (a + kv) + 3 * hidden * intermediate + bias + 2 * hidden  # with two norms
+    tables = vocabulary * hidden * (1 if config.get("tie_word_embeddings", False) else 2)
+    return Shape(hidden, intermediate, layers, heads, a, kv, vocabulary, layers * layer + tables + hidden)
+
+
+def states(args: SimpleNamespace, parameters: int, adapters: int, head: int) -> dict[str, float]:
+    """Bytes on one of the policy's GPUs that stay throughout a micro-batch's backward pass, by part.
+
+    Numbers of parameters: of all weights, of adapters among them (0: every weight is trained), of the output layer.
+    """
+    ds, gpus, trained = args.ds, args.derived.layout.data_parallel, adapters or parameters
+    sharded = gpus if ds.zero_stage >= 3 else 1
+    bits = 32 if ds.grad_accum_dtype == "fp32" else 16
+    memory = {"weights (bf16)": 2 * parameters / sharded}
+    if ds.zero_stage >= 3:
+        memory["gathered for use, at most"] = 2 * min(parameters, max(GATHERED_PARAMETERS, head))
+    memory[f"gradients, added up in {bits} bits"] = bits // 8 * trained / (gpus if ds.zero_stage >= 2 else 1)
+    memory["buckets of gradients (bf16)"] = 2 * BUCKET * (2 if ds.overlap_comm and ds.zero_stage < 3 else 1)
+    if ds.zero_stage < 3 and not ds.adam_offload:
+        memory["a micro-batch's gradients (bf16)"] = 2 * trained / gpus
+    if not ds.adam_offload:
+        memory["Adam: fp32 weights and two moments"] = 12 * trained / (gpus if ds.zero_stage >= 1 else 1)
+    offloaded = args.ref.offload and ds.zero_stage >= 3  # DeepSpeed moves weights to the host under ZeRO-3 only
+    if args.derived.reference and not offloaded:
+        memory["reference model (bf16)"] = 2 * (parameters - adapters) / sharded
+    return memory
+
+
+def left_on(args: SimpleNamespace, gpu_bytes: float) -> float:
+    """What CUDA, NCCL and an awake vLLM leave of a GPU."""
+    awake = args.derived.layout.colocated and not args.vllm.enable_sleep
+    return gpu_bytes - RUNTIME_BYTES - (args.vllm.gpu_memory_utilization * gpu_bytes if awake else 0)
+
+
+def layer_bytes(shape: Shape, args: SimpleNamespace) -> int:
+    """What a layer keeps of a token for its backward: of both norms the input in fp32, and the output in bf16 with and
+    without weight; in bf16 q and k rotated, v, attention's output; gate, up, activation, product."""
+    layer = 2 * 8 * shape.hidden + 2 * (2 * shape.attention_width + 2 * shape.kv_width) + 2 * 4 * shape.intermediate
+    if "flash" not in args.ds.attn_implementation:
+        layer += shape.heads * args.data.max_len * 6  # scores in fp32 and bf16
+    return layer
+
+
+def kept_bytes(shape: Shape, args: SimpleNamespace) -> int:
+    """What all layers keep of a token: with checkpointing each layer's input only."""
+    again = args.actor.gradient_checkpointing_enable
+    return shape.layers * (2 * shape.hidden if again else layer_bytes(shape, args))
+
+
+def graph_bytes(shape: Shape, args: SimpleNamespace) -> int:
+    """A token's graph that waits for the exchange of scores."""
+    head = HEAD_BYTES * shape.hidden if args.ds.fused_logprobs else LOGIT_BYTES * shape.vocabulary
+    return kept_bytes(shape, args) + head
+
+
+def live_tokens(shape: Shape, args: SimpleNamespace, left: float) -> float:
+    """Tokens whose graphs are kept at once, at most, in this many bytes beside states and runtime."""
+    return max(LIVE_SHARE * left, 0.0) // graph_bytes(shape, args)
+
+
+def tokens(args: SimpleNamespace, when: str) -> int:
+    """Tokens of one micro-batch: with gradients (`train`), or without (`rollout`)."""
+    part, train = getattr(args, when), args.train
+    samples = part.micro_batch_size * args.data.max_len
+    return (part.max_tokens_per_gpu or train.max_tokens_per_gpu) if train.dynamic_batch_enable else samples
+
+
+def moments(shape: Shape, args: SimpleNamespace) -> tuple[float, float, float]:
+    """Bytes beside the states in the head, in one layer, and while rollouts are scored. They never coincide."""
+    h, i = shape.hidden, shape.intermediate
+    train, rollout = tokens(args, "train"), tokens(args, "rollout")
+    layer, kept, again = layer_bytes(shape, args), kept_bytes(shape, args), args.actor.gradient_checkpointing_enable
+    working = (layer if again else 0) + 2 * h + 2 * 2 * i  # gradients of the output, and of two of the MLP's
+    # two residuals, norm; gate, up, product; an adapter's output for one of them
+    scoring = rollout * 2 * (4 * h + (4 if args.ds.lora.rank else 3) * i)
+    if args.ds.fused_logprobs:  # a block of logits, or what is left of it beside the hidden states' gradient in fp32
+        blocks = max(BLOCK_BYTES * LOGITS_AT_ONCE_ON_GPU, 10 * LOGITS_AT_ONCE_ON_GPU + train * 4 * h)
+        head = train * (8 + 4) * h + blocks
+        scoring = max(scoring, rollout * 4 * h + LOGITS_AT_ONCE_ON_GPU * BLOCK_BYTES)
+    else:  # bf16 logits, their fp32 copy and its gradient; logging the entropy holds two tables more
+        head = train * shape.vocabulary * (2 + 4 + 4 + (8 if args.actor.entropy_coef is not None else 0))
+        scoring = max(scoring, rollout * shape.vocabulary * (2 + 4))
+    head += 0 if args.ds.lora.rank else 2 * shape.vocabulary * h
+    return train * kept + head, train * (kept + working), scoring
+
+
+def peak(shape: Shape, args: SimpleNamespace, gpu_bytes: float) -> float:
+    """Bytes on one GPU at the peak of a training step, at most."""
+    adapters = shape.adapter_parameters(args.ds.lora.rank)
+    resident = sum(states(args, shape.parameters + adapters, adapters, shape.vocabulary * shape.hidden).values())
+    left = left_on(args, gpu_bytes) - resident
+    head, layer, scoring = moments(shape, args)
+    graphs = 0.0  # kept while ranks exchange scores, beside those of one micro-batch
+    if args.derived.in_waves:
+        graphs = max(live_tokens(shape, args, left) - tokens(args, "train"), 0.0) * graph_bytes(shape, args)
+    return gpu_bytes - left + max(head + graphs, layer + graphs, scoring)
