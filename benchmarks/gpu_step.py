@@ -2,8 +2,8 @@
 
 The model has the recipe's shape and random weights, the answers have lognormal lengths (median 2,700 tokens, cut at
 the recipe's limit). Each method runs in a process of its own: a step to warm up, steps that are measured, and one that
-counts where the host waits for the GPU. On an H100 a step of 32 prompts takes 40 to 50 s by arithmetic, both methods
-together seven minutes; with `--prompts 8 --steps 1` they take two.
+counts where the host waits for the GPU. On an H100 a step of 32 prompts takes 40 to 50 s by arithmetic (a quarter of
+the recipe's 128), both methods together seven minutes; two with 8 prompts (`--prompts 8 --steps 1`).
 
     python benchmarks/gpu_step.py                                        # qwen1.5b-1gpu on a GPU: real and grpo
     python benchmarks/gpu_step.py --recipe cpu-like-gpu --prompts 8      # small, on CPU

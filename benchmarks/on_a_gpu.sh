@@ -4,14 +4,14 @@
 #             beside float64; with logits and without. Expected: at most 1.25 times as far off as plain bf16
 #   head      memory and time of the head without logits, 4,096 tokens x 152,064 words at the width of 7B.
 #             Expected: at most 0.35 of the memory with logits, and 1.5 of the time
-#   kernels   attention, head, Adam and the hand-over of weights to another process, each beside float64
-#   step      the actor's step at 1.5B shape with real and grpo: seconds, memory, waits of the host; two minutes on an
-#             H100 by arithmetic. Expected: no more memory than the estimate
+#   kernels   attention, head and Adam, each beside float64
+#   step      the actor's step at 1.5B shape with real and grpo, 8 prompts a step: seconds, memory, waits of the host; two
+#             minutes on an H100 by arithmetic. Expected: no more memory than the estimate
 #   train     three steps of the recipe on random weights, vLLM and all, once with each of vLLM's model runners; every
 #             answer trains, at a high learning rate. Expected: vLLM follows the policy, with the second as with the first
-#   hundred   100 steps of REAL, its fixed-weight control and GRPO on the real model, with AIME24 before and after: half
-#             a day on an H100 by arithmetic. Expected: what benchmarks/README.md predicts. PROMPTS=128 takes
-#             the paper's batch of prompts, in four times as long (default: 32); STEPS=N other steps
+#   hundred   100 steps of 32 prompts with REAL, its fixed-weight control and GRPO on the real model, with AIME24 before
+#             and after: hours in docs/use/gpu.md. Expected: what benchmarks/README.md predicts. PROMPTS=128 takes the
+#             paper's batch of prompts, in about three times as long; STEPS=N other steps
 #   setup     a new environment by setup_env.sh: its time and size; downloads it all, so it is made only when named
 #   first-day doctor and all of these but setup, each with a time limit, then a pack to send: OUT.tar.gz. The same command
 #             continues after a stop. OUT=FOLDER is where (default: first-day)

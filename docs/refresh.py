@@ -20,6 +20,7 @@ from real_openrlhf.algorithm.metrics import (
     UPDATE_METRICS,
     Metric,
 )
+from real_openrlhf.flags.duration import card_of, spans
 from real_openrlhf.flags.memory import peak, shape_of
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.recipes import RECIPES
@@ -54,15 +55,33 @@ def metrics(logged: dict[str, Metric], rows: str) -> str:
     return "".join(f"- `{name}`: {one.meaning}{advice.get(name, '')}\n" for name, one in logged.items())
 
 
+ON_GPUS = [recipe for recipe in RECIPES.values() if recipe.model in KNOWN_CONFIGS]
+
+
 def memory(_: str) -> str:
     """What a dry run estimates, of every recipe for GPUs whose model is not a small one."""
     rows = []
-    for recipe in (one for one in RECIPES.values() if one.model in KNOWN_CONFIGS):
+    for recipe in ON_GPUS:
         shape = shape_of(KNOWN_CONFIGS[recipe.model])
         run = compose(recipe, ALGORITHMS["real"], {}, launcher={})
         sizes = (f"{size / GB:.0f} GB" for size in (peak(shape, run.args, recipe.gpu_gb * GB), disk(shape, run.args)))
         rows.append((f"`{recipe.name}`", f"{recipe.gpus} x {recipe.gpu_gb:.0f} GB", *sizes))
     return table(("recipe, `--algo real`", "GPUs", "training, a GPU", "disk"), rows)
+
+
+DAY = {"--rollout.batch_size": ("32",), "--train.batch_size": ("64",), "--train.max_steps": ("300",)}
+
+
+def time(_: str) -> str:
+    """What a dry run says of time and money; the first day's three methods as if all were GRPO, the longest."""
+    rows = []
+    for recipe, algo, user in [*((one, "real", {}) for one in ON_GPUS), (RECIPES["qwen1.5b-1gpu"], "grpo", DAY)]:
+        card, run = card_of((), recipe.gpu_gb), compose(recipe, ALGORITHMS[algo], user, launcher={})
+        a_step, hours, dollars = spans(shape_of(KNOWN_CONFIGS[recipe.model]), run.args, card)
+        name, steps = "the first day" if user else f"`{recipe.name}`", f"{run.args.train.max_steps:,}"
+        prompts = run.text("--rollout.batch_size")
+        rows.append((name, f"{recipe.gpus} x {card.name}", prompts, a_step, steps, hours, dollars))
+    return table(("recipe, `--algo real`", "GPUs", "prompts a step", "seconds a step", "steps", "hours", "$"), rows)
 
 
 MADE: dict[str, Callable[[str], str]] = {
@@ -73,6 +92,7 @@ MADE: dict[str, Callable[[str], str]] = {
     "update_metrics": partial(metrics, UPDATE_METRICS),
     "mismatch_metrics": partial(metrics, MISMATCH_METRICS | TIS_METRICS),
     "memory": memory,
+    "time": time,
 }
 
 

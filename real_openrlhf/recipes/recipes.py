@@ -186,9 +186,7 @@ RECIPES = {
             "the paper's second data set: the 1.5B model on DAPO-Math-17k",
             train_data="dapo17k",
         ),
-        _variant(
-            _QWEN_1_5B, "qwen1.5b-1gpu", "the 1.5B run on one 80 GB GPU: the same updates, eight times slower", gpus=1
-        ),
+        _variant(_QWEN_1_5B, "qwen1.5b-1gpu", "the 1.5B run on one 80 GB GPU: the same updates", gpus=1),
         _variant(
             _QWEN_1_5B,
             "lora-24gb",

@@ -4,6 +4,7 @@ import pytest
 from small_runs import run_flags
 from tiny_models import model_of
 
+from real_openrlhf.flags import duration
 from real_openrlhf.flags import memory as arithmetic
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.recipes import RECIPES
@@ -116,3 +117,38 @@ def test_every_gpu_recipe_is_estimated_to_fit_its_gpus(recipe, algo):
     (large,) = memory_estimate.check(shape, found, RECIPES[recipe].gpu_gb / 4)
     assert fits.startswith("memory per GPU: ") and "--ds.adam_offload" not in fits
     assert "It may not fit: more GPUs" in large and "--ds.adam_offload" in large
+
+
+H100, BY_32 = duration.CARDS[0], {"--rollout.batch_size": ("32",), "--train.batch_size": ("64",)}
+
+
+@pytest.mark.parametrize(
+    "user, mean, seconds",  # by hand, as a reader of the sources added it up
+    [({}, 2700, 190), ({}, 3230, 240), ({}, 4000, 330), ({}, 5500, 530), (BY_32, 2700, 84), (BY_32, 5500, 142)],
+)
+def test_the_time_of_a_step_is_that_of_the_sums_by_hand(user, mean, seconds):
+    shape, args = planned("qwen1.5b-1gpu", user=user)
+    assert duration.step_seconds(shape, args, H100, mean) == pytest.approx(seconds, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    "algo, user, removed",
+    [
+        ("real", {"--rollout.batch_size": ("256",)}, ()),
+        ("real", {}, ["--train.skip_zero_gradient"]),
+        ("real", {"--train.max_epochs": ("2",)}, ()),
+        ("grpo", {"--algo.kl.init_coef": ("0.1",), "--algo.kl.use_loss": ()}, ()),  # a reference model
+        ("dapo", {"--algo.dynamic_filtering_enable": ()}, ()),  # generates what it filters out
+        ("real", {"--rollout.max_new_tokens": ("16384",), "--data.max_len": ("17408",)}, ()),
+        ("real", {"--vllm.gpu_memory_utilization": ("0.1",)}, ()),  # fewer responses at once
+    ],
+)
+def test_a_step_takes_longer_with_more_work(algo, user, removed):
+    shape, args = planned("qwen1.5b-1gpu")
+    more = planned("qwen1.5b-1gpu", algo, user, removed)[1]
+    assert duration.step_seconds(shape, more, H100, 4000) > 1.05 * duration.step_seconds(shape, args, H100, 4000)
+
+
+def test_the_card_is_the_machines_or_one_with_the_recipes_memory():
+    assert [duration.card_of([], gb).name for gb in (80, 24, 16)] == ["H100", "A10", "A10"]
+    assert duration.card_of(["NVIDIA A100-SXM4-80GB"], 80).name == "A100"

@@ -58,6 +58,18 @@ def test_every_recipe_takes_every_algorithm(capsys, recipe, algo):
     assert os.listdir() == []  # nothing was written either
 
 
+@pytest.mark.parametrize("recipe", ["qwen1.5b", "qwen7b", "qwen1.5b-1gpu", "lora-24gb"])
+def test_the_page_says_a_runs_time_and_money_as_a_dry_run_does(capsys, recipe):
+    _, printed, _ = dry_run(capsys, "--recipe", recipe)
+    page = (Path(__file__).resolve().parents[2] / "docs/use/gpu.md").read_text()
+    (row,) = (line.split("|") for line in page.splitlines() if line.startswith(f"|`{recipe}`|") and "|128|" in line)
+    _, _, gpus, prompts, seconds, steps, hours, dollars, _ = row
+    said = (
+        f"note: time: {seconds} s a step of {prompts} prompts x 8 on {gpus}, {hours} hours and ${dollars} for {steps}"
+    )
+    assert said in printed
+
+
 def test_a_model_whose_answers_would_leak_is_refused_by_its_configuration(capsys, tmp_path):
     sizes = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 2}
     config = {"model_type": "lfm2", "vocab_size": 64, "full_attn_idxs": [2], **sizes}

@@ -8,8 +8,10 @@ from pathlib import Path
 from real_openrlhf.base import atomic_dirs, reward_variables
 from real_openrlhf.base.errors import BY_VARIABLE, KEY_VARIABLE, LOGIN, REWARD, WANDB_KEY
 from real_openrlhf.base.user_files import reward_problem
+from real_openrlhf.flags import duration
 from real_openrlhf.flags.memory import shape_of
 from real_openrlhf.flags.refusals import gpu_problems, notes, size_problems
+from real_openrlhf.machine import nvidia
 from real_openrlhf.recipes.recipes import TRAINING_ROWS
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.training import run_inputs
@@ -84,7 +86,9 @@ def _model(start: Start) -> Iterator[str]:
     if not (shape := shape_of(config or {})):
         return
     if not target.on_cpu:
-        yield from memory_estimate.check(shape, run.args, target.gpu_gb or request.recipe.gpu_gb)
+        gpu_gb = target.gpu_gb or request.recipe.gpu_gb
+        yield from memory_estimate.check(shape, run.args, gpu_gb)
+        yield Note(duration.forecast(shape, run.args, duration.card_of(nvidia.gpu_names(), gpu_gb)))
     runs_dir = Path(os.path.realpath(request.args.runs_dir))
     disk = next(path for path in (runs_dir, *runs_dir.parents) if path.exists())
     size, free = memory_estimate.disk(shape, run.args) / 1e9, shutil.disk_usage(disk).free / 1e9

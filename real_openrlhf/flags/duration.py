@@ -1,0 +1,91 @@
+"""One arithmetic of a step's seconds and a run's hours: for the forecast before a start, and for docs/use/gpu.md.
+
+Standard library only. Rates, lengths and rents are assumptions; nobody has compared the sums with a GPU yet.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+from real_openrlhf.flags.memory import Shape
+
+MEAN_SHARES = (1 / 3, 2 / 3)  # of --rollout.max_new_tokens: the mean response, at least and at most
+UNIFORM = 0.45  # share of rollouts in groups that are all right or all wrong: without a gradient
+SQUARES = 1.3  # mean square of a length, of the squared mean: lognormal lengths (0.6), cut at the limit
+PROMPT = 150  # tokens
+DECODING = 0.002  # seconds of a decoding step beside its memory traffic: launches, sampler, scheduler
+OTHER = 20.0  # seconds of a step: sleep, wake, hand-over of weights, grading
+
+
+@dataclass(frozen=True)
+class Card:
+    name: str
+    gb: float
+    flops: float  # bf16 a second that training reaches, about 0.4 of the data sheet's
+    bandwidth: float  # bytes a second that decoding reads, about 0.8 of the data sheet's
+    dollars: float  # rent of an hour
+
+
+CARDS = (
+    Card("H100", 80, 350e12, 2.6e12, 3.0),
+    Card("A100", 80, 140e12, 1.6e12, 2.0),
+    Card("A10", 24, 50e12, 0.47e12, 1.0),
+)
+
+
+def card_of(names: Iterable[str], gb: float) -> Card:
+    """The card of these names, else the first that has the memory."""
+    named = [card for card in CARDS for name in names if card.name in name.replace("-", " ").split()]
+    return [*named, *(card for card in CARDS if card.gb <= gb), CARDS[-1]][0]
+
+
+def step_seconds(shape: Shape, args: SimpleNamespace, card: Card, mean: float) -> float:
+    """One training step with responses of this mean length."""
+    layout, lora = args.derived.layout, bool(args.ds.lora.rank)
+    products = shape.vocabulary * shape.hidden  # the head's numbers, then those of all linear layers
+    products += shape.layers * shape.hidden * (2 * (shape.attention_width + shape.kv_width) + 3 * shape.intermediate)
+    context = SQUARES * mean / 2  # tokens that a token attends to
+    forward = 2 * products + 4 * shape.layers * shape.attention_width * context  # floating-point operations of a token
+    rollouts = args.rollout.batch_size * args.rollout.n_samples_per_prompt
+    trained = rollouts * args.train.max_epochs * (1 - UNIFORM if args.derived.skips else 1)
+    passes = 3 + bool(args.actor.gradient_checkpointing_enable) - lora  # adapters: no gradients of the other weights
+    passes += args.derived.score is not None and not args.derived.in_waves  # scored first
+    scoring = rollouts * (args.derived.reads_old + args.derived.reference)
+    training = (passes * trained + scoring) * (mean + PROMPT) * forward / (card.flops * layout.ranks)
+
+    gpus = args.vllm.tensor_parallel_size
+    each = rollouts / (1 - UNIFORM if args.algo.dynamic_filtering_enable else 1) / (args.vllm.num_engines or 1)
+    cache = 4 * shape.layers * shape.kv_width  # bytes of a token's keys and values
+    held = (args.vllm.gpu_memory_utilization * card.gb * 1e9 * gpus - 2 * shape.parameters) / (cache * context)
+    at_once = max(min(each, args.vllm.max_num_seqs, held), 1)
+    steps = args.rollout.max_new_tokens + max(each / at_once - 1, 0) * mean  # the longest response ends the last batch
+    traffic = steps * 2 * products + each * mean * context * cache
+    generation = (
+        traffic / (card.bandwidth * gpus) + each * mean * 2 * products / (card.flops * gpus) + steps * DECODING
+    )
+    return OTHER + (generation + training if layout.colocated else max(generation, training))
+
+
+def spans(shape: Shape, args: SimpleNamespace, card: Card) -> tuple[str, str, str]:
+    """Of the shorter to the longer mean response: seconds of a step, hours of all steps, and their rent."""
+    seconds = [step_seconds(shape, args, card, share * args.rollout.max_new_tokens) for share in MEAN_SHARES]
+    hours = [args.train.max_steps * each / 3600 for each in seconds]
+    rent = [each * args.derived.layout.gpus * card.dollars for each in hours]
+    a_step, all_steps, dollars = (
+        " to ".join(f"{float(f'{each:.2g}'):,.0f}" for each in span) for span in (seconds, hours, rent)
+    )
+    return a_step, all_steps, dollars
+
+
+def forecast(shape: Shape, args: SimpleNamespace, card: Card) -> str:
+    """A line for a dry run, with everything that it assumes."""
+    a_step, all_steps, dollars = spans(shape, args, card)
+    lengths = " to ".join(f"{share * args.rollout.max_new_tokens:,.0f}" for share in MEAN_SHARES)
+    run = f", {all_steps} hours and ${dollars} for {args.train.max_steps:,} steps" * bool(args.train.max_steps)
+    without = f"{100 * UNIFORM:.0f} % of rollouts without gradient" if args.derived.skips else "every rollout trained"
+    rates = f"{card.flops / 1e12:.0f} TFLOP/s, {card.bandwidth / 1e12:.2g} TB/s and ${card.dollars:g} an hour a GPU"
+    return (
+        f"time: {a_step} s a step of {args.rollout.batch_size} prompts x {args.rollout.n_samples_per_prompt} on "
+        f"{args.derived.layout.gpus} x {card.name}{run} (estimate, not compared with a GPU yet). Assumed: mean "
+        f"response {lengths} tokens, {without}, {rates}; no evaluation"
+    )
