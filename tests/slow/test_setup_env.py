@@ -74,6 +74,13 @@ def kill(process: subprocess.Popen) -> None:
     process.communicate()
 
 
+def interrupted(process: subprocess.Popen) -> bool:
+    """By Ctrl-C, as a terminal sends it."""
+    os.killpg(process.pid, signal.SIGINT)
+    told = "setup_env: interrupted. Run this again: it does what is missing.\n"
+    return (process.wait(timeout=20), process.stderr.read()) == (130, told)
+
+
 def lines_until(process: subprocess.Popen, moment: str) -> list[str]:
     lines = []
     for line in process.stdout:
@@ -186,11 +193,13 @@ def test_set_up_changes_nothing_below_a_running_process(world, venv):
 
 
 def test_setup_finishes_what_a_kill_and_a_stop_of_its_compilers_left(world, unfinished, tmp_path):
-    """By a package that is built for ever."""
-    for moment, seconds in (("uv, which", 0.3), ("the other packages", 0.1)):
-        process = world.start(unfinished)
+    """In each step; at last by a package that is built for ever."""
+    steps = ("uv, which", 0.3), ("torch", 0.1), ("other packages", 0.1), ("and patching", 0.5), ("importing", 0.3)
+    for moment, seconds in steps:
+        process = world.start(unfinished, IMPORT_SECONDS="60")
         lines_until(process, moment)
         time.sleep(seconds)
+        assert moment != "importing" or interrupted(process)
         kill(process)
         assert (unfinished / ".real_env").read_text().startswith("incomplete")
     source = tmp_path / "endless-1.0"
@@ -201,8 +210,7 @@ def test_setup_finishes_what_a_kill_and_a_stop_of_its_compilers_left(world, unfi
         while not (tmp_path / "builds").exists():
             assert process.poll() is None, process.communicate()
             time.sleep(0.05)
-        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-        assert process.wait(timeout=20) == 130
+        assert interrupted(process)
     deadline = time.monotonic() + 10
     while session(process.pid) and time.monotonic() < deadline:
         time.sleep(0.05)
