@@ -9,6 +9,7 @@ from real_openrlhf.base.parsing import positive, whole
 from real_openrlhf.base.user_files import absolute
 from real_openrlhf.flags.derived import derive
 from real_openrlhf.flags.refusals import problems
+from real_openrlhf.flags.rules import needs
 
 # --actor.policy_loss_type: upstream's two losses, and `real` for every objective and loss of tokens of ours.
 POLICY_LOSSES = ["ppo", "gspo", "real"]
@@ -22,9 +23,12 @@ def _depth(text: str) -> str:
 
 def add(parser: argparse.ArgumentParser) -> None:
     """`--algo.real.*`, and the few flags of a run that OpenRLHF lacks."""
-    about = "used with --actor.policy_loss_type real; label_threshold, truncated and kl_old_coef by every loss with "
-    _add_real(parser.add_argument_group("REAL (Rewards as Labels)", about + "--train.batching whole_groups"))
-    _add_run(parser.add_argument_group("the run", "for every algorithm"))
+    for title, add_flags in {"REAL (Rewards as Labels)": _add_real, "the run": _add_run}.items():
+        group = parser.add_argument_group(title)
+        add_flags(group)
+        for action in group._group_actions:
+            if what := needs(action.option_strings[0])[0]:
+                action.help = f"{action.help}. Needs {what}"
     # The defaults of these two depend on the algorithm: see `resolve`.
     parser.set_defaults(**{"algo.kl.init_coef": None, "algo.advantage.estimator": None})
 
@@ -102,7 +106,7 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
         "here: whole_groups)"
     )
     skip = (
-        "with --train.batching whole_groups: do not train rollouts whose gradient is exactly 0 (ungraded ones, and "
+        "do not train rollouts whose gradient is exactly 0 (ungraded ones, and "
         "prompts that are all correct or all incorrect); means and denominators still count them. With a KL or an "
         "entropy bonus every rollout trains (default: off; every recipe here: on)"
     )

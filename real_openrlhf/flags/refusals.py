@@ -4,31 +4,14 @@ Each message has the flag, the reason and what to type instead. What fails loudl
 """
 
 import contextlib
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import reduce
 from types import SimpleNamespace
 
 from real_openrlhf.algorithm.formulas import TokenLoss, against_sampler, find, given_settings
 from real_openrlhf.base.user_files import file_of
 from real_openrlhf.flags.derived import ESTIMATORS, objective_of
-
-# With 0 a run crashes at its first save or log, draws the same response again and again, or trains nothing.
-ABOVE_ZERO = """
-    --actor.adam.lr --actor.num_gpus_per_node --vllm.num_engines --algo.real.tau --algo.real.tis_cap
-    --actor.num_nodes --vllm.tensor_parallel_size --ds.ring_attn_size --ds.tensor_parallel_size
-    --rollout.batch_size --rollout.n_samples_per_prompt --rollout.micro_batch_size --rollout.temperature
-    --train.batch_size --train.micro_batch_size --logger.logging_steps --eval.steps --ckpt.save_steps""".split()
-OFF, OR_OFF = -1, ("--eval.steps", "--ckpt.save_steps")
-
-
-def not_above_zero(flag: str, words: Sequence[object]) -> str | None:
-    """What is wrong with the value of a flag of ABOVE_ZERO, or None."""
-    for number in map(float, map(str, words)):
-        if not (math.isfinite(number) and number > 0) and not (flag in OR_OFF and number == OFF):
-            never = ", or -1 for never" if flag in OR_OFF else ""
-            return f"{flag} {' '.join(map(str, words))}: give a number above 0{never}."
-    return None
+from real_openrlhf.flags.rules import BOUNDS, wrong_number
 
 
 def problems(args: SimpleNamespace) -> Iterator[str]:
@@ -177,9 +160,10 @@ def _unread_by_real(args: SimpleNamespace) -> Iterator[str]:
 
 
 def _numbers(args: SimpleNamespace) -> Iterator[str]:
-    for flag in ABOVE_ZERO:
+    for flag in BOUNDS:
         value = reduce(getattr, flag[2:].split("."), args)
-        if wrong := not_above_zero(flag, [] if value is None else [value]):
+        numbers = value if isinstance(value, list | tuple) else [] if value is None else [value]
+        if wrong := wrong_number(flag, numbers):
             yield wrong
 
 

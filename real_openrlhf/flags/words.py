@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.old_names import current_flag, current_value
 from real_openrlhf.flags import parser
-from real_openrlhf.flags.refusals import ABOVE_ZERO, not_above_zero
+from real_openrlhf.flags.rules import BOUNDS, wrong_number
 
 # Options of `train` that are a short name of OpenRLHF's flag; of several the last one counts.
 SHORTHANDS = {
@@ -73,7 +73,7 @@ def wrong_flags(given: Mapping[str, tuple[str, ...]], removed: Iterable[str]) ->
         if error := parser.wrong_value(as_typed(flag, words)):
             switch = " It is a switch: give it no value." if action.nargs == 0 else ""
             wrong[flag] = f"{flag} {' '.join(words)}: {error.removeprefix(f'argument {flag}: ')}.{switch}"
-        elif flag in ABOVE_ZERO and (message := not_above_zero(flag, words)):
+        elif (flag in BOUNDS or action.type is float) and (message := wrong_number(flag, words)):
             wrong[flag] = message
     return {flag: wrong[flag] for flag in (*given, *removed) if flag in wrong}
 

@@ -16,7 +16,7 @@ from real_openrlhf.base.errors import HIDDEN, REWARD, WANDB_KEY, hide
 from real_openrlhf.flags import parser
 from real_openrlhf.flags.arguments import complete
 from real_openrlhf.flags.derived import Layout, objective_of
-from real_openrlhf.flags.readers import unread
+from real_openrlhf.flags.rules import unread
 from real_openrlhf.flags.words import as_typed, wrong_flags
 from real_openrlhf.runs import run_folder
 
@@ -24,6 +24,7 @@ SET = "--algo.real.set"  # settings that only the chosen objective has, as NAME=
 PAPER, CODE, RECIPE, DERIVED, USER = "paper", "authors' code", "recipe", "derived", "user"
 OBJECTIVE = "--algo.real.objective"
 AGENT = "--train.agent_func_path"
+LOSS = "--actor.policy_loss_type"
 FILTER = "--algo.dynamic_filtering_enable"
 FILTERED = 20  # times as many passes with it: enough if 5 % of the prompts are kept; --max-steps ends the run
 UTILIZATION = "--vllm.gpu_memory_utilization"
@@ -142,6 +143,13 @@ def compose(
     A wrong flag of the user's is a problem, and left out: the other checks go on with the recipe's value.
     """
     wrong = wrong_flags(user, removed)
+    loss = algorithm.settings[LOSS]
+    if (
+        LOSS in removed or user.get(LOSS, loss.words) != loss.words
+    ):  # the run would train another method under this name
+        wrong.setdefault(
+            LOSS, f"{LOSS}: --algo {algorithm.name} trains with {loss.text}. Choose another method by --algo."
+        )
     user = {flag: words for flag, words in user.items() if flag not in wrong}
     removed = [flag for flag in removed if flag not in wrong]
     method = dict(algorithm.settings)

@@ -167,7 +167,7 @@ def test_what_other_trainers_import_is_written_for_python_3_10():
 HOMES = {
     "a lock between processes": (r"\bfcntl\.flock\(", {"base.files"}),
     "a check of OpenRLHF's flags": (r"def \w+\(args: SimpleNamespace\) -> Iterator\[str\]", {"flags.refusals"}),
-    "the bounds of a flag's number": (r"\bABOVE_ZERO = ", {"flags.refusals"}),
+    "the bounds of a flag's number": (r"\bBOUNDS = ", {"flags.rules"}),
     "a user's file is run": (
         r"(?<![\w.])exec\(|runpy\.run_path\(",
         {"base.user_files", "flags.parser"},

@@ -127,7 +127,7 @@ REFUSED = [
     ("--algo.real.objective trpa --algo.real.tau 0.3", "--algo.real.tau 0.3 is not read by",
      "--algo.real.objective bce --algo.real.tau 0.3"),
     (f"{SAPO} {ESTIMATOR} reinforce", "a prompt's own baseline. Use group_norm", f"{SAPO} {ESTIMATOR} rloo"),
-    (f"{CLIP} 0", f"{CLIP} 0.0: give a number above 0", f"{CLIP} 2"),
+    (f"{CLIP} 0", f"{CLIP} 0.0: give 1 or more", f"{CLIP} 2"),
     (f"{CLIP} 2 --rollout.mismatch off", f"{CLIP} 2 is made of vLLM's log-probabilities", f"{CLIP} 2"),
     (f"{CLIP} 2 --rollout.top_p 0.9", f"{CLIP} 2 needs the sampler's own distribution", f"{CLIP} 2"),
     (f"{CLIP} 2 --algo.real.set score=log_ratio_rollout", "which is against vLLM already. Leave it out", f"{CLIP} 2"),

@@ -1,0 +1,127 @@
+"""The numbers that a flag takes, and the runs that read it.
+
+With other numbers a run crashes late, waits for ever, or trains something else in silence. A flag that the user types
+and its run does not read is refused, with the reader's condition; `compare` trains a method once where a grid's flag
+is not its own. A flag without a row takes any finite number, and every run reads it.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from types import SimpleNamespace
+
+NUMBERS: tuple[tuple[str, Callable[[float], bool], str], ...] = (  # in words, and as a test, of these flags
+    ("1 or more", lambda number: number >= 1, """
+        --actor.num_nodes --actor.num_gpus_per_node --vllm.num_engines --vllm.tensor_parallel_size
+        --rollout.batch_size --rollout.n_samples_per_prompt --rollout.micro_batch_size --rollout.max_new_tokens
+        --train.batch_size --train.micro_batch_size --train.num_episodes --train.max_epochs --train.async_queue_size
+        --train.max_tokens_per_gpu --rollout.max_tokens_per_gpu --data.max_len --data.max_samples
+        --eval.n_samples_per_prompt --ds.ring_attn_size --ds.tensor_parallel_size --logger.logging_steps
+        --ckpt.max_num --algo.kl.horizon --algo.real.tis_cap"""),
+    ("1 or more, or -1 for never", lambda number: number >= 1 or number == -1, "--eval.steps --ckpt.save_steps"),
+    ("a number above 0", lambda number: number > 0, """
+        --actor.adam.lr --actor.adam.eps --actor.eps_clip --actor.eps_clip_low_high --rollout.temperature
+        --algo.real.tau"""),
+    ("0 or more", lambda number: number >= 0, """
+        --actor.adam.weight_decay --actor.max_norm --eval.temperature --algo.kl.init_coef --algo.real.kl_old_coef
+        --ds.lora.rank --train.watchdog_minutes"""),
+    ("a number from 0 to 1", lambda number: 0 <= number <= 1, """
+        --actor.lr_warmup_ratio --actor.min_lr_ratio --algo.advantage.gamma --algo.advantage.lambd
+        --train.ema_beta"""),
+    ("0 or more, below 1", lambda number: 0 <= number < 1, "--actor.adam.betas --ds.lora.dropout"),
+    ("a number above 0, at most 1", lambda number: 0 < number <= 1, "--rollout.top_p --vllm.gpu_memory_utilization"),
+    ("from 0 to 2147483647", lambda number: 0 <= number < 2**31, "--train.seed"),  # numpy takes 32 bits
+    ("a finite number", lambda number: True, "--algo.real.label_threshold"),
+)  # fmt: skip
+BOUNDS = {flag: (what, holds) for what, holds, flags in NUMBERS for flag in flags.split()}
+
+
+def wrong_number(flag: str, words: Sequence[object]) -> str | None:
+    """What is wrong with the numbers of a flag, or None."""
+    what, holds = BOUNDS.get(flag, ("a finite number", math.isfinite))
+    if all(math.isfinite(number) and holds(number) for number in map(float, map(str, words))):
+        return None
+    return f"{flag} {' '.join(map(str, words))}: give {what}."
+
+
+Reads = Callable[[SimpleNamespace], object]
+
+
+def _real(args: SimpleNamespace) -> bool:
+    return args.actor.policy_loss_type == "real"
+
+
+def _without_scores(args: SimpleNamespace) -> bool:
+    return args.derived.score is None
+
+
+def _estimates(*names: str) -> Reads:
+    return lambda args: args.derived.score is None and args.algo.advantage.estimator in names
+
+
+def _clips_evenly(args: SimpleNamespace) -> bool:
+    both = (args.actor.eps_clip,) * 2  # as OpenRLHF fills in a missing --actor.eps_clip_low_high
+    return not _real(args) and tuple(args.actor.eps_clip_low_high or both) == both
+
+
+# flags (`--critic.` stands for all that begin so), what they need, and whether complete arguments have it
+READERS: tuple[tuple[str, str, Reads], ...] = (
+    ("--algo.real.objective --algo.real.set --algo.real.tau", "--actor.policy_loss_type real (--algo real)", _real),
+    ("--algo.real.uniform_groups", "an objective over scores (--algo real), without --algo.dynamic_filtering_enable",
+     lambda args: args.derived.score and not args.algo.dynamic_filtering_enable),
+    ("--algo.real.tis_cap --algo.real.max_live_micro_batches", "an objective over scores (--algo real)",
+     lambda args: args.derived.score),
+    ("--algo.real.kl_old_coef --algo.real.truncated --train.skip_zero_gradient --rollout.mismatch",
+     "--train.batching whole_groups", lambda args: args.derived.whole_groups),
+    ("--algo.advantage.estimator --reward.clip_range", "a loss of tokens, which has advantages (--algo grpo)",
+     _without_scores),
+    ("--algo.advantage.gamma", "--algo.advantage.estimator gae or reinforce", _estimates("gae", "reinforce")),
+    ("--algo.advantage.no_std_norm", "--algo.advantage.estimator gae, reinforce or reinforce_baseline",
+     _estimates("gae", "reinforce", "reinforce_baseline")),
+    ("--actor.eps_clip_low_high", "--actor.policy_loss_type ppo or gspo", lambda args: not _real(args)),
+    ("--actor.eps_clip", "ppo or gspo with --no-actor.eps_clip_low_high", _clips_evenly),
+    ("--actor.loss_agg_mode", "--actor.policy_loss_type ppo, or a loss of tokens of your own",
+     lambda args: _without_scores(args) and args.actor.policy_loss_type != "gspo"),
+    ("--algo.advantage.is_correction_mode --algo.advantage.is_correction_gating "
+     "--algo.advantage.is_correction_threshold", "ppo with --algo.advantage.is_correction_level token or seq",
+     lambda args: args.actor.policy_loss_type == "ppo" and args.algo.advantage.is_correction_level != "off"),
+    ("--algo.kl.use_loss --algo.kl.target", "--algo.kl.init_coef above 0", lambda args: args.algo.kl.init_coef > 0),
+    ("--algo.kl.unbiased_gradient", "--algo.kl.use_loss with --algo.kl.init_coef above 0",
+     lambda args: args.algo.kl.use_loss and args.algo.kl.init_coef > 0),
+    ("--algo.kl.horizon", "--algo.kl.target", lambda args: args.algo.kl.target),
+    ("--ref.offload", "a reference model, and --ds.zero_stage 3",
+     lambda args: args.derived.reference and args.ds.zero_stage == 3),
+    ("--algo.kl.estimator --ref.", "a reference model: --algo.kl.init_coef above 0, or --algo trpa",
+     lambda args: args.derived.reference),
+    ("--critic. --algo.advantage.lambd", "--algo.advantage.estimator gae",
+     lambda args: args.critic.model_name_or_path),
+    ("--ds.lora.alpha --ds.lora.dropout --ds.lora.target_modules", "--ds.lora.rank above 0",
+     lambda args: args.ds.lora.rank),
+    ("--train.max_tokens_per_gpu --rollout.max_tokens_per_gpu", "--train.dynamic_batch_enable",
+     lambda args: args.train.dynamic_batch_enable),
+    ("--algo.dynamic_filtering_range", "--algo.dynamic_filtering_enable",
+     lambda args: args.algo.dynamic_filtering_enable),
+    ("--reward.overlong_penalty_factor", "--reward.overlong_buffer_len",
+     lambda args: args.reward.overlong_buffer_len is not None),
+    ("--eval.steps --eval.at_start --eval.at_end --eval.temperature --eval.n_samples_per_prompt --eval.split",
+     "--eval.dataset", lambda args: args.eval.dataset),
+    ("--logger.wandb.org --logger.wandb.group --logger.wandb.project --logger.wandb.run_name",
+     "--logger.wandb.key", lambda args: args.logger.wandb.key),
+    ("--actor.muon.", "--actor.optim muon", lambda args: args.actor.optim == "muon"),
+    ("--train.ema_beta", "--train.enable_ema", lambda args: args.train.enable_ema),
+    ("--ds.ring_attn_head_stride", "--ds.ring_attn_size above 1", lambda args: args.ds.ring_attn_size > 1),
+    ("--data.input_template", "no --data.apply_chat_template", lambda args: not args.data.apply_chat_template),
+)  # fmt: skip
+
+
+def needs(flag: str) -> tuple[str, Reads]:
+    """What a run needs so that it reads the flag."""
+    for flags, what, reads in READERS:
+        if any(flag == name or (name.endswith(".") and flag.startswith(name)) for name in flags.split()):
+            return what, reads
+    return "", lambda args: True
+
+
+def unread(flags: Iterable[str], args: SimpleNamespace) -> dict[str, str]:
+    """{flag that this run does not read: what it would need}"""
+    found = {flag: needs(flag) for flag in flags}
+    return {flag: what for flag, (what, reads) in found.items() if not reads(args)}
