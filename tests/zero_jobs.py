@@ -260,6 +260,13 @@ def logged(**case) -> dict[str, float]:
     return filled(**case)[0].trainer.ppo_train(0.0)
 
 
+def of_updates(**case) -> tuple[list[dict[str, float]], dict[str, float], list[int]]:
+    """What each update logs, what the batch logs, and the tokens that each update trains."""
+    policy, _ = filled(**case)
+    tokens = [planned.trained_tokens for planned in policy.trainer.replay_buffer.share.updates]
+    return *statuses_of(policy), tokens
+
+
 def stand_in_aux_loss(**case) -> tuple[float, float]:
     """The gradient norm where each forward's aux loss is the sum of a weight's numbers, and what it should be."""
     policy, _ = filled(**case)

@@ -61,8 +61,7 @@ class PlannedUpdate:
     num_rollouts: int  # valid rollouts, for objectives that average over them
     action_tokens: int
     rollouts_with_tokens: int
-    trained_tokens: int
-    log_weight: float  # weight of its token means when the batch's updates are merged
+    trained_tokens: int  # also the weight of its token means when the batch's updates are merged
 
     @property
     def trained(self) -> Positions:
@@ -125,7 +124,6 @@ def plan_rollouts(table: RolloutBatch, settings: PlanSettings, rollout_step: int
             action_tokens=max(int(own.lengths.sum()), 1),
             rollouts_with_tokens=int((own.lengths > 0).sum()),
             trained_tokens=tokens,
-            log_weight=1.0 if table.is_trained is None else float(tokens),
         )
         updates.append(update)
     return updates

@@ -119,10 +119,10 @@ class PolicyTrainer(EngineStartTrainer):
                 self.mismatch.judge(logs[-1]["sampling/logprob_diff_mean"], update.number)
             if (columns := update.columns()) is not None:
                 self.tables.append(columns)
-        merged = over_updates(logs, [planned.log_weight for planned in share.updates])
+        merged = over_updates(logs, [planned.trained_tokens for planned in share.updates])
         merged |= norm_metrics([log["actor_grad_norm"] for log in logs], self.args.actor.max_norm)
         holds = {  # for the metrics that are logged only then (`Metric.when`)
-            "tokens": any(planned.log_weight for planned in share.updates),
+            "tokens": any(planned.trained_tokens for planned in share.updates),
             "scores": self.settings is not None,
             "entropy": self.args.actor.entropy_coef is not None,  # else no forward computes entropies
         }

@@ -232,6 +232,8 @@ def test_the_script_refuses_with_a_line_for_each_problem_and_exit_code_2(capsys)
         ("--train.colocate_all", 8, False, False),
         ("--train.colocate_all", 7, False, True),
         ("--train.colocate_all", 0, True, False),  # to a cluster nodes may still come
+        ("--algo.kl.init_coef 0.1 --algo.kl.use_loss", 16, False, True),  # 8 more for the reference model
+        ("--algo.kl.init_coef 0.1 --algo.kl.use_loss", 17, False, False),
     ],
 )
 def test_fewer_gpus_than_a_run_needs_end_it_where_ray_would_wait_for_ever(

@@ -12,8 +12,10 @@ from every import every
 from small_runs import flip
 
 from real_openrlhf.base import atomic_dirs
+from real_openrlhf.base.files import write_json
 from real_openrlhf.hooks import run_strategy
 from real_openrlhf.hooks.controller import run_controller
+from real_openrlhf.hooks.run_strategy import RunStrategy
 
 TAGS = ("global_step1", "best_global_step1", "global_step2", "global_step3")
 
@@ -171,6 +173,31 @@ def test_an_old_one_goes_when_the_new_one_is_there(trained, case, tmp_path):
     manifest = json.loads((actor(tmp_path) / "global_step3" / atomic_dirs.MANIFEST).read_text())
     assert manifest["global_step"] == 3 and manifest["ranks"] == 2
     assert all(atomic_dirs.damage(actor(tmp_path) / tag) is None for tag in left)
+
+
+@pytest.mark.parametrize(
+    "metrics, max_num, max_kb, left",
+    [
+        ((0.9, 0.1, 0.5), 3, 99, (1, 3, 4)),  # the worst goes first, though it is not the oldest
+        ((0.9, None, 0.1), 3, 99, (1, 3, 4)),  # before it one without a metric
+        ((0.5, 0.5, 0.5), 3, 99, (2, 3, 4)),  # of equal ones the oldest
+        ((0.1, 0.9, 0.5), 9, 25, (2, 4)),  # ten kilobytes each
+        ((0.1, 0.9, 0.5), 9, 5, (4,)),  # the new one stays
+        ((0.1, 0.9, 0.5), 9, 99, (1, 2, 3, 4)),
+    ],
+)
+def test_the_worst_checkpoint_goes_first_where_more_are_there_than_may_be(tmp_path, metrics, max_num, max_kb, left):
+    strategy = RunStrategy.__new__(RunStrategy)
+    strategy.print = lambda *words: None
+    for step, metric in enumerate((*metrics, 0.0), start=1):
+        folder = tmp_path / f"global_step{step}"
+        folder.mkdir()
+        (folder / "weights").write_bytes(bytes(10_000))
+        write_json(folder / strategy.CKPT_METRIC_FILENAME, {"metric_value": metric, "metric_key": "m"})
+        write_json(folder / atomic_dirs.MANIFEST, {"global_step": step, "files": {}})
+    (tmp_path / run_strategy.DRAFT).mkdir()
+    strategy.tidy(tmp_path, "global_step4", max_num, max_kb * 1000)
+    assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == {f"global_step{step}" for step in left}
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ without a verdict, without tokens and of equal rewards: test_differential.py.
 import copy
 import itertools
 import math
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
@@ -16,6 +16,7 @@ import pytest
 import ray
 import torch
 from openrlhf.cli.train_ppo_ray import parse_args
+from openrlhf.trainer.ppo_trainer import BasePPOTrainer
 from openrlhf.trainer.ppo_utils.experience import Experience, split_experience_batch
 from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
 
@@ -29,6 +30,7 @@ from real_openrlhf.hooks.planned_experience import PlanBuffer, PlannedExperience
 from real_openrlhf.hooks.trainer_classes import experience_maker_class
 
 PAD = 0
+rollout_stats = BasePPOTrainer._compute_rollout_stats
 
 
 @cache
@@ -294,6 +296,24 @@ def test_each_rollout_step_is_dealt_anew_and_a_seed_and_the_step_decide_it():
 
 def test_the_layout_does_not_change_what_an_update_trains_on():
     assert len({dealt(arguments(**layout), 32)[0].share.metrics["update/rollouts_crc"] for layout in LAYOUTS}) == 1
+
+
+def test_statistics_of_a_step_are_of_all_its_responses_also_of_those_that_are_left_out():
+    """Seven prompts of eight have only incorrect responses, which no rank holds."""
+    args = arguments(skip=True)
+    args.train.run_dir = ""
+    samples = [
+        rollout(f"prompt {i // 4}", score=float(i < 2), length=1 + i // 4, reward=float(i < 2)) for i in range(32)
+    ]
+    made = Maker(args)
+    ranks = made.make_experience_batch(samples)
+    assert sum(len(rank.info["reward"]) for rank in ranks) == 4
+    trainer = SimpleNamespace(args=args, experience_maker=made, _compute_rollout_stats=partial(rollout_stats, None))
+    stats = rollout_stats(None, ranks) | RunController(trainer).group_stats(samples)
+    assert stats["rollout/num_samples"] == 32 and stats["rollout/reward_mean"] == 2 / 32
+    assert stats["rollout/response_length_mean"] == 4.5
+    (held,) = {(share.metrics["reward"], share.metrics["response_length"]) for share in (rank.share for rank in ranks)}
+    assert held == (2 / 32, 4.5)
 
 
 # Advantages of OpenRLHF's losses.
