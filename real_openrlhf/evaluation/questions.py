@@ -77,6 +77,11 @@ def file_records(file: Path) -> list[dict]:
 def find_model(name: str) -> Path:
     """The model's folder. A hub model is downloaded."""
     folder = Path(name).expanduser()
+    if (folder / "adapter_config.json").exists():
+        merge = f"python -m openrlhf.cli.lora_combiner --model_path BASE --lora_path {folder} --output_path OUT"
+        raise UserError(f"{folder} is the adapter of a LoRA run. Merge it with `{merge}`, then give --model OUT")
+    if (folder / "run.json").exists():
+        raise UserError(f"{folder} is a run. Give its model: --model {folder / 'model'}")
     read_config(str(folder))  # refuses what is no model
     if folder.exists():
         return folder

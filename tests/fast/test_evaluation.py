@@ -14,7 +14,7 @@ from real_openrlhf.base.errors import UserError
 from real_openrlhf.cli import main
 from real_openrlhf.evaluation.engines import engine_count, sample_seed
 from real_openrlhf.evaluation.grading import pass_at, per_problem, powers_of_two, summarise
-from real_openrlhf.evaluation.questions import Question, answer_length, read_records, tokenized
+from real_openrlhf.evaluation.questions import Question, answer_length, find_model, read_records, tokenized
 from real_openrlhf.evaluation.store import Sample, opened
 from real_openrlhf.report.statistics import bootstrap
 
@@ -339,3 +339,12 @@ def test_what_is_no_pair_is_refused(tmp_path, refused, options, said):
     a = folder(tmp_path, "a", {"x": [0.0, 0.5]})
     b = folder(tmp_path, "b", **{"scores": {"x": [0.0, 0.5]}, **options})
     assert said in refused("eval", "--compare", a, b)
+
+
+def test_a_folder_that_is_no_model_says_where_the_model_is(tmp_path):
+    (tmp_path / "run.json").touch()
+    with pytest.raises(UserError, match=f"is a run. Give its model: --model {tmp_path}/model"):
+        find_model(str(tmp_path))
+    (tmp_path / "adapter_config.json").touch()
+    with pytest.raises(UserError, match="is the adapter of a LoRA run. Merge it with `python -m openrlhf.cli.lora_"):
+        find_model(str(tmp_path))
