@@ -8,7 +8,7 @@ from types import ModuleType
 
 from real_openrlhf import __version__
 from real_openrlhf.base.errors import UserError, exit_code
-from real_openrlhf.base.files import hold_environment
+from real_openrlhf.base.files import find_home, hold_environment
 from real_openrlhf.base.parsing import Parser
 
 # name -> (module with configure(parser) and run(args) -> exit code, the package that it needs, help)
@@ -54,6 +54,8 @@ def _main(argv: list[str], chosen: str) -> int:
         prog="real-openrlhf", description="REAL (Rewards as Labels) on OpenRLHF. `COMMAND --help` explains each."
     )
     parser.add_argument("--version", action="version", version=f"real_openrlhf {__version__}")
+    if chosen in COMMANDS:
+        find_home()  # before any library reads it
     implementation = importlib.import_module(f"real_openrlhf.{COMMANDS[chosen][0]}") if chosen in COMMANDS else None
     kind = getattr(implementation, "PARSER", Parser)  # the one of the chosen command: no other parses
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=kind)

@@ -6,6 +6,7 @@ What fails here is not ready. And what is imported is compiled, so that the firs
 import importlib
 import os
 
+from real_openrlhf.base.files import find_home
 from real_openrlhf.machine.nvidia import environment_for_cpu
 
 MODULES = ("openrlhf.cli.train_ppo_ray", "ray", "deepspeed", "math_verify", "matplotlib.pyplot")
@@ -14,6 +15,7 @@ ON_GPUS = ("vllm.v1.worker.gpu_worker", "vllm.v1.worker.gpu.model_runner", "vllm
 
 if __name__ == "__main__":
     os.environ["HF_HUB_OFFLINE"] = "1"
+    find_home()
     for name in (*MODULES, *ENGINE, *(() if environment_for_cpu() else ON_GPUS)):
         importlib.import_module(name)
     from vllm import LLM  # noqa: F401

@@ -27,6 +27,10 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def amount(size: float) -> str:
+    return f"{size / 1e9:.1f} GB" if size >= 1e8 else f"{size / 1e6:.0f} MB"
+
+
 def parsed(text: str | bytes) -> Any:
     """Parse JSON of any origin. Every fault is a ValueError, also nesting that is too deep."""
     try:
@@ -93,6 +97,25 @@ def lock_held(path: Path) -> bool:
         except BlockingIOError:
             return True
         return False
+
+
+def writable(folder: Path | str) -> bool:
+    return os.access(folder, os.W_OK | os.X_OK, effective_ids=True)
+
+
+def find_home() -> None:
+    """Triton, Hugging Face, vLLM and we keep caches below HOME: where it cannot be written, another one serves."""
+    cache = Path(os.path.expanduser("~"), ".cache")
+    with contextlib.suppress(OSError):
+        cache.mkdir(exist_ok=True)
+        if writable(cache):
+            return
+    if place := next((place for place in (sys.prefix, os.getcwd()) if writable(place)), None):
+        if (models := cache / "huggingface" / "hub").is_dir():
+            os.environ.setdefault("HF_HUB_CACHE", str(models))  # they can be read
+        os.environ["HOME"] = f"{place}/home"
+        Path(place, "home", ".cache").mkdir(parents=True, exist_ok=True)
+        print(f"HOME ({cache.parent}) cannot be written: caches are in {place}/home", file=sys.stderr)
 
 
 _environment: IO | None = None  # held until this process ends

@@ -1,16 +1,19 @@
 """Where a training runs: this machine or a Ray cluster. Its command, variables and processes, and what is missing."""
 
+import contextlib
 import json
 import os
 import platform
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from real_openrlhf.base.files import writable
 from real_openrlhf.machine import nvidia
 from real_openrlhf.recipes.run import Recipe, Run
 
@@ -31,7 +34,6 @@ CPU_ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine runs in its actor's process
     "TORCHDYNAMO_DISABLE": "1",  # compiling takes longer than a small run
     "TOKENIZERS_PARALLELISM": "false",  # tokenizers warn in forked processes
-    "TORCH_EXTENSIONS_DIR": str(EXTENSIONS),
     "REAL_RAY_DASHBOARD": "0",  # it takes as long to start as the policy
     "RAY_USAGE_STATS_ENABLED": "0",
     "VLLM_NO_USAGE_STATS": "1",
@@ -84,12 +86,12 @@ class LaunchTarget:
                 ours["HF_HUB_OFFLINE"] = "1"
         elif self.address is None:
             ours = {**ON_GPUS}
-            if os.access(sys.prefix, os.W_OK):
-                # DeepSpeed's offloaded Adam is compiled there. One folder a machine: drop_stale_locks sees no other's.
-                ours["TORCH_EXTENSIONS_DIR"] = str(EXTENSIONS / platform.node())
             if run.args.ds.adam_offload:
                 # DeepSpeed's Adam is a loop over threads: Ray would give each rank one
                 ours[THREADS] = str(threads_each(run.layout.ranks // run.layout.nodes))
+        if (self.on_cpu or self.address is None) and writable(sys.prefix):
+            # one folder a machine: drop_stale_locks sees no other's
+            ours["TORCH_EXTENSIONS_DIR"] = str(EXTENSIONS / platform.node())
         environment = {**ours, **os.environ}
         for name, rest in nvidia.expandable_segments({} if self.on_cpu else environment).items():
             environment.pop(name)
@@ -134,10 +136,13 @@ class LaunchTarget:
 
     def _ask_cluster(self, address: str, nodes: int, needed: int) -> Iterator[str]:
         command = [sys.executable, "-m", "real_openrlhf.training.cluster", str(nodes), str(needed)]
-        try:
+        answer = None
+        with contextlib.suppress(OSError, ValueError, subprocess.TimeoutExpired):
+            if address == "auto":  # Ray would try the address of a cluster that is gone for two minutes, as any other
+                address = Path(os.environ.get("RAY_TMPDIR", "/tmp"), "ray/ray_current_cluster").read_text().strip()
+            host, _, port = address.rpartition("/")[2].rpartition(":")
+            socket.create_connection((host.strip("[]"), int(port)), timeout=3).close()
             answer = subprocess.run(command, capture_output=True, text=True, timeout=120)
-        except subprocess.TimeoutExpired:
-            answer = None
         if answer and answer.returncode in (0, 2):
             yield from answer.stdout.split("\n")[:-1] if answer.returncode else ()
         else:

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -110,6 +111,17 @@ def test_too_few_gpus_and_nodes_without_a_cluster_are_refused(monkeypatch):
     assert "ray start --head" in problem and "RAY_ADDRESS" in problem
 
 
+@pytest.mark.parametrize("address", ["127.0.0.1:{}", "ray://[::1]:{}", "auto", "no-port"])
+def test_a_cluster_that_is_gone_is_told_before_ray_waits_for_it(monkeypatch, tmp_path, address):
+    monkeypatch.setattr(subprocess, "run", None)
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        address = address.format(bound.getsockname()[1])
+        (problem,) = place(address).launch_problems(run_flags())
+    assert problem.startswith(f"the Ray cluster {address} does not answer.")
+
+
 def test_the_users_environment_wins_and_a_private_ray_gets_logical_gpus(monkeypatch, tmp_path):
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     monkeypatch.delenv("TORCHDYNAMO_DISABLE", raising=False)
@@ -122,7 +134,7 @@ def test_the_users_environment_wins_and_a_private_ray_gets_logical_gpus(monkeypa
     assert found["HF_HUB_OFFLINE"] == "1"
     on_gpus = place(gpus=8).environment(run_flags())
     assert json.loads(on_gpus["RAY_OVERRIDE_RESOURCES"]) == {"CPU": 10}  # a container may have fewer cores than GPUs
-    of_the_cpu = {*CPU_ENVIRONMENT, "HF_HUB_OFFLINE"} - {*os.environ, "TORCH_EXTENSIONS_DIR"}
+    of_the_cpu = {*CPU_ENVIRONMENT, "HF_HUB_OFFLINE"} - {*os.environ}
     assert not [name for name in of_the_cpu if name in on_gpus]
     assert place("10.0.0.1:6379").environment(run_flags()).get("RAY_ADDRESS") == os.environ.get("RAY_ADDRESS")
 
