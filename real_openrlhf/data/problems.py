@@ -72,13 +72,7 @@ def read_problems(
         try:
             system, raw = _messages(text)
             bare = bare_problem(raw)
-            problem = Problem(number, bare, _golds(gold), system, raw if raw != bare else "")
-            f"{system}{raw}{problem.label}".encode()
-            yield problem
-        except UnicodeEncodeError:
-            raise UserError(
-                f"row {number + 1}: half a character (a surrogate alone). Write whole characters"
-            ) from None
+            yield Problem(number, bare, _golds(gold), system, raw if raw != bare else "")
         except TypeError as error:
             raise UserError(f"row {number + 1}: {error}") from error
 

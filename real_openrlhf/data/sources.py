@@ -1,6 +1,7 @@
 """Where rows come from: a dataset on the Hugging Face hub, a file or folder."""
 
 import contextlib
+import json
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from real_openrlhf.base.errors import UserError, first_line
-from real_openrlhf.base.files import parsed, sha256
+from real_openrlhf.base.files import SURROGATE, parsed, sha256
 
 ID = re.compile(r"([\w-][\w.-]*/[\w.-]+)(@[\w./-]+)?")  # the second part is OpenRLHF's form for a folder of the set
 SUFFIXES = (".parquet", ".json", ".jsonl", ".csv")
@@ -104,10 +105,18 @@ def _read_json(file: Path) -> Iterator[Any]:
         is_list = lines.read(1) == "["
         lines.seek(0)
         if is_list:
-            yield from parsed(lines.read())
+            yield from _whole(lines.read())
         for number, line in enumerate(() if is_list else lines, start=1):
             if line.strip():
                 try:
-                    yield parsed(line)
+                    yield _whole(line)
                 except ValueError as error:
                     raise ValueError(f"line {number}: {getattr(error, 'msg', error)}") from None
+
+
+def _whole(text: str) -> Any:
+    """The parsed text; `datasets` would die of half a character, which JSON can spell and UTF-8 cannot."""
+    value = parsed(text)
+    if "\\u" in text and SURROGATE.search(json.dumps(value, ensure_ascii=False)):
+        raise ValueError("half a character (a surrogate alone). Write whole characters")
+    return value

@@ -37,10 +37,11 @@ from real_openrlhf.training.launch_target import TRAINER
 from real_openrlhf.training.progress import Progress, end_unwatched, final_summary
 from real_openrlhf.training.run_inputs import Request, WithConfig
 from real_openrlhf.training.start import Start
-from real_openrlhf.training.trainer_process import Watch, drop_stale_locks, scratch, supervise
+from real_openrlhf.training.trainer_process import Watch, drop_stale_locks, scratch, scratch_base, supervise
 
 PARSER = WithConfig
 FULL_BYTES = 1 << 20
+ROOM = ".room"  # in a run's folder while it trains: what its record takes on a full disk
 SIGNALS = [128 + number for number in ENDING]  # exit codes
 
 
@@ -154,6 +155,7 @@ def _train(start: Start) -> int:
                 record |= provenance.earlier(before, record) | run_inputs.earlier_flags(before, run)
             run_folder.write(path, record)
         (path / FINISHED).unlink(missing_ok=True)
+        (path / ROOM).write_bytes(bytes(1 << 16))
         print(f"run folder: {path}\n", flush=True)
         code = 1
         reason: str | None = "the launcher failed"
@@ -163,8 +165,13 @@ def _train(start: Start) -> int:
             code, reason = code_and_words(ended)
         finally:
             with signals_held():
-                if reason and shutil.disk_usage(path).free < FULL_BYTES:
-                    reason = f"the disk of {path} is full: free some space, or move the run to another --runs-dir"
+                places = {path: "move the run to another --runs-dir"}
+                if start.target.address is None:
+                    places[Path(scratch_base(start.environment))] = "set TMPDIR to another folder"
+                for place, other in places.items():
+                    if reason and shutil.disk_usage(place).free < FULL_BYTES:
+                        reason = f"the disk of {place} is full: free some space, or {other}"
+                (path / ROOM).unlink(missing_ok=True)
                 status = "failed" if reason else "finished"
                 steps = run.args.train.max_steps, run.args.logger.logging_steps
                 reason = reason or run_folder.early_end(path, *steps)
@@ -176,8 +183,11 @@ def _train(start: Start) -> int:
         print(f"its output: {path / 'train.log'}")
         again = "the same command" if args.resume else "the same command with --resume"
         other = "" if args.run_name else f"; to train on with other flags add --run-name {path.name}"
-        trained = run_folder.last_step(path / "metrics.jsonl")
-        print(f"continue it: {again}{other}" if trained else "no step was trained: mend the cause, then start again")
+        if run_folder.last_step(path / "metrics.jsonl"):
+            print(f"continue it: {again}{other}")
+        else:
+            mend = "" if code in SIGNALS else "mend the cause, then "
+            print(f"no step was trained: {mend}start again with {again if args.run_name else 'the same command'}")
     return code
 
 

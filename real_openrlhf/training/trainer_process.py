@@ -168,12 +168,15 @@ class Scratch:
     keep: bool = False  # after a failure, for Ray's logs
 
 
-@contextlib.contextmanager
-def scratch(environment: Mapping[str, str]) -> Iterator[Scratch]:
+def scratch_base(environment: Mapping[str, str]) -> str:
     bases = [*filter(None, map(environment.get, ("RAY_TMPDIR", "TMPDIR"))), "/tmp"]
     # below a long TMPDIR, such as a cluster's job has, Ray could not make its sockets
-    base = next(base for base in bases if os.path.isdir(base) and len(os.fsencode(f"{base}/real_12345678")) <= LONGEST)
-    folder = tempfile.mkdtemp(prefix="real_", dir=base)
+    return next(base for base in bases if os.path.isdir(base) and len(os.fsencode(f"{base}/real_12345678")) <= LONGEST)
+
+
+@contextlib.contextmanager
+def scratch(environment: Mapping[str, str]) -> Iterator[Scratch]:
+    folder = tempfile.mkdtemp(prefix="real_", dir=scratch_base(environment))
     made = Scratch({**environment, "RAY_TMPDIR": folder, "VLLM_RPC_BASE_PATH": folder}, folder)
     try:
         yield made

@@ -109,6 +109,8 @@ DATA = [
     Case("a number of 5,000 digits",
          _rows(f'{{"prompt": "1=", "label": {"9" * 5000}}}'), "cannot be read (line 65: Exceeds"),
     Case("broken UTF-8", _rows(b'{"prompt": "1=\xff", "label": "1"}'), "cannot be read ('utf-8' codec"),
+    Case("half a prompt", _rows(r'{"prompt": "\ud800", "label": "1"}'), "cannot be read (line 65: half a character"),
+    Case("half a label", _rows(r'{"prompt": "1=", "label": "\udc00"}'), "cannot be read (line 65: half a character"),
     Case("a prompt that is a number", _file("rows.jsonl", _row(prompt=1) + "\n"), "row 1 has a prompt that is no"),
     Case("a prompt that is empty", _rows(_row(prompt="")), "row 65 has a prompt that is no text, or an empty one"),
     Case("a chat without a template", _file("rows.jsonl", _row(prompt=[{"role": "user", "content": "1="}]) + "\n"),
@@ -131,6 +133,7 @@ NAMED, RESUMED = "--run-name mine", "--run-name mine --resume"
 FOLDERS = [
     Case("a run that is larger than the disk", _nothing, "the run folder will take ",
          "--max-steps 10000000 --ckpt.save_steps 1 --ckpt.max_num 10000000"),
+    Case("runs of another user", _folder("runs"), "runs: Permission denied. Name another --runs-dir", nobody=True),
     Case("a name out of the folder", _nothing, "--run-name '..': use letters", "--run-name .."),
     Case("a name that is taken", _folder("runs/mine"), "runs/mine exists, and is not a run. Move it away", NAMED),
     Case("a name of another run", _run(), "runs/mine exists already. Continue it with --resume", NAMED),
@@ -218,7 +221,8 @@ def test_what_is_not_spoiled_is_accepted_and_weak_rows_are_told(world, capsys):
     rows = [GOOD | {"prompt": f"{number}="} for number in range(ROWS)] + [GOOD | {"prompt": "1=", "label": None}]
     (world / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert train("--dry-run") == 0
-    assert "rows.jsonl: 1 of 65 rows have no label" in capsys.readouterr().out
+    assert "rows.jsonl: 1 of 65 rows have no label" in (told := capsys.readouterr().out)
+    assert "rows.jsonl: 1 of 65 rows repeat a prompt, and 1 prompts have several labels" in told
     (world / "mine.py").write_text("def reward_func(queries, prompts, labels): ...")
     (world / "rows.jsonl").write_text("".join(json.dumps(row | {"label": 1}) + "\n" for row in rows[:ROWS]))
     assert train("--reward.remote_url mine.py --no-eval.dataset --dry-run") == 0

@@ -41,9 +41,38 @@ def test_a_reader_that_has_enough(shell):
 
 def test_a_home_that_cannot_be_written(shell, elsewhere):
     """A file stands for it: the superuser may write everywhere else."""
-    elsewhere_home = str(elsewhere / "rows.jsonl")
-    done = shell("unset REAL_CACHE; real train --max-steps 1", HOME=elsewhere_home)
-    assert done.returncode == 2 and "Set REAL_CACHE to a folder with space" in said(done), said(done)
+    program = f"from real_openrlhf.base.files import find_home; find_home(); {STACK}"
+    program += "; from real_openrlhf.training import tiny_task; print(tiny_task.unpack())"
+    for home in ("/nonexistent", str(elsewhere / "rows.jsonl")):
+        done = shell(f'unset REAL_CACHE; "{sys.executable}" -c "{program}"', HOME=home)
+        assert done.returncode == 0, said(done)
+        told = f"HOME ({home}) cannot be written: caches are in {sys.prefix}/home"
+        assert told in said(done) and f"{sys.prefix}/home/.cache/real_openrlhf/reverse-" in said(done)
+
+
+@pytest.mark.skipif(not may_mount(), reason="only the superuser may mount a small disk")
+def test_too_little_room_for_temporary_files(shell):
+    small = "mount -t tmpfs -o size=2m tmpfs /mnt || exit 9; TMPDIR=/mnt real train --dry-run"
+    done = shell(f"unshare -m bash -c '{small}'")
+    assert done.returncode == 2 and "Ray needs 30 MB for temporary files, /mnt has 2 MB free. Set TMP" in said(done)
+
+
+FILLS = """
+import sys; from real_openrlhf.cli import main; from real_openrlhf.training import command
+fill = "import sys; log = open(sys.argv[sys.argv.index('--train.run_dir') + 1] + '/metrics.jsonl', 'w');"
+command.TRAINER = "-c", fill + "log.write('{}' * 10_000_000)"
+sys.exit(main("train --run-name mine --runs-dir runs".split()))
+"""
+
+
+@pytest.mark.skipif(not may_mount(), reason="only the superuser may mount a small disk")
+def test_a_disk_that_fills_in_mid_run_is_named_and_in_the_record(shell, elsewhere):
+    (elsewhere / "fills.py").write_text(FILLS)
+    small = "mkdir runs && mount -t tmpfs -o size=4m tmpfs runs || exit 9"
+    (elsewhere / "on_it.sh").write_text(f'{small}\n"{sys.executable}" fills.py; echo $?; cat runs/mine/run.json')
+    done = shell("unshare -m bash on_it.sh")
+    full = f"the disk of {elsewhere / 'runs' / 'mine'} is full: free some space, or move the run to another --runs-dir"
+    assert f"failed ({full})" in said(done) and f'"reason": "{full}"' in said(done), said(done)
 
 
 @pytest.mark.skipif(not may_mount(), reason="only the superuser may mount a small disk")

@@ -44,12 +44,13 @@ def _file(path: Path, flag: str, run: Run) -> Iterator[str]:
     columns = {option: run.text(option) for option in COLUMNS if run.text(option)}
     prompt_column, label_column = (columns.get(option, "") for option in COLUMNS)
     fits, faults = _length_check(run.args), dict[str, list[int]]()
-    count, labels = 0, list[Any]()
+    count, labels, labels_of = 0, list[Any](), dict[str, set[str]]()
     try:
         for count, row in enumerate(read_local(path).rows, 1):
             wrong = [_missing(option, column, row) for option, column in columns.items() if column not in row]
             if prompt_column in row:
                 wrong += _of_prompt(row[prompt_column], run.args.data.apply_chat_template, fits)
+                labels_of.setdefault(str(row[prompt_column]), set()).add(str(row.get(label_column)))
             for fault in wrong:
                 faults.setdefault(fault, []).append(count)
             label = row.get(label_column)
@@ -66,6 +67,11 @@ def _file(path: Path, flag: str, run: Run) -> Iterator[str]:
         yield f"{flag} {path}: no row has a label in {label_column!r}. Name another column with --data.label_key."
     elif label_column and len(labels) < count:
         yield Note(f"{flag} {path}: {count - len(labels)} of {count} rows have no label")
+    if repeated := count - len(labels_of):
+        differ = sum(len(labels) > 1 for labels in labels_of.values())
+        yield Note(
+            f"{flag} {path}: {repeated} of {count} rows repeat a prompt, and {differ} prompts have several labels"
+        )
     yield from _of_labels(path, flag, run, labels)
 
 

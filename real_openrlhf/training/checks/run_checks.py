@@ -2,11 +2,13 @@
 
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from real_openrlhf.base import atomic_dirs, reward_variables
 from real_openrlhf.base.errors import BY_VARIABLE, KEY_VARIABLE, LOGIN, REWARD, WANDB_KEY
+from real_openrlhf.base.files import amount
 from real_openrlhf.base.user_files import reward_problem
 from real_openrlhf.flags import duration
 from real_openrlhf.flags.memory import shape_of
@@ -14,11 +16,14 @@ from real_openrlhf.flags.refusals import gpu_problems, notes, size_problems
 from real_openrlhf.machine import nvidia
 from real_openrlhf.recipes.recipes import TRAINING_ROWS
 from real_openrlhf.runs import provenance, run_folder
-from real_openrlhf.training import run_inputs
+from real_openrlhf.training import run_inputs, tiny_task
 from real_openrlhf.training.checks import data_check, memory_estimate, model_check
 from real_openrlhf.training.checks.findings import Findings, Note
 from real_openrlhf.training.run_inputs import TRAINING, VALIDATION
 from real_openrlhf.training.start import Start
+from real_openrlhf.training.trainer_process import LONGEST, scratch_base
+
+SCRATCH_BYTES = 30e6  # that a run on one machine leaves for its logs and sockets
 
 
 def _flags(start: Start) -> Iterator[str]:
@@ -48,6 +53,28 @@ def _key(start: Start) -> Iterator[str]:
 
 def _machine(start: Start) -> Iterator[str]:
     yield from map(Note, start.lacking) if start.elsewhere else start.lacking
+
+
+def _places(start: Start) -> Iterator[str]:
+    """Write where the run will write: it would say so late, and of a full folder for temporary files never."""
+    request, cache = start.request, tiny_task.cache_folder()
+    places = {request.folder / "run.json": "Name another --runs-dir."}
+    for path in request.missing():
+        places[path] = (
+            "Set REAL_CACHE to a folder with space." if cache in path.parents else "Name another --data-dir."
+        )
+    if start.target.address is None:
+        base = Path(scratch_base(start.environment))
+        places[base / "real_"] = other = f"Set TMPDIR to another folder, of at most {LONGEST - 14} letters."
+        if (free := shutil.disk_usage(base).free) < SCRATCH_BYTES:
+            yield f"Ray needs {amount(SCRATCH_BYTES)} for temporary files, {base} has {amount(free)} free. {other}"
+    for path, other in places.items():
+        folder = next(parent for parent in path.resolve().parents if os.path.lexists(parent))
+        try:
+            tempfile.TemporaryFile(dir=folder).close()
+        except OSError as error:
+            message = f"cannot write to {folder}: {error.strerror}. {other}"
+            yield Note(message) if start.elsewhere else message
 
 
 def data(start: Start) -> Iterator[str]:
@@ -91,9 +118,9 @@ def _model(start: Start) -> Iterator[str]:
         yield Note(duration.forecast(shape, run.args, duration.card_of(nvidia.gpu_names(), gpu_gb)))
     runs_dir = Path(os.path.realpath(request.args.runs_dir))
     disk = next(path for path in (runs_dir, *runs_dir.parents) if path.exists())
-    size, free = memory_estimate.disk(shape, run.args) / 1e9, shutil.disk_usage(disk).free / 1e9
+    size, free = memory_estimate.disk(shape, run.args), shutil.disk_usage(disk).free
     if size > free:
-        message = f"the run folder will take {size:.1f} GB, {disk} has {free:.1f} GB free: another "
+        message = f"the run folder will take {amount(size)}, {disk} has {amount(free)} free: another "
         message += "--runs-dir, or a smaller --ckpt.max_num"
         yield Note(message) if target.address or elsewhere else message
 
@@ -134,7 +161,16 @@ def _resumed(start: Start) -> Iterator[str]:
         yield Note(f"since this run began {flag} has changed from {old} to {new}")
 
 
-CHECKS: tuple[Callable[[Start], Iterator[str]], ...] = (_flags, _reward, _key, _machine, data, _model, _resumed)
+CHECKS: tuple[Callable[[Start], Iterator[str]], ...] = (
+    _flags,
+    _reward,
+    _key,
+    _machine,
+    _places,
+    data,
+    _model,
+    _resumed,
+)
 
 
 def findings(start: Start) -> Findings:
