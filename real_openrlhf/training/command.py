@@ -35,7 +35,7 @@ from real_openrlhf.training import run_inputs
 from real_openrlhf.training.checks import run_checks
 from real_openrlhf.training.launch_target import TRAINER
 from real_openrlhf.training.progress import Progress, end_unwatched, final_summary
-from real_openrlhf.training.run_inputs import Request, WithConfig
+from real_openrlhf.training.run_inputs import RUNS, Request, WithConfig
 from real_openrlhf.training.start import Start
 from real_openrlhf.training.trainer_process import Watch, drop_stale_locks, scratch, scratch_base, supervise
 
@@ -86,14 +86,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--max-steps", type=whole, metavar="N", help="rollout steps; 0: all of the data")
     add("--gpus", type=whole, metavar="N", help="GPUs of each node")
     add("--nodes", type=whole, metavar="N", help=nodes)
-    add("--runs-dir", type=path_of, default=Path("runs"), help="folder of run folders" + default)
+    add("--runs-dir", type=path_of, default=RUNS, help="folder of run folders" + default)
     add("--run-name", help=name)
     add("--resume", action="store_true", help=again)
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
-    """The arguments of a command line, for callers in Python."""
+    """The arguments of a command line, for callers in Python: all of the run is in it, also when it is resumed."""
     parser = PARSER(prog="real-openrlhf train")
+    parser.by_name = False
     configure(parser)
     return parser.parse_args(words)
 
@@ -145,6 +146,7 @@ def _train(start: Start) -> int:
                 "started": run_folder.now(),
                 "finished": None,
                 "command": typed(),
+                "words": request.words,
                 "host": platform.node(),
                 "flags": recorded_flags(run),
                 **origin,

@@ -14,12 +14,12 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from real_openrlhf.base.errors import BY_VARIABLE, KEY_VARIABLE, REWARD, WANDB_KEY, UserError
+from real_openrlhf.base.errors import BY_VARIABLE, KEY_VARIABLE, REWARD, WANDB_KEY, UserError, hide
 from real_openrlhf.base.files import sha256
 from real_openrlhf.base.parsing import PassThrough, path_of
 from real_openrlhf.base.user_files import absolute, file_of
 from real_openrlhf.data.sources import SUFFIXES, is_hub_id, read_local
-from real_openrlhf.flags.words import SHORTHANDS, split_flags
+from real_openrlhf.flags.words import SHORTHANDS, as_typed, split_flags
 from real_openrlhf.machine import nvidia
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
@@ -41,25 +41,44 @@ from real_openrlhf.training.tiny_task import task_folder
 
 MODEL, TRAINING, VALIDATION = "--actor.model_name_or_path", "--data.prompt_dataset", "--eval.dataset"
 RUN_DIR = "--train.run_dir"
+RUNS = Path("runs")
 OWN_FOLDERS = {RUN_DIR, "--ckpt.path", "--ckpt.output_dir"}
 
 # `train --config FILE.toml`: options of `train` at its top, OpenRLHF's flags in a table [flags]; typed ones win
 
 
 class WithConfig(PassThrough):
-    """Puts the words of --config before the typed words; a shorthand becomes OpenRLHF's flag."""
+    """Puts the words of a resumed run and of --config before the typed words; a shorthand becomes OpenRLHF's flag."""
+
+    by_name = True  # the name of a begun run is enough to continue it
 
     def parse_known_args(self, args: Iterable[str] | None = None, namespace: Any = None) -> tuple[Any, list[str]]:
         only, typed = argparse.ArgumentParser(add_help=False, allow_abbrev=False), [*(args or ())]
         only.add_argument("--config", type=path_of)
-        path = only.parse_known_args(typed)[0].config
-        pairs = (word.partition("=") for word in (*(words_of_config(path) if path else ()), *typed))
+        only.add_argument("--resume", action="store_true")
+        only.add_argument("--runs-dir", type=path_of, default=RUNS)
+        only.add_argument("--run-name")
+        typed = [*words_of_config(only.parse_known_args(typed)[0].config), *typed]
+        asked = only.parse_known_args(typed)[0]
+        named = self.by_name and asked.resume and asked.run_name
+        pairs = (word.partition("=") for word in (*(words_of_run(asked.runs_dir / named) if named else ()), *typed))
         words = [SHORTHANDS.get(name, name) + equals + value for name, equals, value in pairs]
         return super().parse_known_args(words, namespace)
 
 
-def words_of_config(path: Path) -> list[str]:
+def words_of_run(folder: Path) -> list[str]:
+    """With which the run began; an older record has its recipe, method and seed only."""
+    if not (folder / "run.json").exists():
+        return []
+    record = run_folder.read(folder)
+    stem = ["--recipe", record["recipe"], "--algo", record["algo"], f"--train.seed={record['seed']}"]
+    return record.get("words", stem)
+
+
+def words_of_config(path: Path | None) -> list[str]:
     """The file as words of a command line."""
+    if path is None:
+        return []
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
         flags = dict(content.pop("flags", {}))
@@ -97,7 +116,6 @@ class Request:
         flags, variables = dict(given), {}
         if (key := " ".join(flags.get(WANDB_KEY, ()))) not in ("", BY_VARIABLE):
             flags[WANDB_KEY], variables[KEY_VARIABLE] = (BY_VARIABLE,), key
-        args.model, args.data = (" ".join(flags[flag]) if flag in flags else None for flag in (MODEL, TRAINING))
         user = with_absolute_paths(flags, args.data_dir)
         seed = user.get("--train.seed") or recipe.settings["--train.seed"].words
         stem = run_folder.run_stem(recipe.name, args.algo, seed[0])
@@ -139,6 +157,14 @@ class Request:
         data = " ".join(self.user.get(TRAINING, inputs[TRAINING].words))
         count = training_rows(data)
         return compose(self.recipe, ALGORITHMS[self.args.algo], self.user, self.removed, launcher, count)
+
+    @property
+    def words(self) -> list[str]:
+        """A command line that asks for the same run from any folder, without its place and without secrets."""
+        folder, flags = str(self.args.data_dir.resolve()), [w for f, ws in self.user.items() for w in as_typed(f, ws)]
+        removed = (f"--no-{flag.removeprefix('--')}" for flag in self.removed)
+        words = ["--recipe", self.recipe.name, "--algo", self.args.algo, "--data-dir", folder, *flags, *removed]
+        return hide(words)
 
     def missing(self) -> dict[Path, Callable[[], object]]:
         """Missing files that its flags read and this package can make: {path: the call that makes it}."""

@@ -18,6 +18,7 @@ import real_openrlhf
 from real_openrlhf.base import errors
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.reward_variables import NAMES
+from real_openrlhf.cli import main
 from real_openrlhf.flags import words as flag_words
 from real_openrlhf.machine import nvidia
 from real_openrlhf.runs import run_folder
@@ -274,6 +275,25 @@ def test_resume_takes_no_run_with_other_flags_unless_it_is_named(request_for, be
     with run_folder.only_one(run):  # it is being trained
         assert request_for(*other).resumed is None
     assert request_for(*other, "--run-name", run.name).resumed == run
+
+
+def test_the_name_of_a_run_is_enough_to_continue_it(request_for, begun, capsys):
+    """With its own seed and flags, from any folder; typed flags win. An older record has its seed only."""
+    run = begun("3e-4", "mine", "--seed", "5", "--algo", "grpo", "--no-eval.at_start").resolve()
+    os.chdir("/")
+
+    def told(*words: str) -> str:
+        assert main(["train", "--resume", "--run-name", "mine", f"--runs-dir={run.parent}", "--dry-run", *words]) == 0
+        return capsys.readouterr().out
+
+    assert "has changed" not in told()
+    assert "since this run began --actor.adam.lr has changed from 0.0003 to 0.0002\n" in told(
+        "--actor.adam.lr", "2e-4"
+    )
+    record = read(run)
+    del record["words"]
+    (run / "run.json").write_text(json.dumps(record))
+    assert "since this run began --actor.adam.lr has changed from 0.0003 to 0.0001\n" in told()
 
 
 def test_resume_of_a_mistyped_name_names_the_unfinished_run(request_for, tmp_path, capsys, monkeypatch):

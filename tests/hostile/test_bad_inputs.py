@@ -140,7 +140,7 @@ FOLDERS = [
     Case("a run without a record", _folder("runs/mine"), "has no run.json, so it is not a run", RESUMED),
     Case("a record that is no JSON", _run("{"), "run.json is not JSON", RESUMED),
     Case("a record with a list for a seed", _run(seed=[1]), "run.json lacks seed", RESUMED),
-    Case("a record of another method", _run(algo="grpo"), "is a run of cpu-grpo-s42, not of", RESUMED),
+    Case("a record of another method", _run(algo="grpo"), "is a run of cpu-grpo-s42, not", f"{RESUMED} --algo real"),
 ]  # fmt: skip
 
 

@@ -81,7 +81,8 @@ def data(start: Start) -> Iterator[str]:
     """Check the files that exist. A run makes the missing ones, then checks again."""
     request, run, missing = start.request, start.run, set(map(str, start.request.missing()))
     checked = [flag for flag in (TRAINING, VALIDATION) if flag in run.flags and run.text(flag) not in missing]
-    own = request.args.data not in (None, *TRAINING_ROWS)
+    ours = [run_inputs.training_set(name, request.args.data_dir) for name in TRAINING_ROWS]
+    own = run.given(TRAINING) and Path(run.text(TRAINING)) not in ours
     if own and VALIDATION in run.flags and not run.given(VALIDATION):
         message = (
             f"validation stays on {run.text(VALIDATION)}, the recipe's: give --eval.dataset FILE with "
