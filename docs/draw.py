@@ -1,4 +1,4 @@
-"""Draws the pictures of the pages into docs/images, but those of the records (examples/results/refresh.py):
+"""Draws the pictures of the pages into docs/images, but those of measured runs (examples/results/refresh.py):
 
 python docs/draw.py              # all below that need neither a run nor a report
 python docs/draw.py RUN_DIR      # first_run.png, of a run that train_real_cpu.sh made
@@ -15,9 +15,13 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+import torch
 from matplotlib.patches import FancyBboxPatch, Patch, Rectangle
 from PIL import Image
 
+from real_openrlhf.algorithm.groups import NEGATIVE, POSITIVE, RolloutBatch
+from real_openrlhf.algorithm.metrics import token_gradients
+from real_openrlhf.algorithm.objective import ObjectiveSettings, score_weights
 from real_openrlhf.algorithm.schedule import Layout, Limit
 
 IMAGES = Path(__file__).parent / "images"
@@ -326,9 +330,55 @@ def box(axes, corner: tuple[float, float], width: float, height: float, colour: 
     axes.text(corner[0] + 0.15, corner[1] + height - 0.14, title, va="top", fontsize=9, weight="bold")
 
 
-def save(figure, name: str) -> None:
+# The paper's Figure 1: tau 0.5, C = 4, clipping 0.2, advantage 1
+CONTEXT, EPSILON = 4, 0.2
+FIGURE_ONE = {"font.size": 9, "axes.titlesize": 10, "axes.grid": True, "grid.alpha": 0.2, "grid.linewidth": 0.6}
+FIGURE_ONE |= {"axes.spines.top": False, "axes.spines.right": False, "lines.linewidth": 1.6, "lines.markersize": 4.5}
+FIGURE_ONE |= {"legend.frameon": False, "text.parse_math": False}
+FIGURE_ONE |= {f"{part}color": "#0a0b0c" for part in ("text.", "axes.label", "axes.edge", "xtick.", "ytick.", "grid.")}
+
+
+def magnitudes(label: int, scores: torch.Tensor) -> dict[str, torch.Tensor]:
+    """|W| of a response (REAL) and a token (GRPO) by its relative log-probability, as training computes it.
+
+    The response's C - 1 companions of the same label stay at score 0.
+    """
+    size = 2 * CONTEXT  # a mixed group: the other class is there, and its scores do not matter
+    table = torch.zeros(len(scores), size, dtype=torch.float64)
+    table[:, 0] = scores
+    labels = torch.tensor([label] * CONTEXT + [POSITIVE + NEGATIVE - label] * CONTEXT).repeat(len(scores))
+    groups = torch.arange(len(scores)).repeat_interleave(size)
+    weighed = score_weights(ObjectiveSettings("real", own={"tau": TAU}), table.flatten(), RolloutBatch(labels, groups))
+    tokens, same = scores[:, None], torch.full((len(scores),), label)
+    arguments = tokens, torch.zeros_like(tokens), torch.ones_like(tokens), same
+    grpo = token_gradients("grpo", *arguments, clip=(EPSILON, EPSILON))
+    return {"grpo": grpo[:, 0], "real": weighed.rollout_weights.view(-1, size)[:, 0].abs()}
+
+
+def gradient_magnitude() -> None:
+    scores = torch.linspace(-2, 2, 801, dtype=torch.float64)
+    looks = {
+        "grpo": ("GRPO: ε = 0.2, A = 1", "#D55E00", "--", "v"),
+        "real": ("REAL: τ = 0.5, C = 4", "#0072B2", "-", "o"),
+    }
+    sides = {"(a) positive, r = 1": (POSITIVE, 1 + EPSILON), "(b) negative, r = 0": (NEGATIVE, 1 - EPSILON)}
+    with matplotlib.rc_context(FIGURE_ONE):
+        figure = plt.figure(figsize=(6.6, 3.1), layout="constrained")
+        for place, (title, (label, clips_from)) in enumerate(sides.items(), 1):
+            axes, curves = figure.add_subplot(1, 2, place, title=title), magnitudes(label, scores)
+            for start, (name, (about, colour, line, marker)) in enumerate(looks.items()):
+                style = {"label": about, "color": colour, "linestyle": line, "marker": marker}
+                axes.plot(scores, curves[name], markevery=(40 + 50 * start, 100), **style)
+            axes.axhline(1 / TAU, color=INK, linestyle=":", linewidth=1, label="REAL's bound 1/τ")
+            axes.axvline(math.log(clips_from), color=INK, linewidth=0.6, label="where GRPO's clipping sets in")
+            axes.set(ylim=(0, 4), xlabel="relative log-probability s", ylabel="|W|")
+        figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+        save(figure, "gradient_magnitude.png", dpi=150)
+
+
+def save(figure, name: str, dpi: int = 110) -> None:
     """A palette: a third of the bytes, and the eye sees no difference."""
-    figure.savefig(IMAGES / name, dpi=110)
+    figure.savefig(IMAGES / name, dpi=dpi)
     plt.close(figure)
     Image.open(IMAGES / name).convert("RGB").quantize(64, dither=Image.Dither.NONE).save(IMAGES / name, optimize=True)
 
@@ -343,7 +393,7 @@ def report(screenshot: Path) -> None:
 
 if __name__ == "__main__":
     if not sys.argv[1:]:
-        for draw_picture in (architecture, waves, group, split_group, step, tree):
+        for draw_picture in (architecture, waves, group, split_group, gradient_magnitude, step, tree):
             draw_picture()
     elif Path(sys.argv[1]).is_dir():
         first_run(Path(sys.argv[1]))

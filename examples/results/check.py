@@ -291,7 +291,7 @@ def between(place: str, one: str, other: str) -> Gap:
     return Gap.between(arm(place, one), arm(place, other))
 
 
-# What an arm computes, as examples/objectives/ and the recipes define it (tests/slow/test_results.py compares both)
+# What an arm computes, as examples/objectives/ and the recipes define it
 
 PARTS = {"ratio", "clip", "KL"}
 COMPUTES = {

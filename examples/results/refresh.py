@@ -1,178 +1,156 @@
-"""Everything measured in README.md and on the pages comes from the campaigns in this folder, by this command:
+"""Fill the tables of docs/evidence/results.md and draw its three figures, from the numbers of check.py:
 
-python examples/results/refresh.py            # what the pages show of the runs' reports, and the tables in the pages
-python examples/results/refresh.py --check    # changes nothing; exit 1 if a page shows something else
+python examples/results/refresh.py
 """
 
-import argparse
-import functools
 import re
-import runpy
-import shutil
-import sys
-import tempfile
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
-import ages
 import check
-import gradient_magnitude
-import maps
-import places
+import matplotlib
+import numpy as np
 import sentences
-from drawing import save_png, shrink
-from methods import REAL_FAMILY
-from records import HERE, runs_of, spread_over_tau
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from PIL import Image
 
-from real_openrlhf.report import table_forms, tables
-from real_openrlhf.report.page import write
-from real_openrlhf.report.settings import TaskRuns, tasks
-from real_openrlhf.report.statistics import estimate
-
-ROOT = HERE.parent.parent
-PAGES = (ROOT / "README.md", *sorted((HERE / "archive").glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")))
-FIGURE_ONE = ROOT / "docs" / "images" / "gradient_magnitude.png"  # needs no runs
-DRAWN = {  # of all campaigns
-    "rates.png": places.rates,
-    "spread.png": places.spread,
-    "ages.png": ages.save_picture,
+IMAGES = check.ROOT / "docs" / "images"
+INK = "#0a0b0c"  # everything that is not data
+STYLE: dict[Any, Any] = {  # Any, because matplotlib types its 300 keys one by one
+    "font.size": 9,
+    "font.family": "sans-serif",
+    "axes.titlesize": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.2,
+    "grid.linewidth": 0.6,
+    "lines.linewidth": 1.6,
+    "lines.markersize": 4.5,
+    "legend.frameon": False,
+    "text.parse_math": False,  # names of runs are no formulas
+    **dict.fromkeys(
+        ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color", "grid.color"), INK
+    ),
 }
-FOLDERS = sorted(path.name for path in HERE.iterdir() if path.is_dir())
-MAP = "figures/map.png"
-ACROSS = {  # the flags of a map
-    "map": ("--actor.adam.lr", "--train.batch_size"),
+SIZES = (0, 1, 2, 4, 8)  # of the queue
+# Records without a tree: the code that ran cannot be had again
+OLDER_CODE = ("archive", "stale", "tune-hard", "tune-sums", "rates")
+NEW, OLDER, ROLLOUT = "#0072B2", "#7F7F7F", "#CC79A7"
+
+
+class Look(NamedTuple):
+    """Colours that colour-blind readers can distinguish; line and marker distinguish the methods without colour."""
+
+    color: str
+    linestyle: Any
+    marker: str
+
+
+REAL, GRPO, CISPO = Look(NEW, "-", "o"), Look("#D55E00", "--", "v"), Look("#332288", (0, (2, 1)), "d")
+# An arm of check.py -> its name in the legend, and how it is drawn
+RATES = {
+    "REAL": ("REAL", REAL),
+    check.FIXED: ("fixed weights", Look(OLDER, ":", "D")),
+    check.BALANCED: ("balanced REAL", Look("#882255", (0, (5, 1, 1, 1)), "p")),
+    "GRPO": ("GRPO", GRPO),
+    "GSPO": ("GSPO, clip 0.2/0.3", Look("#009E73", (0, (6, 1.5, 1, 1.5, 1, 1.5)), "X")),
+    "ratio none": ("GRPO without ratio and KL", CISPO),
+    check.NEITHER: ("the same, without clip", Look("#00736B", (0, (1, 2)), ".")),
 }
-CHECKED = {  # the columns of check.py's tables
-    "claims": [
-        *("Claim", "Setting", "Over training", "Last evaluation"),
-        *("Rates/best", "Seeds", "Pre-registered", "Conclusion"),
-    ],
-    "by_rate": [
-        *("z above 0.1", "Rate/REAL's best", "Pairs"),
-        *("Fixed weights collapsed", "REAL collapsed", "Both"),
-    ],
+AGES = {  # REAL: the colour is the policy that scores are against, dashes are tau
+    "rollout policy, tau 0.1": ("REAL against the rollout policy, τ = 0.1", Look(ROLLOUT, "--", "s")),
+    "rollout policy": ("REAL against the rollout policy", Look(ROLLOUT, "-", "o")),
+    "tau 0.1": ("REAL, τ = 0.1", Look(NEW, "--", "s")),
+    "REAL": ("REAL", REAL),
+    "GRPO corrected": ("GRPO, corrected by token", GRPO),
+    "CISPO": ("CISPO", CISPO),
+    "OAPL": ("OAPL", Look("#8C564B", (0, (1, 1)), ">")),
+    "VESPO": ("VESPO", Look("#009E73", "-.", "X")),
+    "ReNCE": ("ReNCE", Look("#7F7F7F", ":", "D")),
 }
-LINK = re.compile(r"\]\(([^)#\s]+\.(?:png|md))\)")
-# A campaign and one of its report's tables, like `tune results`. `columns Setting|Steps to` takes columns by title,
-# or by its beginning; else a page shows all.
-BLOCK = re.compile(
-    r"(<!-- table: (?P<name>\S+) (?P<stem>\S+)(?: columns (?P<columns>[^\n]+?))? -->\n).*?(<!-- end -->)", re.DOTALL
-)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true")
-    if not parser.parse_args().check:
-        refresh()
-    wrong = list(problems())
-    for problem in wrong:
-        print(f"{problem}: run {Path(__file__).name}", file=sys.stderr)
-    return int(bool(wrong))
+def rates() -> Figure:
+    """Pass@1 against the learning rate, 16 updates."""
+    figure = Figure(figsize=(6.4, 3.6), layout="constrained")
+    axes = figure.add_subplot(title="16 updates per rollout batch: similar at 1e-4")
+    for label, (name, look) in RATES.items():
+        tried = check.tried("16 updates", label)
+        means = [np.mean(values) for values in tried.values()]
+        errors = [np.std(values, ddof=1) / np.sqrt(len(values)) for values in tried.values()]
+        axes.errorbar([*tried], means, errors, elinewidth=1, label=name, **look._asdict())
+    axes.set_xscale("log")
+    axes.set_xticks([5e-5, 1e-4, 1.5e-4, 2e-4, 3e-4], ["5e-5", "1e-4", "1.5e-4", "2e-4", "3e-4"])
+    axes.minorticks_off()
+    axes.legend(loc="lower left")
+    axes.set_xlabel("learning rate (mean and standard error of seeds 1 to 3)")
+    axes.set_ylabel("held-out pass@1 over training")
+    return figure
 
 
-def refresh() -> None:
-    for name in FOLDERS:
-        report = HERE / name / "report"
-        files = shown(report)
-        shutil.rmtree(report, ignore_errors=True)
-        if not files:
-            continue
-        with tempfile.TemporaryDirectory() as folder:
-            if name in ACROSS:
-                save_png(maps.heat_maps(maps.cells(runs_of(name), ACROSS[name]), ACROSS[name]), Path(folder) / MAP)
-            else:
-                write(runs_of(name), [], Path(folder))
-            for file in files:
-                target = report / file
-                target.parent.mkdir(parents=True, exist_ok=True)
-                if target.suffix == ".md":
-                    target.write_text(table(name, target.stem))
-                else:
-                    shutil.copyfile(Path(folder) / file, target)
-                    shrink(target)
-    gradient_magnitude.save_picture(FIGURE_ONE)
-    for name, draw in DRAWN.items():
-        draw(FIGURE_ONE.parent / name)
-    for page in PAGES:
-        page.write_text(filled(page))
+def spread() -> Figure:
+    """REAL minus fixed weights against z, a dot a setting."""
+    figure = Figure(figsize=(6.4, 3.4), layout="constrained")
+    axes = figure.add_subplot(title="Fixed weights fall behind where scores spread")
+    for cell in check.cells():
+        is_older = cell.folder.split("/")[0] in OLDER_CODE
+        colour = OLDER if is_older else NEW
+        inside = "none" if is_older else colour
+        x = max(cell.z, 2e-3)
+        axes.scatter([x], [cell.gain], s=16 + 8 * cell.seeds, facecolors=inside, edgecolors=colour, alpha=0.75)
+    axes.axhline(0, color=INK, linewidth=0.6)
+    axes.axvline(0.1, color=INK, linewidth=0.6, linestyle=":")
+    axes.set_xscale("log")
+    axes.set_xticks([0.002, 0.01, 0.03, 0.1, 0.3], ["0", "0.01", "0.03", "0.1", "0.3"])
+    axes.minorticks_off()
+    for label, inside, edge in (("today's code", NEW, NEW), ("older code", "none", OLDER)):
+        axes.scatter([], [], s=50, facecolors=inside, edgecolors=edge, label=label)
+    axes.legend(loc="upper left")
+    axes.set_xlabel("z: standard deviation of REAL's scores / τ")
+    axes.set_ylabel("REAL minus fixed weights, pass@1")
+    return figure
 
 
-def problems() -> Iterator[str]:
-    for name in FOLDERS:
-        report = HERE / name / "report"
-        files = shown(report)
-        there = {str(path.relative_to(report)) for path in report.rglob("*.*")}
-        yield from (f"{report / file} is shown by a page and missing" for file in files - there)
-        yield from (f"{report / file} is shown by no page" for file in there - files)
-        for file in map(Path, there):
-            if file.suffix == ".md" and (report / file).read_text() != table(name, file.stem):
-                yield f"{report / file} is not what the runs say"
-    for page in PAGES:
-        text = page.read_text()
-        if text.count("<!-- table:") != len(BLOCK.findall(text)):
-            yield f"{page} has a table without a campaign, a name or an end"
-    yield from (f"{page} is not what {HERE} says" for page in PAGES if page.read_text() != filled(page))
+def ages() -> Figure:
+    """Pass@1 against the size of an asynchronous run's queue, over the evaluations that all arms have."""
+    places = {size: {label: check.arm(f"queue of {size}", label) for label in AGES} for size in SIZES}
+    steps = set.intersection(*(arm.steps for arms in places.values() for arm in arms.values()))
+    figure = Figure(figsize=(7.2, 5.4), layout="constrained")
+    axes = figure.add_subplot(title="Each at the learning rate that was best with a queue of four")
+    for number, (label, (name, look)) in enumerate(AGES.items()):
+        values = [places[size][label].means(steps=steps) for size in SIZES]
+        x = [place + 0.012 * (number - len(AGES) // 2) for place in range(len(SIZES))]  # bars beside each other
+        errors = [one.std(ddof=1) / np.sqrt(len(one)) for one in values]
+        title = f"{name}, {places[0][label].rate:.0e}"
+        axes.errorbar(x, [one.mean() for one in values], errors, elinewidth=1, label=title, **look._asdict())
+    axes.set_xticks(range(len(SIZES)), [*map(str, SIZES)])
+    axes.set_xlabel("size of the queue (0: synchronous)")
+    axes.set_ylabel(f"held-out pass@1, mean of steps {', '.join(map(str, sorted(steps)))}")
+    figure.legend(loc="outside lower center", ncols=2)
+    return figure
 
 
-def shown(report: Path) -> set[str]:
-    """The files of a report that a page shows or links to."""
-    paths = {(page.parent / link).resolve() for page in PAGES for link in LINK.findall(page.read_text())}
-    return {str(path.relative_to(report)) for path in paths if path.is_relative_to(report)}
+def save(figure: Figure, path: Path) -> None:
+    """With a palette: a third of the bytes, and the eye sees no difference."""
+    figure.dpi = 150
+    FigureCanvasAgg(figure).print_png(path)
+    pixels = Image.open(path).convert("RGB").quantize(128, dither=Image.Dither.NONE)
+    pixels.save(path, optimize=True)
 
 
-@functools.cache
-def table(name: str, stem: str) -> str:
-    """One of the report's tables, or that of a script beside the campaign."""
-    if name == "check":
-        rows = [
-            CHECKED[stem],
-            ["---"] * len(CHECKED[stem]),
-            *{**check.TABLES, **sentences.tables()}[f"check {stem}"](),
-        ]
-        return "".join(f"|{'|'.join(row)}|\n" for row in rows)
-    runs = runs_of(name)
-    scripts = HERE / name.partition("-")[0]
-    if (scripts / f"{stem}.py").is_file():
-        return table_forms.to_markdown(runpy.run_path(str(scripts / f"{stem}.py"))["table"](runs, HERE / name))
-    (task,) = tasks(runs)
-    made = getattr(tables, stem)(task)
-    return table_forms.to_markdown(with_z(made, task) if stem == "results" else made) if made else ""
-
-
-def with_z(results: table_forms.Table, task: TaskRuns) -> table_forms.Table:
-    """The table of results with one more column: how far REAL's weights differ."""
-    of_real = (setting.counted if setting.algo in REAL_FAMILY else [] for setting in task.settings)
-    z = [estimate(map(spread_over_tau, runs)) for runs in of_real]
-    return replace(results, rows=[{**row, "z": cell} for row, cell in zip(results.rows, z, strict=True)])
-
-
-def filled(page: Path) -> str:
-    """The page with the tables as they are now."""
-
-    def new(block: re.Match) -> str:
-        return block[1] + table_only(block["name"], block["stem"], block["columns"]) + block[5]
-
-    return BLOCK.sub(new, page.read_text())
-
-
-def table_only(name: str, stem: str, columns: str | None = None) -> str:
-    """A report's table without its heading and notes, which the page has in its own words."""
-    rows = [line for line in table(name, stem).splitlines() if line.startswith("|")]
-    if columns:
-        cells = [row.split("|") for row in rows]
-        places = [_place(title, [cell.strip() for cell in cells[0]]) for title in columns.split("|")]
-        rows = [f"|{'|'.join(row[place] for place in places)}|" for row in cells]
-    return "".join(f"{row}\n" for row in rows)
-
-
-def _place(title: str, titles: list[str]) -> int:
-    found = [titles.index(title)] if title in titles else [n for n, one in enumerate(titles) if one.startswith(title)]
-    if len(found) != 1:
-        sys.exit(f"a page wants the column {title!r}, and there are {titles[1:-1]}")
-    return found[0]
+def fill(page: Path) -> None:
+    """The tables' rows as they are now, below the headings that the page has."""
+    text = page.read_text()
+    for name, rows in {**check.TABLES, **sentences.tables()}.items():
+        new = "".join(f"|{'|'.join(row)}|\n" for row in rows())
+        text = re.sub(rf"(<!-- table: {name} -->\n.*\n.*\n)(?:\|.*\n)*", lambda block, new=new: block[1] + new, text)
+    page.write_text(text)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    fill(check.RESULTS)
+    with matplotlib.rc_context(STYLE):
+        for draw in (rates, spread, ages):
+            save(draw(), IMAGES / f"{draw.__name__}.png")

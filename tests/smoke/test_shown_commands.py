@@ -37,7 +37,7 @@ PAGES = (
     "examples/*.md",
     "examples/*/*.md",
 )
-PAGES += ("examples/results/*/*.md", "same_answer/*.md")
+PAGES += ("examples/results/endings/*.md", "same_answer/*.md")
 SCRIPTS = ("examples/*/*.sh", "examples/*/*.sbatch", "examples/*/*.py", "benchmarks/*.sh", "benchmarks/*.py")
 SCRIPTS += ("docs/*.py", "requirements/*.py", "tests/run.sh", "same_answer/benchmarks/*.py")
 PROGRAM = r"(?:[A-Z_]+=\S+ )*(?:bash|python|real-openrlhf|sbatch|pip|ray|pytest|\.ci/\w+)"
