@@ -6,37 +6,35 @@ from pathlib import Path
 from setuptools import find_packages, setup
 
 ROOT = Path(__file__).parent
-VERSION = re.search(r'^__version__ = "(.+)"$', (ROOT / "real_openrlhf/__init__.py").read_text(), re.M).group(1)
-VERIFIER = ["math-verify==0.9.0", "mpmath"]
+
+
+def version(package: str) -> str:
+    return re.search(r'^__version__ = "(.+)"$', (ROOT / package / "__init__.py").read_text(), re.M).group(1)
+
 
 setup(
     name="real-openrlhf",
-    version=VERSION,
+    version=version("real_openrlhf"),
     description="REAL (Rewards as Labels) on OpenRLHF: RLVR as classification, exact in any layout",
     long_description=(ROOT / "README.md").read_text(),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     python_requires=">=3.10",  # the loss; training: setup_env.sh takes 3.11 or 3.12
     # patches/ sits beside the package in a checkout and inside it in a wheel: real_openrlhf/patching.py looks in both
-    packages=[
-        *find_packages(include=["real_openrlhf", "real_openrlhf.*", "same_answer", "same_answer.*"]),
-        "real_openrlhf.patches",
-    ],
+    packages=[*find_packages(include=["real_openrlhf", "real_openrlhf.*"]), "real_openrlhf.patches"],
     package_dir={"real_openrlhf.patches": "patches"},
     package_data={
-        "real_openrlhf": [
-            *("py.typed", "report/*.j2", "report/published.json", "training/made/*"),
-        ],
-        "same_answer": ["README.md", "py.typed"],
+        "real_openrlhf": ["py.typed", "report/*.j2", "report/published.json", "training/made/*"],
         "real_openrlhf.patches": ["README.md", "openrlhf-*/*"],
     },
     # the loss, and --help of every subcommand; what a subcommand needs beside that is an extra of its name
-    install_requires=["numpy", "torch>=2.4", "tqdm"],
+    # same-answer is the folder same_answer/ of this version: pip install ./same_answer .
+    install_requires=["numpy", f"same-answer=={version('same_answer')}", "torch>=2.4", "tqdm"],
     extras_require={
         # none for training: OpenRLHF asks for flash-attn, which pip would compile. examples/scripts/setup_env.sh
-        "eval": ["vllm", *VERIFIER],
-        "data": ["datasets", "huggingface_hub", "pyarrow", "transformers", *VERIFIER],
-        "grade": VERIFIER,
+        "eval": ["math-verify==0.9.0", "vllm"],
+        "data": ["datasets", "huggingface_hub", "pyarrow", "transformers"],
+        "grade": ["math-verify==0.9.0"],
         "report": ["jinja2", "matplotlib", "mpmath", "pandas"],
         "dev": ["hypothesis", "mypy", "pre-commit", "pytest", "pytest-xdist", "ruff"],
     },

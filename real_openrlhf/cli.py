@@ -1,10 +1,8 @@
 """real-openrlhf: one command line, one module a subcommand, imported only when called."""
 
-import argparse
 import importlib
 import importlib.util
 import sys
-from types import ModuleType
 
 from real_openrlhf import __version__
 from real_openrlhf.base.errors import UserError, exit_code
@@ -25,24 +23,6 @@ COMMANDS = {
 }
 
 
-def run(command: str, implementation: ModuleType, args: argparse.Namespace) -> int:
-    needed = COMMANDS[command][1]
-    if command in ("train", "compare", "eval"):
-        hold_environment()
-    try:
-        if needed and importlib.util.find_spec(needed) is None:
-            raise ModuleNotFoundError(name=needed)
-        return implementation.run(args)
-    except ModuleNotFoundError as error:
-        missing = (error.name or "").partition(".")[0]
-        if missing == "real_openrlhf" or command in ("patch", "doctor"):
-            raise
-        # an extra of setup.py has its subcommand's name; no extra can install training
-        extra = "" if needed == "openrlhf" else f" For this command alone, do `pip install '.[{command}]'`."
-        to_do = f"In a checkout, `bash examples/scripts/setup_env.sh cpu` or `gpu` installs everything.{extra}"
-        raise UserError(f"{missing} is not installed. {to_do}") from error
-
-
 def main(argv: list[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     chosen = next((word for word in argv if not word.startswith("-")), "")
@@ -50,6 +30,22 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _main(argv: list[str], chosen: str) -> int:
+    needed = COMMANDS[chosen][1] if chosen in COMMANDS else None
+    try:
+        return _run(argv, chosen, needed)
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing == "real_openrlhf" or chosen in ("patch", "doctor"):
+            raise
+        # an extra of setup.py has its subcommand's name; no extra can install training
+        alone = (
+            "" if needed == "openrlhf" else f" For this command alone, do `pip install ./same_answer '.[{chosen}]'`."
+        )
+        to_do = f"In a checkout, `bash examples/scripts/setup_env.sh cpu` or `gpu` installs everything.{alone}"
+        raise UserError(f"{missing} is not installed. {to_do}") from error
+
+
+def _run(argv: list[str], chosen: str, needed: str | None) -> int:
     parser = Parser(
         prog="real-openrlhf", description="REAL (Rewards as Labels) on OpenRLHF. `COMMAND --help` explains each."
     )
@@ -67,7 +63,11 @@ def _main(argv: list[str], chosen: str) -> int:
         parser.exit(2, f"{parser.format_help()}\nreal-openrlhf: error: the name of a command is missing\n")
     args = parser.parse_args(argv)
     assert implementation
-    return run(chosen, implementation, args)
+    if chosen in ("train", "compare", "eval"):
+        hold_environment()
+    if needed and importlib.util.find_spec(needed) is None:
+        raise ModuleNotFoundError(name=needed)
+    return implementation.run(args)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,11 @@
 """Whether the answer of a response to a question of mathematics equals the gold: right, wrong, or no verdict."""
 
+import sys
+
+if sys.platform == "win32":
+    raise ImportError("same_answer runs on Linux: Windows has no limits on a process's memory and CPU time. Use WSL.")
+
 from same_answer.verdict import Verdict, verify
 
 __all__ = ["Verdict", "verify"]
+__version__ = "0.1.0"

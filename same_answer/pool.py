@@ -30,8 +30,8 @@ ALGEBRA = "same_answer.worker"
 class Limits:
     """Limits of one worker: seconds of CPU time per request, megabytes of address space."""
 
-    deadline: float = field(default_factory=lambda: float(os.environ.get("REAL_VERIFIER_DEADLINE", 2.0)))
-    memory: int = field(default_factory=lambda: int(os.environ.get("REAL_VERIFIER_MEMORY_MB", 2048)))
+    deadline: float = field(default_factory=lambda: float(os.environ.get("SAME_ANSWER_DEADLINE", 2.0)))
+    memory: int = field(default_factory=lambda: int(os.environ.get("SAME_ANSWER_MEMORY_MB", 2048)))
 
 
 class Worker:

@@ -168,7 +168,7 @@ def pool(program: str = ALGEBRA) -> WorkerPool:
     """The workers that run this program. The first call begins to start them and returns at once."""
     with _pool_lock:
         if program not in _workers:
-            size = int(os.environ.get("REAL_VERIFIER_WORKERS", "2"))
+            size = int(os.environ.get("SAME_ANSWER_WORKERS", "2"))
             _workers[program] = WorkerPool(size, Limits(), program)
         return _workers[program]
 

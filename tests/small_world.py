@@ -37,11 +37,11 @@ def copy_release(root: Path) -> Path:
 BACKEND = """
 import zipfile
 def build_editable(folder, config_settings=None, metadata_directory=None):
-    name = "real_openrlhf-0.1.0-py3-none-any.whl"
+    name = f"{NAME}-0.1.0-py3-none-any.whl"
     with zipfile.ZipFile(f"{folder}/{name}", "w") as wheel:
-        wheel.writestr("real_openrlhf.pth", ROOT)
-        info = "real_openrlhf-0.1.0.dist-info"
-        wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\\nName: real-openrlhf\\nVersion: 0.1.0\\n")
+        wheel.writestr(f"{NAME}.pth", ROOT)
+        info = f"{NAME}-0.1.0.dist-info"
+        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\\nName: {NAME}\\nVersion: 0.1.0\\n")
         wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
         wheel.writestr(f"{info}/RECORD", f"{info}/RECORD,,\\n")
     return name
@@ -176,7 +176,8 @@ def _fill(repository: Path) -> None:
     for name in ("real_openrlhf", "same_answer", "patches", "examples"):
         shutil.copytree(REPOSITORY / name, repository / name, ignore=shutil.ignore_patterns("__pycache__"))
     (repository / "setup.py").touch()
-    write_project(repository, f"ROOT = {str(repository)!r}\n{BACKEND}")
+    for name, folder in (("real_openrlhf", repository), ("same_answer", repository / "same_answer")):
+        write_project(folder, f"NAME, ROOT = {name!r}, {str(repository)!r}\n{BACKEND}")
     for name in ("bundled_pip.py", "verify.py", "uv_settings.py"):
         shutil.copy(REPOSITORY / "requirements" / name, repository / "requirements")
     (repository / "requirements/first_import.py").write_text(FIRST_IMPORT)

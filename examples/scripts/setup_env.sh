@@ -107,7 +107,8 @@ version_of() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/de
 purpose() { echo "$LOCK $(version_of "${REAL_PYTHON:-$PYTHON}") $VENV $ROOT"; }
 
 ingredients() {
-    (cd "$ROOT" && cat "requirements/$LOCK.txt" setup.py real_openrlhf/__init__.py patches/openrlhf-*/*) | sha256sum
+    (cd "$ROOT" && cat "requirements/$LOCK.txt" setup.py {real_openrlhf,same_answer}/__init__.py same_answer/pyproject.toml \
+        patches/openrlhf-*/*) | sha256sum
 }
 
 state_if_right() { echo complete && purpose && ingredients; }
@@ -355,7 +356,7 @@ mkdir -p "$TMPDIR"
 install_uv
 "install_$MODE"
 step "installing real_openrlhf, and patching OpenRLHF"
-uv --no-deps --no-build-isolation -e "$ROOT" || explain "installing real_openrlhf"
+uv --no-deps --no-build-isolation -e "$ROOT/same_answer" -e "$ROOT" || explain "installing real_openrlhf"
 "$PYTHON" "$ROOT/requirements/verify.py" "$REQUIREMENTS" >>"$LOG" 2>&1 ||
     die "the packages are not those of ${REQUIREMENTS#"$ROOT"/}: $(tail -n 1 "$LOG")." \
         "Run this again, or delete $VENV first."

@@ -9,14 +9,14 @@ from real_openrlhf.base.errors import UserError
 
 # With their defaults: a run that goes on under another one would be two experiments.
 GRADERS = {"REAL_ALLOW": "", "REAL_GRADER": "robust", "REAL_THINK": "auto"}
-LIMITS = ("REAL_REWARD_SECONDS", "REAL_VERIFIER_DEADLINE", "REAL_VERIFIER_MEMORY_MB", "REAL_VERIFIER_WORKERS")
+LIMITS = ("REAL_REWARD_SECONDS", "SAME_ANSWER_DEADLINE", "SAME_ANSWER_MEMORY_MB", "SAME_ANSWER_WORKERS")
 NAMES = (*GRADERS, *LIMITS)
 CHOICES = {
     "REAL_GRADER": ("robust", "disco", "math_verify"),
     "REAL_THINK": ("auto", "required", "optional"),
     "REAL_ALLOW": ("copied", "unevaluated"),
 }
-WHOLE = ("REAL_VERIFIER_MEMORY_MB", "REAL_VERIFIER_WORKERS")
+WHOLE = ("SAME_ANSWER_MEMORY_MB", "SAME_ANSWER_WORKERS")
 JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # the settings of a Ray job, in the environment of its command
 
 
@@ -32,6 +32,9 @@ def reward_variables(environment: Mapping[str, str] = os.environ) -> dict[str, s
 
 def variable_problems(environment: Mapping[str, str] = os.environ) -> Iterator[str]:
     """Values that no reward function here can read: it would say so when it is loaded, after the model."""
+    for name in (name for name in LIMITS if name.startswith("SAME_ANSWER")):
+        if (old := f"REAL_VERIFIER_{name.removeprefix('SAME_ANSWER_')}") in environment:
+            yield f"{old} is not read. Its name is {name} now."
     for name, value in ((name, environment[name]) for name in NAMES if name in environment):
         if known := CHOICES.get(name):
             words = [word for word in value.split(",") if word] if name == "REAL_ALLOW" else [value]

@@ -6,9 +6,9 @@ Options are environment variables, because OpenRLHF passes no others:
 REAL_THINK               required, optional, or auto (default): required where the prompt ends with an open <think>
 REAL_GRADER              robust (default); disco: the rules of the paper's baselines; math_verify: that library's rules
 REAL_ALLOW               copied,unevaluated or one: such answers count (default: none; same_answer/README.md)
-REAL_VERIFIER_WORKERS    algebra processes of each rollout actor (2)
-REAL_VERIFIER_DEADLINE   seconds of CPU time after which a process ends (2.0)
-REAL_VERIFIER_MEMORY_MB  address space of each process (2048)
+SAME_ANSWER_WORKERS      algebra processes of each rollout actor (2)
+SAME_ANSWER_DEADLINE     seconds of CPU time after which a process ends (2.0)
+SAME_ANSWER_MEMORY_MB    address space of each process (2048)
 """
 
 import os

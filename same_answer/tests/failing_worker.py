@@ -1,4 +1,4 @@
-"""The verifier's worker, made to fail: REAL_VERIFIER_FAULTS has the faults (hang, oom, exit), each with its marker.
+"""The verifier's worker, made to fail: SAME_ANSWER_FAULTS has the faults (hang, oom, exit), each with its marker.
 
 A worker fails when the marker is in a gold or an answer. So the paths for failures are tested for real.
 """
@@ -8,7 +8,7 @@ import os
 
 from same_answer import compare, process, worker
 
-FAULTS = json.loads(os.environ.get("REAL_VERIFIER_FAULTS", "{}"))
+FAULTS = json.loads(os.environ.get("SAME_ANSWER_FAULTS", "{}"))
 
 
 def robust(gold: str, answer: str) -> bool:

@@ -153,7 +153,7 @@ def reward_calls(tmp_path_factory) -> Path:
 def train_on_two(train, reward_calls):
     """As `train`, on two ranks with an engine apart, and with a reward that can make the verifier fail."""
     layout = ("--gpus", "2", "--no-train.colocate_all", "--vllm.num_engines", "1")
-    faults = {"REAL_VERIFIER_FAULTS": json.dumps(FAULTS), "FAILING_REWARD_CALLS": str(reward_calls)}
+    faults = {"SAME_ANSWER_FAULTS": json.dumps(FAULTS), "FAILING_REWARD_CALLS": str(reward_calls)}
     words = (*layout, "--reward.remote_url", str(HERE / "failing_reward.py"))
     return replace(train, environment={**train.environment, **faults}, words=words)
 

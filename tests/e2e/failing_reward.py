@@ -15,7 +15,7 @@ from same_answer import verdict
 from same_answer.pool import ALGEBRA as WORKER
 from same_answer.pool import Limits, WorkerPool
 
-if "REAL_VERIFIER_FAULTS" in os.environ:
+if "SAME_ANSWER_FAULTS" in os.environ:
     beside = [str(Path(__file__).parents[2] / "same_answer/tests"), os.environ.get("PYTHONPATH")]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, beside))  # of the workers
     verdict._workers[WORKER] = WorkerPool(2, Limits(), "failing_worker")

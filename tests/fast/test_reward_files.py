@@ -93,8 +93,13 @@ def test_what_a_reward_is_made_of(load, rule, prompt, query, label, score, log):
 
 WRONG = [
     *("REAL_GRADER=mathd", "REAL_GRADER=", "REAL_THINK=no", "REAL_ALLOW=copied,none", "REAL_REWARD_SECONDS=5m"),
-    *("REAL_VERIFIER_DEADLINE=nan", "REAL_VERIFIER_MEMORY_MB=0", "REAL_VERIFIER_WORKERS=2.5"),
+    *("SAME_ANSWER_DEADLINE=nan", "SAME_ANSWER_MEMORY_MB=0", "SAME_ANSWER_WORKERS=2.5"),
 ]
+
+
+def test_the_old_name_of_a_variable_is_refused():
+    told = [*reward_variables.variable_problems({"REAL_VERIFIER_WORKERS": "4"})]
+    assert told == ["REAL_VERIFIER_WORKERS is not read. Its name is SAME_ANSWER_WORKERS now."]
 
 
 @pytest.mark.parametrize("setting", WRONG)

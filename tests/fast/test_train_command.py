@@ -15,6 +15,7 @@ import pytest
 from small_runs import run_flags
 
 import real_openrlhf
+import same_answer
 from real_openrlhf.base import errors
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.reward_variables import NAMES
@@ -95,11 +96,11 @@ def test_a_step_without_verdicts_is_told_once_with_the_kind_of_fault(tmp_path, c
 
 def test_every_variable_that_the_reward_files_read_is_carried():
     package = Path(real_openrlhf.__file__).parent
-    rooms = (package / "rewards", package / "hooks/engine", package.parent / "same_answer")
+    rooms = (package / "rewards", package / "hooks/engine", Path(same_answer.__file__).parent)
     files = [file for room in rooms for file in room.rglob("*.py")]
     texts = [file.read_text() for file in files]
-    read = {name for text in texts for name in re.findall(r'environ\.get\("(REAL_\w+)"', text)}
-    assert read - {"REAL_VERIFIER_FAULTS"} == {*NAMES}  # the tests' own
+    read = {name for text in texts for name in re.findall(r'environ\.get\("((?:REAL|SAME_ANSWER)_\w+)"', text)}
+    assert read - {"SAME_ANSWER_FAULTS"} == {*NAMES}  # the tests' own
 
 
 def test_too_few_gpus_and_nodes_without_a_cluster_are_refused(monkeypatch):

@@ -24,15 +24,17 @@ from real_openrlhf import __version__, patching
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory) -> Path:
+def wheels(tmp_path_factory) -> tuple[Path, Path]:
+    """Of the verifier and of the package."""
     source, built = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
     for name in ("real_openrlhf", "same_answer", "patches"):
         shutil.copytree(REPOSITORY / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(REPOSITORY / name, source)
     words = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", built, source]
-    subprocess.run(words, check=True)
-    return next(built.glob("*.whl"))
+    subprocess.run([*words, source / "same_answer"], check=True)
+    verifier, package = built.glob("same*.whl"), built.glob("real*.whl")
+    return next(verifier), next(package)
 
 
 def needed(requirements: Iterable[str], extra: str) -> list[Distribution]:
@@ -54,9 +56,9 @@ def needed(requirements: Iterable[str], extra: str) -> list[Distribution]:
 @contextlib.contextmanager
 def linked(folder: Path, extra: str = "") -> Iterator[None]:
     """What the installed wheel's metadata asks for is in its environment."""
-    (installed,) = distributions(name="real_openrlhf", path=[str(folder / SITE)])
+    wheels = {one.name: one for one in distributions(path=[str(folder / SITE)])}
     links = []
-    for package in needed(installed.requires, extra):
+    for package in (one for one in needed(wheels["real-openrlhf"].requires, extra) if one.name not in wheels):
         for name in {file.parts[0] for file in package.files or () if file.parts[0] != ".."}:
             if not (folder / SITE / name).exists():
                 (folder / SITE / name).symlink_to(package.locate_file(name))
@@ -67,12 +69,12 @@ def linked(folder: Path, extra: str = "") -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def alone(wheel, tmp_path_factory) -> Iterator[Path]:
-    """The `real-openrlhf` of an environment with the wheel and what it asks for without an extra."""
+def alone(wheels, tmp_path_factory) -> Iterator[Path]:
+    """The `real-openrlhf` of an environment with the wheels and what they ask for without an extra."""
     folder = tmp_path_factory.mktemp("alone")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     pip = [sys.executable, "-m", "pip", "--python", folder / "bin/python", "install", "-q", "--no-deps", "--no-index"]
-    subprocess.run([*pip, wheel], check=True)
+    subprocess.run([*pip, *wheels], check=True)
     with linked(folder):
         yield folder / "bin/real-openrlhf"
 
@@ -114,7 +116,7 @@ def words_of(command: str, tmp: Path, answers: Path) -> list[str]:
 def test_without_its_extra_a_subcommand_says_what_to_install(alone, tmp_path, answers, command):
     result = run(alone, *words_of(command, tmp_path, answers))
     assert result.returncode == 2, result.stderr
-    to_do = "setup_env.sh cpu" if command in ("train", "compare") else f"pip install '.[{command}]'"
+    to_do = "setup_env.sh cpu" if command in ("train", "compare") else f"pip install ./same_answer '.[{command}]'"
     assert "is not installed" in result.stderr and to_do in result.stderr
     assert "Traceback" not in result.stderr
 
@@ -127,9 +129,9 @@ def test_with_its_extra_a_subcommand_works(alone, tmp_path, answers, command):
     assert command != "report" or (tmp_path / "report/index.html").is_file()  # what the README says to open
 
 
-def test_a_wheel_patches_without_the_checkout(wheel, tmp_path):
+def test_a_wheel_patches_without_the_checkout(wheels, tmp_path):
     copy_release(tmp_path)
-    with zipfile.ZipFile(wheel) as archive:
+    with zipfile.ZipFile(wheels[1]) as archive:
         archive.extractall(tmp_path)
     packed = sorted(path.name for path in (tmp_path / "real_openrlhf/patches").rglob("*") if path.is_file())
     series = patching.load_series()

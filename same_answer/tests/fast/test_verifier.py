@@ -20,6 +20,7 @@ import spelled_pairs
 import verifier_properties as properties
 from hypothesis import HealthCheck, given, settings
 
+import same_answer
 from same_answer import arithmetic, verify
 from same_answer import verdict as verdict_module
 from same_answer.extract import after_thinking, boxed_answer, golds_of
@@ -27,8 +28,8 @@ from same_answer.reading.grammar import expression
 from same_answer.reading.tex import clean, tokens
 from same_answer.reading.tree import NoExpression
 
-PACKAGE = Path(__file__).resolve().parents[2]
-PAIRS = PACKAGE / "tests"
+PAIRS = Path(__file__).resolve().parents[1]
+PACKAGE = Path(same_answer.__file__).parent
 
 
 def boxed(answer: str) -> str:
@@ -159,9 +160,7 @@ OTHER_PYTHONS = map(str, sorted(Path.home().glob(".pyenv/versions/3.1[0-3].*/bin
 @pytest.mark.parametrize("python", [sys.executable, *OTHER_PYTHONS])
 def test_the_folder_alone_works_without_any_other_package_on_other_pythons(python, tmp_path):
     """Other trainers may have another Python. Many digits need mpmath there."""
-    shutil.copytree(
-        PACKAGE, tmp_path / "same_answer", ignore=shutil.ignore_patterns("tests", "benchmarks", "examples")
-    )
+    shutil.copytree(PACKAGE, tmp_path / "same_answer", ignore=shutil.ignore_patterns("tests", "benchmarks"))
     done = subprocess.run([python, "-S", "-c", ALONE], cwd=tmp_path, capture_output=True, text=True)
     assert done.stdout == "works\n", done.stderr
 
@@ -289,8 +288,8 @@ def test_no_pattern_backtracks_for_ever():
         raise TimeoutError
 
     before = signal.signal(signal.SIGPROF, too_long)  # of CPU time
-    found = pkgutil.walk_packages([PACKAGE], "same_answer.")
-    modules = [importlib.import_module(module.name) for module in found if not re.search("tests|bench", module.name)]
+    found = pkgutil.walk_packages(same_answer.__path__, "same_answer.")
+    modules = [importlib.import_module(module.name) for module in found]
     patterns = {item for module in modules for item in vars(module).values() if isinstance(item, re.Pattern)}
     slow = []
     try:

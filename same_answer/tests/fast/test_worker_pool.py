@@ -33,7 +33,7 @@ def pool(monkeypatch):
 
     def start(fault: str = "", deadline: float = 1.0, size: int = 1) -> list[psutil.Process]:
         before = {worker.pid for worker in workers()}
-        monkeypatch.setenv("REAL_VERIFIER_FAULTS", json.dumps({fault: "\\clubsuit"} if fault else {}))
+        monkeypatch.setenv("SAME_ANSWER_FAULTS", json.dumps({fault: "\\clubsuit"} if fault else {}))
         monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
         failing = WorkerPool(size, Limits(deadline, memory=1024), "failing_worker")
         monkeypatch.setattr(verdict, "_workers", {ALGEBRA: failing})
