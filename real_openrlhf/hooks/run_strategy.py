@@ -30,7 +30,7 @@ class RunStrategy(DeepspeedStrategy):
     """Without --train.run_dir checkpoints are upstream's. Without --rollout.seeded_order upstream orders prompts."""
 
     def setup_distributed(self, *args: Any, **named: Any) -> None:
-        compile_less()
+        compile_less(getattr(self.args.train, "batching", "") == "whole_groups")
         flash_attention_torch.register()
         keep_stores_here()
         super().setup_distributed(*args, **named)

@@ -1,19 +1,23 @@
 """DeepSpeed's optimizers: compile fewer, sum gradients in the flagged format, and resume asleep.
 
 DeepSpeed compiles operators at their first use; its AdamW for GPUs would need a minute of nvcc. PyTorch's AdamW does
-the same and replaces it. It is fused, except for tiny models on a CPU, so that committed runs stay repeatable. Only
-the Adam for offloaded states is compiled (--ds.adam_offload): it runs on the CPU, so a C++ compiler is enough.
+the same and replaces it in runs whose batching is ours, and where there is no nvcc. Other runs keep the release's, for
+the release's numbers. Ours is fused, except for tiny models on a CPU, so that committed runs stay repeatable. The Adam
+for offloaded states (--ds.adam_offload) is compiled: it runs on the CPU, so a C++ compiler is enough.
 """
 
+import shutil
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import deepspeed
 import torch
 from deepspeed.accelerator import get_accelerator
 from deepspeed.accelerator.cuda_accelerator import CUDA_Accelerator
+from deepspeed.git_version_info import installed_ops
 from deepspeed.ops.adam import cpu_adam, fused_adam
+from deepspeed.ops.op_builder import builder
 from deepspeed.ops.op_builder.cpu import CPUAdamBuilder
 from deepspeed.runtime.zero.utils import ZERO_SUPPORTED_OPTIMIZERS
 
@@ -33,11 +37,21 @@ class AdamW(torch.optim.AdamW):
         super().__init__(groups, fused=get_accelerator().device_name() != "cpu" or numbers > TINY, **settings)
 
 
-def compile_less() -> None:
+def builds_adam() -> bool:
+    """Whether DeepSpeed's AdamW is built, or can be: by nvcc on a GPU, by g++ on a CPU."""
+    own = fused_adam.FusedAdamBuilder()
+    if installed_ops.get(own.name) or not isinstance(own, builder.CUDAOpBuilder):
+        return installed_ops.get(own.name) or shutil.which("g++") is not None
+    with suppress(builder.MissingCUDAException, builder.CUDAMismatchException):
+        return bool(builder.assert_no_cuda_mismatch())
+    return False
+
+
+def compile_less(own_batching: bool = True) -> None:
     """Do not compile the shared-memory collective, which only DeepSpeed's inference calls, and the AdamW for GPUs."""
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     cpu_adam.CPUAdamBuilder = CPUAdamBuilder  # on a GPU machine DeepSpeed's builder would link CUDA, unused
-    if AdamW not in ZERO_SUPPORTED_OPTIMIZERS:
+    if (own_batching or not builds_adam()) and AdamW not in ZERO_SUPPORTED_OPTIMIZERS:
         ZERO_SUPPORTED_OPTIMIZERS.append(AdamW)
         deepspeed.ops.adam.FusedAdam = fused_adam.FusedAdam = AdamW
     # DeepSpeed asks NVML, and fails if CUDA_VISIBLE_DEVICES names GPUs by UUID, as some schedulers do
