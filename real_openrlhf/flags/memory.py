@@ -17,7 +17,7 @@ HEAD_BYTES = 8  # per entry of a hidden state, with a fused head: the last norm'
 GATHERED_PARAMETERS = 1_000_000_000  # DeepSpeed's stage3_max_live_parameters
 BUCKET = 500_000_000  # numbers of a gradient that DeepSpeed collects before ranks exchange them (reduce_bucket_size)
 RUNTIME_BYTES = 5e9  # of a GPU: CUDA contexts of policy and sleeping vLLM, NCCL's buffers, fragmentation; a guess
-LIVE_SHARE = 0.6  # of what states and runtime leave, for kept graphs; the rest is for a micro-batch's temporaries
+LIVE_FRACTION = 0.6  # of what states and runtime leave, for kept graphs; the rest is for a micro-batch's temporaries
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,12 @@ def any_shape(config: Mapping) -> Shape:
     return Shape(hidden, intermediate, layers, heads, a, kv, vocabulary, layers * layer + tables + hidden)
 
 
-def states(args: SimpleNamespace, parameters: int, adapters: int, head: int) -> dict[str, float]:
+def states(shape: Shape, args: SimpleNamespace, adapters: int) -> dict[str, float]:
     """Bytes on one of the policy's GPUs that stay throughout a micro-batch's backward pass, by part.
 
-    Numbers of parameters: of all weights, of adapters among them (0: every weight is trained), of the output layer.
+    `adapters` are the parameters of LoRA beside the shape's; 0: every weight is trained.
     """
+    parameters, head = shape.parameters + adapters, shape.vocabulary * shape.hidden
     ds, gpus, trained = args.ds, args.derived.layout.data_parallel, adapters or parameters
     sharded = gpus if ds.zero_stage >= 3 else 1
     bits = 32 if ds.grad_accum_dtype == "fp32" else 16
@@ -78,7 +79,7 @@ def states(args: SimpleNamespace, parameters: int, adapters: int, head: int) -> 
         memory["Adam: fp32 weights and two moments"] = 12 * trained / (gpus if ds.zero_stage >= 1 else 1)
     offloaded = args.ref.offload and ds.zero_stage >= 3  # DeepSpeed moves weights to the host under ZeRO-3 only
     if args.derived.reference and not offloaded:
-        memory["reference model (bf16)"] = 2 * (parameters - adapters) / sharded
+        memory["reference model (bf16)"] = 2 * shape.parameters / sharded
     return memory
 
 
@@ -109,9 +110,10 @@ def graph_bytes(shape: Shape, args: SimpleNamespace) -> int:
     return kept_bytes(shape, args) + head
 
 
-def live_tokens(shape: Shape, args: SimpleNamespace, left: float) -> float:
-    """Tokens whose graphs are kept at once, at most, in this many bytes beside states and runtime."""
-    return max(LIVE_SHARE * left, 0.0) // graph_bytes(shape, args)
+def live_tokens(shape: Shape, args: SimpleNamespace, adapters: int, free: float) -> float:
+    """Tokens whose graphs are kept at once, at most, in this many bytes that states share with them."""
+    left = free - sum(states(shape, args, adapters).values())
+    return max(LIVE_FRACTION * left, 0.0) // graph_bytes(shape, args)
 
 
 def tokens(args: SimpleNamespace, when: str) -> int:
@@ -142,11 +144,11 @@ def moments(shape: Shape, args: SimpleNamespace) -> tuple[float, float, float]:
 
 def peak(shape: Shape, args: SimpleNamespace, gpu_bytes: float) -> float:
     """Bytes on one GPU at the peak of a training step, at most."""
-    adapters = shape.adapter_parameters(args.ds.lora.rank)
-    resident = sum(states(args, shape.parameters + adapters, adapters, shape.vocabulary * shape.hidden).values())
-    left = left_on(args, gpu_bytes) - resident
+    adapters, free = shape.adapter_parameters(args.ds.lora.rank), left_on(args, gpu_bytes)
     head, layer, scoring = moments(shape, args)
     graphs = 0.0  # kept while ranks exchange scores, beside those of one micro-batch
     if args.derived.in_waves:
-        graphs = max(live_tokens(shape, args, left) - tokens(args, "train"), 0.0) * graph_bytes(shape, args)
-    return gpu_bytes - left + max(head + graphs, layer + graphs, scoring)
+        live = live_tokens(shape, args, adapters, free)
+        graphs = max(live - tokens(args, "train"), 0.0) * graph_bytes(shape, args)
+    resident = gpu_bytes - free + sum(states(shape, args, adapters).values())
+    return resident + max(head + graphs, layer + graphs, scoring)

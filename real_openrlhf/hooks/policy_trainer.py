@@ -6,6 +6,7 @@ loss of a micro-batch's tokens.
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -90,17 +91,17 @@ class PolicyTrainer(EngineStartTrainer):
         """
         args, accelerator = self.args, get_accelerator()
         if accelerator.device_name() == "cpu":  # an equal part of the machine's memory
-            left = psutil.virtual_memory().total / args.actor.num_gpus_per_node
+            free = psutil.virtual_memory().total / args.actor.num_gpus_per_node
         else:
-            left = memory.left_on(args, accelerator.total_memory())
-        shape = memory.any_shape(self.engine.module.config.get_text_config().to_dict())
-        weights = [
-            (getattr(one, "ds_numel", one.numel()), one.requires_grad) for one in self.engine.module.parameters()
-        ]
-        every, trained = sum(size for size, _ in weights), sum(size for size, trains in weights if trains)
+            free = memory.left_on(args, accelerator.total_memory())
+        weights = list(self.engine.module.parameters())
+        every, trained = (
+            sum(getattr(one, "ds_numel", one.numel()) for one in chosen)
+            for chosen in (weights, [one for one in weights if one.requires_grad])
+        )
         adapters = trained if args.ds.lora.rank else 0
-        states = memory.states(args, every, adapters, shape.vocabulary * shape.hidden)
-        return memory.live_tokens(shape, args, left - sum(states.values()))
+        shape = memory.any_shape(self.engine.module.config.get_text_config().to_dict())
+        return memory.live_tokens(replace(shape, parameters=every - adapters), args, adapters, free)
 
     def take_tables(self) -> list[Tensor]:
         """Return the last batch's scores and weights to the controller, one table per update, and forget them."""

@@ -22,10 +22,7 @@ def planned(*args, **named):
 
 def memory(*args, **named):
     shape, found = planned(*args, **named)
-    adapters = shape.adapter_parameters(found.ds.lora.rank)
-    return sum(
-        arithmetic.states(found, shape.parameters + adapters, adapters, shape.vocabulary * shape.hidden).values()
-    )
+    return sum(arithmetic.states(shape, found, shape.adapter_parameters(found.ds.lora.rank)).values())
 
 
 SIZES = {"hidden_size": 64, "intermediate_size": 176, "num_attention_heads": 4, "num_key_value_heads": 2}
@@ -91,6 +88,35 @@ def test_graphs_that_wait_for_scores_are_counted():
         return arithmetic.peak(*planned("qwen7b", algo, {"--algo.real.max_live_micro_batches": (depth,)}), GPU)
 
     assert peak(depth="0") == peak("dapo") < peak() < GPU
+
+
+# bytes of a token's graph, tokens whose graphs fit beside the states, gigabytes at the peak
+@pytest.mark.parametrize(
+    "recipe, graph, live, most",
+    [
+        ("qwen1.5b", 98_304, 405_562, 58.215),
+        ("qwen1.5b-1gpu", 98_304, 234_730, 69.411),
+        ("lora-24gb", 98_304, 79_154, 19.783),
+        ("qwen7b", 229_376, 143_515, 63.207),
+        ("qwen7b-lora", 229_376, 145_278, 62.937),
+    ],
+)
+def test_the_numbers_of_the_recipes(recipe, graph, live, most):
+    shape, args = planned(recipe)
+    adapters, gpu = shape.adapter_parameters(args.ds.lora.rank), RECIPES[recipe].gpu_gb * 1e9
+    assert arithmetic.graph_bytes(shape, args) == graph == (28 * 2 + 8) * shape.hidden  # each layer's input, and a head
+    assert arithmetic.live_tokens(shape, args, adapters, arithmetic.left_on(args, gpu)) == live
+    assert arithmetic.peak(shape, args, gpu) == pytest.approx(most * 1e9, abs=1e6)
+
+
+def test_a_graph_without_checkpoints_keeps_all_that_layers_read_and_with_logits_the_vocabulary():
+    """By hand, of 28 layers of 3,584 numbers with 4 heads' keys of 128, and 18,944 between."""
+    layer = 16 * 3584 + 4 * (3584 + 4 * 128) + 8 * 18944
+    for removed, head in ([], 8 * 3584), (["--ds.fused_logprobs"], 12 * 152064):
+        found = planned("qwen7b", removed=["--actor.gradient_checkpointing_enable", *removed])
+        assert arithmetic.graph_bytes(*found) == 28 * layer + head
+    eager = planned("qwen7b", user={"--ds.attn_implementation": ("eager",)}, removed=["--ds.packing_samples"])
+    assert arithmetic.layer_bytes(*eager) == layer + 28 * eager[1].data.max_len * 6  # scores of 28 heads
 
 
 def test_engines_that_stay_awake_keep_their_share():
