@@ -74,6 +74,9 @@ class Step:
         rank, ranks = dist.get_rank(), self.ranks
 
         class Maker(experience_maker_class(self.args)):
+            def send(self, plan):
+                self.actor_model_group.call_trainer("set_plan", plan)
+
             def _dispatch_forward(self, group, sync_condition, **columns):
                 count = len(columns["sequences"]) // ranks
                 share = slice(rank * count, (rank + 1) * count)

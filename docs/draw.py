@@ -22,7 +22,7 @@ from PIL import Image
 from real_openrlhf.algorithm.groups import NEGATIVE, POSITIVE, RolloutBatch
 from real_openrlhf.algorithm.metrics import token_gradients
 from real_openrlhf.algorithm.objective import ObjectiveSettings, score_weights
-from real_openrlhf.algorithm.schedule import Layout, Limit
+from real_openrlhf.algorithm.schedule import Packing
 
 IMAGES = Path(__file__).parent / "images"
 
@@ -117,7 +117,7 @@ def waves() -> None:
     draw = random.Random(3)
     lengths = [min(BUDGET, int(draw.lognormvariate(6.0, 0.5))) for _ in range(GROUPS * SIZE)]
     step = [list(range(SIZE * group, SIZE * (group + 1))) for group in range(GROUPS)]
-    planned = Layout(lengths, RANKS, Limit(max_tokens=BUDGET)).waves(step, 1)
+    planned = Packing(lengths, RANKS, max_tokens=BUDGET).waves(step, 1)
 
     figure, axes = plt.subplots(figsize=(9, 3.2), layout="constrained")
     start = 0.0

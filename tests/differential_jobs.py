@@ -40,14 +40,15 @@ def compared(**changes) -> list[dict]:
     args = arguments(case)
     policy = policy_actor(case, args)
     trainer, engine = policy.trainer, policy.actor.model
-    samples, own = fill(policy, case)
+    samples = fill(policy, case)
     naive, records, forwards = Naive(case, args, samples), [], []
     optimizer_step, deepspeed_step = trainer.optimizer_step, policy.strategy.optimizer_step
     first_mlp = next(module for name, module in engine.module.named_modules() if name.endswith("layers.0.mlp"))
     first_mlp.register_forward_pre_hook(lambda *_: forwards.append(1))
 
     def beside(*args_, **named) -> None:
-        groups = own.share.updates[len(records)].table.groups.unique().tolist()
+        planned = trainer.plan.updates[len(records)]
+        groups = planned.batch.groups[planned.rollouts].unique().tolist()
         names = [name for name, one in parameters(engine).items() if one.requires_grad]
         values = {name: whole(one) for name, one in parameters(engine).items()}
         expected, numbers = naive(values, names, groups, first=not records)

@@ -285,9 +285,9 @@ def add_reference(policy, case: Case, rehearsal: Rehearsal) -> None:
     model = cls.__new__(cls)
     model.init_model_from_pretrained(policy.strategy, case.model)
     with watched(rehearsal):
-        for one in policy.trainer.replay_buffer.items:
-            rows = (one.sequences[None], one.action_mask[None], one.attention_mask[None])
-            one.base_action_log_probs = model.forward(*rows)[0]
+        (joined,) = policy.trainer.replay_buffer
+        rows = (joined.sequences, joined.action_mask, joined.attention_mask)
+        joined.base_action_log_probs = model.forward(*rows)
 
 
 def spoil_trainer(trainer, how: str) -> None:

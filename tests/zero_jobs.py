@@ -196,8 +196,12 @@ class Maker(ExperienceMaker):
         reference = object() if policy.strategy.args.derived.reference else None
         super().__init__(object(), None, None, reference, mock.Mock(), policy.strategy, policy.tokenizer)
         self.policy, self.stale, self.kl_ctl.value = policy, stale, policy.strategy.args.algo.kl.init_coef
-        dealt = policy.strategy.args.train.batching == "whole_groups"
-        self.live_tokens = policy.call_trainer("live_tokens") if dealt else math.inf
+        self.planned = policy.strategy.args.train.batching == "whole_groups"
+        self.live_tokens = policy.call_trainer("live_tokens") if self.planned else math.inf
+
+    def send(self, plan) -> None:
+        if self.planned:
+            self.policy.call_trainer("set_plan", plan)
 
     def forward(self, group, samples, lengths, chosen, field) -> None:
         for position in chosen:
@@ -208,8 +212,8 @@ class Maker(ExperienceMaker):
             setattr(sample, field, torch.where(sample.action_mask.bool(), values + 0.3 * gap, torch.nan))
 
 
-def fill(policy, case: Case) -> tuple[list[Experience], Any]:
-    """This rank's rollouts into its buffer, by the plan or an equal part for OpenRLHF: all rollouts, and its own."""
+def fill(policy, case: Case) -> list[Experience]:
+    """This rank's rollouts into its buffer, by the plan or an equal part for OpenRLHF: all rollouts."""
     samples, rank, ranks = rollouts(case), dist.get_rank(), dist.get_world_size()
     for number, sample in enumerate(samples):
         values = policy.forward(sample.sequences, sample.action_mask, sample.attention_mask)
@@ -224,7 +228,7 @@ def fill(policy, case: Case) -> tuple[list[Experience], Any]:
         items = [item for sample in samples for item in split_experience_batch(sample)]
         own = make_experience_batch(items[rank * len(items) // ranks : (rank + 1) * len(items) // ranks])
     policy.append(own)
-    return samples, own
+    return samples
 
 
 def statuses_of(policy) -> tuple[list[dict[str, float]], dict[str, float]]:
@@ -263,7 +267,7 @@ def logged(**case) -> dict[str, float]:
 def of_updates(**case) -> tuple[list[dict[str, float]], dict[str, float], list[int]]:
     """What each update logs, what the batch logs, and the tokens that each update trains."""
     policy, _ = filled(**case)
-    tokens = [planned.trained_tokens for planned in policy.trainer.replay_buffer.share.updates]
+    tokens = [planned.trained_tokens for planned in policy.trainer.plan.updates]
     return *statuses_of(policy), tokens
 
 
@@ -301,10 +305,9 @@ def repeated_gradient(count: int, **case) -> torch.Tensor:
 def unrelated(**case) -> dict:
     """How a step ends whose sampler is off by 2 for each token."""
     policy, case = filled(**case)
-    for item in policy.trainer.replay_buffer.items:
-        row = {"sequences": item.sequences[None], "attention_mask": item.attention_mask[None]}
-        old = policy.forward(action_mask=item.action_mask[None], **row)[0]
-        item.rollout_log_probs = torch.where(item.action_mask.bool(), old + 2, torch.nan)
+    (joined,) = policy.trainer.replay_buffer
+    old = policy.forward(joined.sequences, joined.action_mask, joined.attention_mask)
+    joined.rollout_log_probs = torch.where(joined.action_mask.bool(), old + 2, torch.nan)
     try:
         policy.trainer.ppo_train(0.0)
     except policy_trainer.MismatchError as error:

@@ -1,10 +1,13 @@
 """Labels, the table of a batch's rollouts, and its groups with the per-group sums that formulas are made of."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from real_openrlhf.algorithm.schedule import Position, Positions
 
 POSITIVE = 1
 NEGATIVE = 0
@@ -57,13 +60,14 @@ class RolloutBatch:
     is_trained: Tensor | None = None  # the others count in denominators only; None: all are trained
 
     @property
-    def trained(self) -> list[int]:
-        return list(range(len(self))) if self.is_trained is None else self.is_trained.nonzero().flatten().tolist()
+    def trained(self) -> Positions:
+        every = range(len(self)) if self.is_trained is None else self.is_trained.nonzero().flatten().tolist()
+        return [*map(Position, every)]
 
     def __len__(self) -> int:
         return len(self.labels)
 
-    def select(self, rows: Tensor | list[int]) -> "RolloutBatch":
+    def select(self, rows: Tensor | Sequence[int]) -> "RolloutBatch":
         """These rows of all columns."""
         chosen: dict[str, Any] = {
             name: None if column is None else column[rows] for name, column in vars(self).items()

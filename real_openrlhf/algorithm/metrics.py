@@ -308,13 +308,13 @@ def logged_of_batch(of_rollouts: dict[str, float], of_updates: dict[str, float],
 class MetricAccumulator:
     """Sums and maxima over the tokens that this rank trains; `gather` merges them over all ranks."""
 
-    def __init__(self, device: torch.device | str, *, sampled: bool, shares: tuple[str, ...] = ()) -> None:
+    def __init__(self, device: torch.device | str, *, sampled: bool, sums: tuple[str, ...] = ()) -> None:
         self.sampled = sampled  # rollouts have vLLM's log-probabilities
 
         def zeros(*shape: int) -> Tensor:
             return torch.zeros(shape, dtype=torch.float64, device=device)
 
-        self.sums = {name: zeros() for name in (*TERMS, *shares)}
+        self.sums = {name: zeros() for name in (*TERMS, *sums)}
         self.sums |= {"ratios": zeros(*RATIO_TABLE_SHAPE), "gaps": zeros(3)}
         self.maxima = {"score_drift": zeros(), "log_ratio": zeros(), "gaps": zeros()}
 

@@ -10,40 +10,16 @@ import heapq
 import random
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from typing import NewType, TypeVar
 
-Positions = list[int]  # of rollouts in the rollout batch
+Position = NewType("Position", int)  # of a rollout in its rollout batch
+Positions = list[Position]
+Item = TypeVar("Item", bound=int)  # a number that has a length
 
 SPARE = 1.02  # waves get no deeper once they need at most this times the micro-batches of packing without waves
 SPARE_ZERO_3 = 1.10  # under ZeRO-3 a deeper wave gathers weights without prefetch in backward: 3 to 4 % of an update
 BEST_FIT = 2048  # rollouts; larger steps do not try best fit, because large waves of even load pack as well
-
-
-@dataclass(frozen=True)
-class Limit:
-    """The limit of a micro-batch: either `size` rollouts or `max_tokens` tokens."""
-
-    size: int | None = None
-    max_tokens: int | None = None
-
-    def bins(self, items: Sequence[int], lengths: Sequence[int]) -> int:
-        """A lower bound for the number of bins that hold the items."""
-        if self.max_tokens is None:
-            return -(-len(items) // (self.size or 1))
-        large = sum(2 * lengths[item] > self.max_tokens for item in items)  # no two of them share a bin
-        return max(-(-sum(lengths[item] for item in items) // self.max_tokens), large)
-
-    def fill(self, items: Sequence[int], lengths: Sequence[int], bins: int) -> list[Positions] | None:
-        """Pack the items into at most `bins` bins, with balanced loads if they fit; None if they do not fit at all.
-
-        An item that alone is over the token budget has a bin of its own.
-        """
-        if self.max_tokens is not None and self.bins(items, lengths) > bins:
-            return None
-        heaviest_first = sorted(items, key=lambda item: -lengths[item])
-        filled = _balanced(heaviest_first, lengths, bins, self)
-        if filled is None and self.max_tokens is not None:
-            return _best_fit(heaviest_first, lengths, bins, self.max_tokens)
-        return filled
 
 
 @dataclass(frozen=True)
@@ -59,7 +35,7 @@ class Wave:
 
     @property
     def positions(self) -> Positions:
-        return sorted(position for rank in self.ranks for micro_batch in rank for position in micro_batch)
+        return sorted(chain.from_iterable(chain.from_iterable(self.ranks)))
 
 
 def steps_of_groups(
@@ -71,19 +47,57 @@ def steps_of_groups(
     """
     members: dict[Hashable, Positions] = {}
     for position, group in enumerate(groups):
-        members.setdefault(group, []).append(position)
+        members.setdefault(group, []).append(Position(position))
     shuffled = list(members.values())
     random.Random(f"{seed}/{rollout_step}/0").shuffle(shuffled)
     return [shuffled[start : start + groups_per_step] for start in range(0, len(shuffled), groups_per_step)]
 
 
 @dataclass(frozen=True)
-class Layout:
-    """The rules for micro-batches."""
+class Packing:
+    """The rules for micro-batches: the limit of one is either `size` rollouts or `max_tokens` tokens."""
 
     lengths: Sequence[int]
     num_ranks: int
-    limit: Limit
+    size: int | None = None
+    max_tokens: int | None = None
+
+    def bins(self, items: Sequence[int]) -> int:
+        """A lower bound for the number of micro-batches that hold the items."""
+        if self.max_tokens is None:
+            return -(-len(items) // (self.size or 1))
+        large = sum(2 * self.lengths[item] > self.max_tokens for item in items)  # no two of them share a bin
+        return max(-(-self.tokens(items) // self.max_tokens), large)
+
+    def fill(self, items: Sequence[Item], bins: int) -> list[list[Item]] | None:
+        """Pack the items into at most `bins` bins, with balanced loads if they fit; None if they do not fit at all.
+
+        An item that alone is over the token budget has a bin of its own.
+        """
+        if self.max_tokens is not None and self.bins(items) > bins:
+            return None
+        heaviest_first = sorted(items, key=lambda item: -self.lengths[item])
+        filled = self._balanced(heaviest_first, bins)
+        if filled is None and self.max_tokens is not None:
+            return _best_fit(heaviest_first, self.lengths, bins, self.max_tokens)
+        return filled
+
+    def _balanced(self, items: list[Item], bins: int) -> list[list[Item]] | None:
+        """Put each item into the lightest bin; None if it does not fit there."""
+        held: list[list[Item]] = [[] for _ in range(bins)]
+        lightest = [(0, number) for number in range(bins)]
+        for item in items:
+            if not lightest:
+                return None
+            load, number = lightest[0]
+            if self.max_tokens is not None and load and load + self.lengths[item] > self.max_tokens:
+                return None
+            held[number].append(item)
+            if len(held[number]) == self.size:
+                heapq.heappop(lightest)
+            else:
+                heapq.heapreplace(lightest, (load + self.lengths[item], number))
+        return held
 
     def waves(self, step: Sequence[Positions], depth: int) -> list[Wave]:
         """Cut one optimizer step, given as groups, into waves. Invariants, asserted by the tests:
@@ -118,12 +132,12 @@ class Layout:
         return [Wave([[rank[number]] for rank in wave.ranks]) for number in range(wave.depth)]
 
     def _least_depth(self, items: Positions) -> int:
-        return max(-(-self.limit.bins(items, self.lengths) // self.num_ranks), 1)
+        return max(-(-self.bins(items) // self.num_ranks), 1)
 
     def pack(self, items: Positions, depth: int, least: int | None = None) -> Wave | None:
         """Pack the items into one wave of the smallest depth; None if they need more than `depth`."""
         for tried in range(self._least_depth(items) if least is None else least, depth + 1):
-            bins = self.limit.fill(items, self.lengths, self.num_ranks * tried)
+            bins = self.fill(items, self.num_ranks * tried)
             if bins is not None:
                 return Wave(spread(bins, self.lengths, self.num_ranks))
         return None
@@ -150,7 +164,7 @@ class Layout:
         for group in self._heaviest_first(groups):
             rollouts, tokens, number = emptiest[0]
             parts[number].append(group)
-            counted = len(group) if self.limit.size is not None else 0
+            counted = len(group) if self.size is not None else 0
             loads = (rollouts + counted / depths[number], tokens + self.tokens(group) / depths[number], number)
             heapq.heapreplace(emptiest, loads)
         return parts
@@ -171,12 +185,12 @@ class Layout:
     def _heaviest_first(self, groups: list[Positions]) -> list[Positions]:
         return sorted(groups, key=lambda group: -self.tokens(group))
 
-    def tokens(self, items: Positions) -> int:
-        return sum(self.lengths[position] for position in items)
+    def tokens(self, items: Sequence[int]) -> int:
+        return sum(self.lengths[item] for item in items)
 
 
 def _joined(groups: Sequence[Positions]) -> Positions:
-    return [position for group in groups for position in group]
+    return [*chain.from_iterable(groups)]
 
 
 def shallowest(
@@ -198,30 +212,9 @@ def shallowest(
     return depth, steps
 
 
-# Bins for rollouts: balanced where that fits, best fit where it must be tight.
-
-
-def _balanced(items: Positions, lengths: Sequence[int], bins: int, limit: Limit) -> list[Positions] | None:
-    """Put each item into the lightest bin; None if it does not fit there."""
-    held: list[Positions] = [[] for _ in range(bins)]
-    lightest = [(0, number) for number in range(bins)]
-    for item in items:
-        if not lightest:
-            return None
-        load, number = lightest[0]
-        if limit.max_tokens is not None and load and load + lengths[item] > limit.max_tokens:
-            return None
-        held[number].append(item)
-        if len(held[number]) == limit.size:
-            heapq.heappop(lightest)
-        else:
-            heapq.heapreplace(lightest, (load + lengths[item], number))
-    return held
-
-
-def _best_fit(items: Positions, lengths: Sequence[int], bins: int, max_tokens: int) -> list[Positions] | None:
+def _best_fit(items: list[Item], lengths: Sequence[int], bins: int, max_tokens: int) -> list[list[Item]] | None:
     """Each item into the fullest bin that has room for it."""
-    held: list[Positions] = []
+    held: list[list[Item]] = []
     room: list[tuple[int, int]] = []  # ascending (tokens left, bin)
     for item in items:
         at = bisect.bisect_left(room, (lengths[item], -1))
@@ -239,9 +232,6 @@ def _best_fit(items: Positions, lengths: Sequence[int], bins: int, max_tokens: i
 
 def spread(bins: Sequence[Positions], lengths: Sequence[int], hands: int) -> list[list[Positions]]:
     """Distribute bins over `hands`, equally many each, with balanced loads, heaviest bin first in each hand."""
-    each = len(bins) // hands
-    loads = {number: sum(lengths[item] for item in held) for number, held in enumerate(bins)}
-    hands_of = Limit(size=each).fill(range(len(bins)), [loads[number] for number in range(len(bins))], hands) or []
-    return [
-        [bins[number] for number in sorted(hand, key=lambda number: (-loads[number], number))] for hand in hands_of
-    ]
+    loads = [sum(lengths[item] for item in held) for held in bins]
+    dealt = Packing(loads, hands, size=len(bins) // hands).fill(range(len(bins)), hands) or []
+    return [[bins[number] for number in sorted(hand, key=lambda number: (-loads[number], number))] for hand in dealt]

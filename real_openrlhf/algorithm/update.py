@@ -29,7 +29,7 @@ from real_openrlhf.algorithm.metrics import (
     token_gaps,
     token_gradients,
 )
-from real_openrlhf.algorithm.objective import ObjectiveSettings, rollout_scores
+from real_openrlhf.algorithm.objective import ObjectiveSettings, WeighedLoss, rollout_scores
 from real_openrlhf.algorithm.policy_loss import RealPolicyLoss, kl_k1, kl_old
 from real_openrlhf.algorithm.schedule import Wave
 from real_openrlhf.algorithm.step_plan import PlannedUpdate
@@ -48,10 +48,11 @@ class Coefficients:
 
 @dataclass
 class Forward:
-    """The result of a micro-batch's forward pass, (rollouts, tokens) each. A dummy has no rows and an empty mask."""
+    """The result of a micro-batch's forward pass, (rollouts, tokens) each. A dummy has the columns of one rollout, but
+    no positions and an empty mask."""
 
     score: str  # the kind of score; empty for a loss of tokens
-    rows: Tensor  # the rollouts' rows in the update's table
+    positions: Tensor  # of the rollouts in the batch
     mask: Tensor
     log_probs: Tensor  # differentiable unless it was a scoring pass
     old: Tensor  # of the old policy, or of vLLM in its place where nothing reads the old policy's
@@ -71,21 +72,21 @@ class Forward:
 class Update(ABC):
     """The loss and the numbers of one update."""
 
-    shares: tuple[str, ...] = ()  # the method's own sums over tokens
+    sums: tuple[str, ...] = ()  # the method's own, over tokens
     means: tuple[str, ...] = ()  # those of which it logs the mean over tokens
 
     def __init__(
         self,
         planned: PlannedUpdate,
         coefficients: Coefficients,
-        number: int = 1,
-        device: torch.device | str = "cpu",
-        group: dist.ProcessGroup | None = None,
-        sampled: bool = False,
+        number: int,
+        device: torch.device | str,
+        group: dist.ProcessGroup | None,
+        sampled: bool,
     ) -> None:
         self.planned, self.coefficients, self.number = planned, coefficients, number
         self.device, self.group = device, group
-        self.meter = MetricAccumulator(device, sampled=sampled, shares=self.shares)
+        self.meter = MetricAccumulator(device, sampled=sampled, sums=self.sums)
 
     @abstractmethod
     def policy_loss(self, now: Forward) -> Tensor:
@@ -121,8 +122,9 @@ class Update(ABC):
     @torch.no_grad()
     def record(self, now: Forward, terms: dict[str, Tensor]) -> None:
         self.meter.add(**terms)
-        if len(now.rows):
-            columns, labels = (now.log_probs, now.old, now.mask), self.planned.table.labels[now.rows].to(self.device)
+        if len(now.positions):
+            columns, labels = (now.log_probs, now.old, now.mask), self.planned.batch.labels[now.positions]
+            labels = labels.to(self.device)
             self.meter.add(ratios=ratio_table(*columns, labels, self.magnitudes(now, labels)))
             self.meter.see(*columns, now.old if now.unmoved is None else now.unmoved, now.sampler)
 
@@ -147,45 +149,50 @@ class Update(ABC):
 
 
 class GroupUpdate(Update):
-    """Scores and weights of an update, filled wave by wave, or at once if scores are known before any forward."""
+    """Scores and weights of an update's rollouts by position in the batch, filled wave by wave, or at once if scores
+    are known before any forward."""
 
-    shares = ("factors", "clipped_factors", "rollouts")
+    sums = ("factors", "clipped_factors", "rollouts")
 
     def __init__(self, settings: ObjectiveSettings, planned: PlannedUpdate, *args: Any, **named: Any) -> None:
         super().__init__(planned, *args, **named)
-        self.settings = settings
+        self.settings, self.rollouts = settings, torch.tensor(planned.rollouts)
         self.denominator = max(planned.num_rollouts if settings.mean_over_rollouts else planned.num_groups, 1)
-        self.scores = torch.zeros(len(planned.table), dtype=torch.float64)
+        self.scores = torch.zeros(len(planned.batch), dtype=torch.float64)
         self.weights = torch.zeros_like(self.scores)
         if planned.scores_known:
             self.scores += KNOWN_AT_OLD[settings.score]
-            self.weights = planned.weigh(settings, self.scores, torch.arange(len(self.scores))).weights
+            self.weights[self.rollouts] = self.weighed().weights
+
+    def weighed(self) -> WeighedLoss:
+        """Of the whole update, at the scores that are known by now."""
+        return self.planned.weigh(self.settings, self.scores, self.rollouts)
 
     def exchange(self, wave: Wave, forwards: list[Forward]) -> None:
         """Share the scores of all ranks in one all-reduce and weigh the wave's groups.
 
         A score of one rank that is not finite reaches all ranks, so they stop together.
         """
-        rows = torch.tensor(wave.positions, dtype=torch.long)
-        own = torch.cat([now.scores[: len(now.rows)] for now in forwards]).detach().double()
-        places = torch.searchsorted(rows, torch.cat([now.rows for now in forwards]))
-        table = own.new_zeros(len(rows))
+        trained, groups = torch.tensor(wave.positions, dtype=torch.long), self.planned.batch.groups
+        own = torch.cat([now.scores[: len(now.positions)] for now in forwards]).detach().double()
+        places = torch.searchsorted(trained, torch.cat([now.positions for now in forwards]))
+        table = own.new_zeros(len(trained))
         table[places.to(own.device)] = own
         scores = fetch(sum_over_ranks(table, self.group))
         if not bool(scores.isfinite().all()):
-            prompts = self.planned.table.groups[rows][~scores.isfinite()].unique().tolist()
+            prompts = groups[trained][~scores.isfinite()].unique().tolist()
             raise NonFiniteError(
                 f"the scores of rollouts of the batch's prompts {prompts[:8]} are not finite in optimizer step "
                 f"{self.number}: stopped before the weights changed. Resume with --run-name and a lower "
                 "--actor.adam.lr"
             )
-        self.scores[rows] = scores
-        whole = torch.isin(self.planned.table.groups, self.planned.table.groups[rows]).nonzero().squeeze(-1)
+        self.scores[trained] = scores
+        whole = self.rollouts[torch.isin(groups[self.rollouts], groups[trained])]
         self.weights[whole] = self.planned.weigh(self.settings, self.scores, whole).weights
 
     def policy_loss(self, now: Forward) -> Tensor:
         # a dummy has one rollout, of weight 0
-        weights = self.weights[now.rows] if len(now.rows) else self.weights.new_zeros(1)
+        weights = self.weights[now.positions] if len(now.positions) else self.weights.new_zeros(1)
         return RealPolicyLoss()(now.scores, weights.to(self.device) * self.factors(now))
 
     def factors(self, now: Forward) -> Tensor:
@@ -196,7 +203,7 @@ class GroupUpdate(Update):
 
     def magnitudes(self, now: Forward, labels: Tensor) -> Tensor:
         """Those of its rollouts' weights; also measures how far scores have drifted since these were computed."""
-        used, weights = torch.stack([self.scores[now.rows], self.weights[now.rows]]).to(self.device)
+        used, weights = torch.stack([self.scores[now.positions], self.weights[now.positions]]).to(self.device)
         self.meter.raise_to(score_drift=(now.scores.double() - used).abs().max())
         factors = self.factors(now)
         if (clip := self.coefficients.tis_cap) is not None:
@@ -207,26 +214,22 @@ class GroupUpdate(Update):
 
     @property
     def trained(self) -> Tensor:
-        """(K,) whether a wave trains the rollout; the others have weight 0 at any score."""
-        trained = torch.zeros_like(self.planned.table.labels, dtype=torch.bool)
-        for wave in self.planned.waves:
-            trained[wave.positions] = True
-        return trained
+        """(K,) which of its rollouts a wave trains; the others have weight 0 at any score."""
+        return torch.isin(self.rollouts, torch.tensor(self.planned.trained, dtype=torch.long))
 
     def columns(self) -> Tensor:
         """(4, K) group, label, score (nan: not trained), and weight in the loss of its own group."""
-        scores, table = self.scores.masked_fill(~self.trained, torch.nan), self.planned.table
-        return torch.stack([table.groups, table.labels, scores, self.weights * self.denominator])
+        table, scores = self.planned.batch.select(self.rollouts), self.scores[self.rollouts]
+        weights = self.weights[self.rollouts] * self.denominator
+        return torch.stack([table.groups, table.labels, scores.masked_fill(~self.trained, torch.nan), weights])
 
     def own_metrics(self) -> dict[str, float]:
         """The metrics of the full table."""
-        weighed = self.planned.weigh(self.settings, self.scores, torch.arange(len(self.scores)))
-        drift = float(self.meter.maxima["score_drift"])
-        metrics, counts = group_metrics(
-            self.scores, self.planned.table, weighed, self.settings, trained=self.trained, score_drift=drift
-        )
+        weighed, drift = self.weighed(), float(self.meter.maxima["score_drift"])
+        table = self.scores[self.rollouts], self.planned.batch.select(self.rollouts)
+        metrics, counts = group_metrics(*table, weighed, self.settings, trained=self.trained, score_drift=drift)
         if self.coefficients.tis_cap is not None:
-            factors, capped, rollouts = (float(self.meter.sums[name]) for name in self.shares)
+            factors, capped, rollouts = (float(self.meter.sums[name]) for name in self.sums)
             metrics |= dict(zip(TIS_METRICS, (factors / max(rollouts, 1), capped / max(rollouts, 1)), strict=True))
         return {"policy_loss": float(weighed.loss), **metrics, **counts}
 
@@ -237,7 +240,7 @@ class TokenUpdate(Update):
     `loss_fn` has the arguments and results of OpenRLHF's PolicyLoss; `family` and `clip` are for Table 1.
     """
 
-    shares = ("policy_loss", "ppo_clip_ratio", "vllm_kl", "is_filter_ratio")
+    sums = ("policy_loss", "ppo_clip_ratio", "vllm_kl", "is_filter_ratio")
 
     def __init__(
         self, loss_fn: Callable[..., tuple], family: str, clip: tuple[float, float], *args: Any, **named: Any
@@ -260,7 +263,7 @@ class TokenUpdate(Update):
         )
         self.meter.add(policy_loss=loss.detach())
         tokens = mask.sum()
-        for name, mean in zip(self.shares[1:], (clipped, *mismatch), strict=True):
+        for name, mean in zip(self.sums[1:], (clipped, *mismatch), strict=True):
             if mean is not None:  # of no tokens it is nan
                 self.means = tuple(dict.fromkeys((*self.means, name)))  # that `loss_fn` gives
                 self.meter.add(**{name: torch.where(tokens > 0, mean.detach(), 0.0) * tokens})
@@ -295,14 +298,14 @@ class TokenGroup(WithProgress):
 class CustomTokenUpdate(Update):
     """Sum of constant weights times log-probabilities; the mean is the one that the file declares."""
 
-    shares = ("policy_loss", "ppo_clip_ratio")
+    sums = ("policy_loss", "ppo_clip_ratio")
     means = ("ppo_clip_ratio",)
 
     def __init__(self, settings: ObjectiveSettings, planned: PlannedUpdate, *args: Any, **named: Any) -> None:
         super().__init__(planned, *args, **named)
         assert isinstance(settings.objective, TokenLoss)
         self.settings, self.tokens = settings, settings.objective
-        groups = Groups.from_batch(planned.table)
+        groups = Groups.from_batch(planned.batch)
         rate = groups.mean(groups.positive.double(), groups.valid)[groups.index]
         self.columns_of = torch.stack([groups.positive.double(), groups.values, rate]).float().to(self.device)
 
@@ -313,7 +316,7 @@ class CustomTokenUpdate(Update):
             torch.where(mask, column, 0.0) for column in (now.log_probs.detach(), now.old, advantages)
         )
         gap = None if now.sampler is None else -token_gaps(now.old, now.sampler, mask)
-        positive, values, rate = self.columns_of[:, now.rows.to(self.device), None]
+        positive, values, rate = self.columns_of[:, now.positions.to(self.device), None]
         group = TokenGroup(self.settings, self.planned.training_progress, positive > 0, values, rate, gap)
         return torch.where(mask, self.tokens.loss(new - old, advantages, mask, group), 0.0)
 
@@ -321,9 +324,9 @@ class CustomTokenUpdate(Update):
         assert now.advantages is not None
         mask = now.mask.bool()
         log_probs = torch.where(mask, now.log_probs, 0.0)
-        if not len(now.rows):  # a dummy, whose gradient is 0
+        if not len(now.positions):  # a dummy, whose gradient is 0
             return 0.0 * log_probs.sum()
-        known = (self.planned.table.labels[now.rows] != IGNORED).to(self.device)[:, None]
+        known = (self.planned.batch.labels[now.positions] != IGNORED).to(self.device)[:, None]
         trained = known & ((now.advantages != 0) | (not self.tokens.two_sides))
         each = -torch.where(trained, self.weights_at(now, now.advantages), 0.0).detach() * log_probs
         if self.tokens.mean == "token-mean":

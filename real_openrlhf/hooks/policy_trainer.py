@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
-from typing import NamedTuple
 
 import psutil
 import ray
@@ -17,28 +16,25 @@ import torch
 import torch.distributed as dist
 from deepspeed.accelerator import get_accelerator
 from openrlhf.models.utils import compute_approx_kl
-from openrlhf.trainer.ppo_utils.experience import Experience, make_experience_batch
+from openrlhf.trainer.ppo_utils.experience import (
+    Experience,
+    make_experience_batch,
+    remove_padding_in_sequences,
+    split_experience_batch,
+)
 from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
 from torch import Tensor
 
 from real_openrlhf import patching
 from real_openrlhf.algorithm.metrics import STOP_ABOVE, WARN_ABOVE, logged_of_batch, norm_metrics, over_updates
-from real_openrlhf.algorithm.schedule import Wave
-from real_openrlhf.algorithm.step_plan import PlannedUpdate
+from real_openrlhf.algorithm.schedule import Position, Positions, Wave
+from real_openrlhf.algorithm.step_plan import Plan, PlannedUpdate
 from real_openrlhf.algorithm.update import Coefficients, CustomTokenUpdate, Forward, GroupUpdate, TokenUpdate, Update
 from real_openrlhf.base.files import enter
 from real_openrlhf.flags import memory
 from real_openrlhf.hooks.fixes.deepspeed_optimizers import accumulate_as_flagged
 from real_openrlhf.hooks.model.lora_weights import refuse_shared_weights
-from real_openrlhf.hooks.planned_experience import PlanBuffer
 from real_openrlhf.hooks.settings import loss_settings, objective_settings
-
-
-class Batch(NamedTuple):
-    """A micro-batch on the device. A dummy has the columns of one rollout, but no rows."""
-
-    rows: list[int]  # of its update's table
-    experience: Experience
 
 
 class EngineStartTrainer(ActorPPOTrainer):
@@ -65,19 +61,21 @@ class PolicyTrainer(EngineStartTrainer):
     """Upstream's actor trainer with our loop; engine, checkpoints and weight sync are upstream's."""
 
     actor_loss_fn: torch.nn.Module
+    plan: Plan  # of the batch in `replay_buffer`, by `set_plan`
 
     def __init__(self, *args, **kwargs) -> None:
         patching.assert_applied()
         super().__init__(*args, **kwargs)
         self.settings, self.loss = objective_settings(self.args), loss_settings(self.args)
         self.reads_old = self.args.derived.reads_old
-        self.replay_buffer = PlanBuffer()
+        self.replay_buffer: list[Experience] = []  # this rank's rollouts of one batch, joined
+        self.rollouts: dict[Position, Experience] = {}  # the same, one by one, during the batch's updates
         self.engine = self.actor.model
         accumulate_as_flagged(self.engine)
         refuse_shared_weights(self.engine.module)
         self.device = torch.device(get_accelerator().current_device_name())
         self.dp_group = self.strategy.ds_device_mesh["dp"].get_group()
-        self.dp_size = dist.get_world_size(self.dp_group)
+        self.dp_size, self.rank = dist.get_world_size(self.dp_group), dist.get_rank(self.dp_group)
         if self.settings:
             self.strategy.print(f"objective {self.settings.name}: {self.settings.own}")
         self.tables: list[Tensor] = []  # one per update of the last batch, for `take_tables`
@@ -103,6 +101,9 @@ class PolicyTrainer(EngineStartTrainer):
         shape = memory.any_shape(self.engine.module.config.get_text_config().to_dict())
         return memory.live_tokens(replace(shape, parameters=every - adapters), args, adapters, free)
 
+    def set_plan(self, plan: Plan) -> None:
+        self.plan = plan
+
     def take_tables(self) -> list[Tensor]:
         """Return the last batch's scores and weights to the controller, one table per update, and forget them."""
         tables, self.tables = self.tables, []
@@ -112,27 +113,30 @@ class PolicyTrainer(EngineStartTrainer):
         """Run all optimizer steps of the controller's plan."""
         if self.strategy.is_rank_0():
             enter(self.args.train.run_dir, "update")
-        share, self.tables, logs = self.replay_buffer.share, [], []
-        for planned in share.updates:
+        (joined,), self.tables, logs = self.replay_buffer, [], []
+        items = remove_padding_in_sequences(split_experience_batch(joined))
+        self.rollouts = dict(zip(self.plan.held(self.rank), items, strict=True))
+        for planned in self.plan.updates:
             update = self.update(planned, kl_ctl)
             logs.append(self.optimizer_step(update) | update.logged())
             if "sampling/logprob_diff_mean" in logs[-1]:
                 self.mismatch.judge(logs[-1]["sampling/logprob_diff_mean"], update.number)
             if (columns := update.columns()) is not None:
                 self.tables.append(columns)
-        merged = over_updates(logs, [planned.trained_tokens for planned in share.updates])
+        self.rollouts = {}
+        merged = over_updates(logs, [planned.trained_tokens for planned in self.plan.updates])
         merged |= norm_metrics([log["actor_grad_norm"] for log in logs], self.args.actor.max_norm)
         holds = {  # for the metrics that are logged only then (`Metric.when`)
-            "tokens": any(planned.trained_tokens for planned in share.updates),
+            "tokens": any(planned.trained_tokens for planned in self.plan.updates),
             "scores": self.settings is not None,
             "entropy": self.args.actor.entropy_coef is not None,  # else no forward computes entropies
         }
-        return logged_of_batch(share.metrics, merged, {name for name, true in holds.items() if true})
+        return logged_of_batch(self.plan.metrics, merged, {name for name, true in holds.items() if true})
 
     def update(self, planned: PlannedUpdate, kl_ctl: float) -> Update:
         """The next update, with the method's loss and the coefficients of the flags."""
         real, actor = self.args.algo.real, self.args.actor
-        sampled = self.replay_buffer.items[0].rollout_log_probs is not None
+        sampled = self.replay_buffer[0].rollout_log_probs is not None
         sampled = sampled and (planned.on_policy or self.reads_old)  # else old log-probabilities are vLLM's
         coefficients = Coefficients(real.kl_old_coef, kl_ctl, actor.entropy_coef, real.tis_cap)
         family = "grpo" if actor.policy_loss_type == "ppo" else actor.policy_loss_type
@@ -147,35 +151,34 @@ class PolicyTrainer(EngineStartTrainer):
     def optimizer_step(self, update: Update) -> dict[str, float]:
         """Wave by wave: forward, exchange of scores, loss, backward. Then one step of the optimizer."""
         self.actor.train()
-        waves, rank = update.planned.waves, self.replay_buffer.share.rank
-        rollouts = sum(len(rows) for wave in waves for rows in wave.ranks[rank])
+        waves = update.planned.waves
+        rollouts = sum(len(held) for wave in waves for held in wave.ranks[self.rank])
         for wave in waves:
-            batches = [self.load(rows, update.planned) for rows in wave.ranks[rank]]
-            graphs = [] if update.planned.scores_known else self.score_wave(wave, batches, update)
-            for number, batch in enumerate(batches):
-                now = graphs.pop(0) if graphs else self.forward(batch, update.planned)
-                last = wave is waves[-1] and number == len(batches) - 1
-                self.backward(update.loss(now), now.aux_loss, len(batch.rows) / max(rollouts, 1), last)
+            micro_batches = wave.ranks[self.rank]
+            graphs = [] if update.planned.scores_known else self.score_wave(wave, update)
+            for number, held in enumerate(micro_batches):
+                now = graphs.pop(0) if graphs else self.forward(held, update.planned)
+                last = wave is waves[-1] and number == len(micro_batches) - 1
+                self.backward(update.loss(now), now.aux_loss, len(held) / max(rollouts, 1), last)
         return self.step_optimizer()
 
-    def score_wave(self, wave: Wave, batches: list[Batch], update: Update) -> list[Forward]:
+    def score_wave(self, wave: Wave, update: Update) -> list[Forward]:
         """Exchange the wave's scores over ranks, so that the table has weights; return forwards with kept graphs."""
-        forwards = [self.forward(batch, update.planned, differentiable=not wave.score_first) for batch in batches]
+        forwards = [self.forward(held, update.planned, not wave.score_first) for held in wave.ranks[self.rank]]
         update.exchange(wave, forwards)
         return [] if wave.score_first else forwards
 
-    def load(self, rows: list[int], planned: PlannedUpdate) -> Batch:
+    def load(self, held: Positions) -> Experience:
         """A micro-batch on the device. A rank without rollouts left gets a dummy whose action mask is all zeros."""
-        items = self.replay_buffer.share.items(planned, rows)
-        held = [self.replay_buffer.items[item] for item in items]
-        experience = make_experience_batch(held or self.replay_buffer.items[:1])
-        experience.info = {}  # only the log needs it, and the share's metrics have its means
+        items = [self.rollouts[position] for position in held]
+        experience = make_experience_batch(items or [*self.rollouts.values()][:1])
+        experience.info = {}  # only the log needs it, and the plan's metrics have its means
         if not items:
             experience.action_mask = torch.zeros_like(experience.action_mask)
-        return Batch(rows, experience.to_device(self.device))
+        return experience.to_device(self.device)
 
-    def forward(self, batch: Batch, planned: PlannedUpdate, differentiable: bool = True) -> Forward:
-        experience = batch.experience
+    def forward(self, held: Positions, planned: PlannedUpdate, differentiable: bool = True) -> Forward:
+        experience = self.load(held)
         mask, args = experience.action_mask, self.args
         with torch.set_grad_enabled(differentiable):
             log_probs, output = self.actor(
@@ -198,18 +201,18 @@ class PolicyTrainer(EngineStartTrainer):
             if not args.actor.entropy_coef:  # an entropy that is only logged needs no graph
                 entropy = entropy.detach()
         aux_loss = output.aux_loss if self.aux_loss and differentiable else None
-        score, rows = self.settings.score if self.settings else "", torch.tensor(batch.rows, dtype=torch.long)
+        score, positions = self.settings.score if self.settings else "", torch.tensor(held, dtype=torch.long)
         columns = (mask, log_probs, old, reference, experience.rollout_log_probs)
-        return Forward(score, rows, *columns, kl, entropy, aux_loss, experience.advantages, unmoved)
+        return Forward(score, positions, *columns, kl, entropy, aux_loss, experience.advantages, unmoved)
 
-    def backward(self, loss: Tensor, aux_loss: Tensor | None, share: float, last: bool) -> None:
+    def backward(self, loss: Tensor, aux_loss: Tensor | None, fraction: float, last: bool) -> None:
         """The weights contain the step's 1/n, so DeepSpeed must not divide by micro-batches; `last` ends the step.
 
-        `aux_loss`, of a mixture of experts, is a mean over this micro-batch: a `share` of the rank's rollouts.
+        `aux_loss`, of a mixture of experts, is a mean over this micro-batch: a `fraction` of the rank's rollouts.
         """
         loss = loss * self.dp_size  # DeepSpeed averages gradients over ranks
         if aux_loss is not None:
-            loss = loss + self.args.actor.aux_loss_coef * share * aux_loss
+            loss = loss + self.args.actor.aux_loss_coef * fraction * aux_loss
         # DeepSpeed clears this flag in each forward, so that later gradients are added. Here several backwards follow.
         self.engine.optimizer.clear_backward_seen_flag()
         self.engine.set_gradient_accumulation_boundary(last)

@@ -20,8 +20,8 @@ from naive import naive_losses, naive_score
 from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, OBJECTIVES, find
 from real_openrlhf.algorithm.groups import RolloutBatch
 from real_openrlhf.algorithm.objective import ObjectiveSettings, make_groups
-from real_openrlhf.algorithm.schedule import Limit
-from real_openrlhf.algorithm.step_plan import PlannedUpdate, PlanSettings, RankShare, plan_rollouts, rank_shares
+from real_openrlhf.algorithm.schedule import Positions
+from real_openrlhf.algorithm.step_plan import PlannedUpdate, PlanRules, plan_rollouts
 from real_openrlhf.algorithm.update import Coefficients, Forward, GroupUpdate
 
 FOLDER = Path(__file__).parents[2] / "examples/objectives"
@@ -33,7 +33,7 @@ class Case:
     choices: ObjectiveSettings
     coefficients: Coefficients
     rollouts: RolloutBatch
-    plan: PlanSettings
+    plan: PlanRules
     mask: torch.Tensor  # (rollouts, tokens) the policy's own tokens: one span, or one for each turn
     moved: float  # how far log-probabilities are from the old ones after the first update
 
@@ -70,12 +70,11 @@ def cases(draw, max_group_size=8, max_groups=5, max_length=6, left_out=False):
     skips = (left_out or draw(st.booleans())) and not kl_old  # where that is exact
     rollouts = replace(rollouts, has_gradient=signal, is_trained=signal if skips else None)
     tokens = max_length * len(order)
-    by_size = st.builds(Limit, st.integers(1, len(order)))
-    limit = draw(by_size | st.builds(Limit, st.none(), st.integers(1, tokens)))
-    plan = PlanSettings(
+    limits = st.tuples(st.integers(1, len(order)), st.none()) | st.tuples(st.none(), st.integers(1, tokens))
+    plan = PlanRules(
         groups_per_step=1 if left_out else draw(st.integers(1, len(sizes))),
         num_ranks=draw(st.sampled_from([1, 2, 4])),
-        limit=limit,
+        limit=draw(limits),
         seed=draw(st.integers(0, 2**16)),
         depth=draw(st.sampled_from([None, 1, 2, 3, 1000])),
         live_tokens=draw(st.sampled_from([0, tokens / 2, math.inf])),
@@ -102,29 +101,30 @@ class Tables:
 
 def trained(case: Case, tables: Tables) -> Iterator[tuple[list[int], torch.Tensor, float, torch.Tensor]]:
     """Of each update: its rollouts, the policy's log-probabilities; the loss and the gradient in them."""
-    updates = plan_rollouts(case.rollouts, case.plan)
-    shares = rank_shares(updates, case.rollouts, case.plan.num_ranks)
-    for number, planned in enumerate(updates):
+    plan = plan_rollouts(case.rollouts, case.plan)
+    held = [*map(plan.held, range(case.plan.num_ranks))]
+    for number, planned in enumerate(plan.updates):
         new = tables.old + (case.moved * tables.random() if number else 0)
         leaf = new.clone().requires_grad_()
-        trained = update(case, tables, leaf, shares, planned)
+        trained = update(case, tables, leaf, held, planned)
         yield planned.rollouts, new, trained.own_metrics()["policy_loss"], leaf.grad
 
 
 def update(
-    case: Case, tables: Tables, leaf: torch.Tensor, shares: list[RankShare], planned: PlannedUpdate
+    case: Case, tables: Tables, leaf: torch.Tensor, held: list[Positions], planned: PlannedUpdate
 ) -> GroupUpdate:
-    trained = GroupUpdate(case.choices, planned, case.coefficients)
+    trained = GroupUpdate(case.choices, planned, case.coefficients, 1, "cpu", None, sampled=False)
 
-    def forward(rows: list[int], share: RankShare) -> Forward:
+    def forward(positions: Positions, of_rank: Positions) -> Forward:
         """An empty micro-batch is a dummy forward with nothing visible, of weight 0."""
-        seen = [share.rollouts[item] for item in share.items(planned, rows)] or share.rollouts[:1]
-        visible = case.mask[seen] if rows else torch.zeros_like(case.mask[seen])
+        assert {*positions} <= {*of_rank}
+        seen = positions or of_rank[:1]
+        visible = case.mask[seen] if positions else torch.zeros_like(case.mask[seen])
         columns = (leaf[seen], tables.old[seen], tables.ref[seen], tables.drawn[seen])
-        return Forward(case.choices.score, torch.tensor(rows, dtype=torch.long), visible, *columns)
+        return Forward(case.choices.score, torch.tensor(positions, dtype=torch.long), visible, *columns)
 
     for wave in planned.waves:
-        batches = [(rows, share) for share in shares for rows in wave.ranks[share.rank]]
+        batches = [(positions, own) for own, rank in zip(held, wave.ranks, strict=True) for positions in rank]
         passes = None
         if not planned.scores_known:
             with torch.set_grad_enabled(not wave.score_first):
@@ -174,6 +174,6 @@ def test_loss_and_gradient_are_the_papers_in_any_layout(sizes, examples):
 def test_a_wave_is_scored_first_if_its_graphs_do_not_fit(live_tokens, score_first):
     groups, lengths = torch.arange(8) // 4, torch.tensor([3, 4, 2, 5, 1, 2, 6, 3])
     rollouts = RolloutBatch(groups % 2, groups, lengths=lengths, whole=lengths)
-    plan = PlanSettings(1, 1, Limit(1), seed=0, depth=1000, known_at_old=True)
-    _, later = plan_rollouts(rollouts, replace(plan, live_tokens=live_tokens))
+    rules = PlanRules(1, 1, (1, None), seed=0, depth=1000, known_at_old=True)
+    _, later = plan_rollouts(rollouts, replace(rules, live_tokens=live_tokens)).updates
     assert [wave.score_first for wave in later.waves] == [score_first]

@@ -17,8 +17,7 @@ from real_openrlhf.algorithm.formulas import IN_FILES as IN_FILE
 from real_openrlhf.algorithm.formulas import OBJECTIVES, Constant, Objective, find
 from real_openrlhf.algorithm.groups import RolloutBatch, TrainingProgress
 from real_openrlhf.algorithm.objective import ObjectiveSettings, make_groups, score_weights
-from real_openrlhf.algorithm.schedule import Limit
-from real_openrlhf.algorithm.step_plan import PlanSettings, plan_rollouts, rank_shares
+from real_openrlhf.algorithm.step_plan import PlanRules, plan_rollouts
 from real_openrlhf.algorithm.update import Coefficients, Forward, GroupUpdate, TokenGroup
 
 quick = settings(max_examples=100, deadline=None, derandomize=True, database=None)
@@ -153,23 +152,20 @@ def test_rewards_and_lengths_travel_with_the_plan():
         lengths=torch.tensor(lengths),
         whole=torch.tensor(lengths) + 9,
     )
-    settings = PlanSettings(groups_per_step=2, num_ranks=2, limit=Limit(1, None), seed=3, steps=9)
-    updates = plan_rollouts(rollouts, settings, rollout_step=4)
-    for own in rank_shares(updates, rollouts, 2):
-        columns = ((s.table.values.tolist(), s.table.lengths.tolist()) for s in own.updates)
-        seen = [row for values, counts in columns for row in zip(values, counts, strict=True)]
-        assert sorted(seen) == sorted(zip(rewards, lengths, strict=True))
-        assert {s.training_progress for s in own.updates} == {
-            TrainingProgress(5, 9)
-        }  # the fifth step, in a resumed run too
+    rules = PlanRules(groups_per_step=2, num_ranks=2, limit=(1, None), seed=3, steps=9)
+    updates = plan_rollouts(rollouts, rules, rollout_step=4).updates
+    tables = [update.batch.select(update.rollouts) for update in updates]
+    seen = [row for own in tables for row in zip(own.values.tolist(), own.lengths.tolist(), strict=True)]
+    assert sorted(seen) == sorted(zip(rewards, lengths, strict=True))
+    # the fifth step, in a resumed run too
+    assert {update.training_progress for update in updates} == {TrainingProgress(5, 9)}
 
 
 def test_a_rollouts_weight_takes_the_clipped_factor_of_its_whole_answer():
     lengths, labels = [3, 1, 2, 2], torch.tensor([1, 0, 0, 1])
     rollouts = RolloutBatch(labels, torch.zeros(4), None, torch.tensor(lengths), torch.tensor([5] * 4))
-    settings = PlanSettings(groups_per_step=1, num_ranks=1, limit=Limit(2), seed=0)
-    (step,) = plan_rollouts(rollouts, settings)
-    table = GroupUpdate(ObjectiveSettings(), step, Coefficients(tis_cap=1.2))
+    (step,) = plan_rollouts(rollouts, PlanRules(1, 1, limit=(2, None), seed=0)).updates
+    table = GroupUpdate(ObjectiveSettings(), step, Coefficients(tis_cap=1.2), 1, "cpu", None, sampled=False)
     leaf, mask = torch.zeros(4, 3, requires_grad=True), torch.arange(3) < torch.tensor(lengths)[:, None]
     sampler = torch.tensor([[0.1, -0.2, 0.3], [-0.4, 9, 9], [-0.1, -0.05, 9], [0.5, 0.2, 9]])
     for rows in (torch.tensor(rows) for wave in step.waves for rows in wave.ranks[0]):
@@ -181,7 +177,7 @@ def test_a_rollouts_weight_takes_the_clipped_factor_of_its_whole_answer():
     for row, length in enumerate(lengths):
         expected = [float(plain[row]) * factors[row] / length] * length + [0.0] * (3 - length)
         assert leaf.grad[row].tolist() == pytest.approx(expected, rel=1e-6)
-    sums = {name: float(table.meter.sums[name]) for name in GroupUpdate.shares}
+    sums = {name: float(table.meter.sums[name]) for name in GroupUpdate.sums}
     assert sums == pytest.approx({"factors": sum(factors), "clipped_factors": 1, "rollouts": 4})
 
 

@@ -104,7 +104,9 @@ def test_graphs_that_wait_for_scores_are_counted():
 def test_the_numbers_of_the_recipes(recipe, graph, live, most):
     shape, args = planned(recipe)
     adapters, gpu = shape.adapter_parameters(args.ds.lora.rank), RECIPES[recipe].gpu_gb * 1e9
-    assert arithmetic.graph_bytes(shape, args) == graph == (28 * 2 + 8) * shape.hidden  # each layer's input, and a head
+    assert (
+        arithmetic.graph_bytes(shape, args) == graph == (28 * 2 + 8) * shape.hidden
+    )  # each layer's input, and a head
     assert arithmetic.live_tokens(shape, args, adapters, arithmetic.left_on(args, gpu)) == live
     assert arithmetic.peak(shape, args, gpu) == pytest.approx(most * 1e9, abs=1e6)
 

@@ -1,4 +1,4 @@
-"""Which rollout trains where: the invariants in schedule.py, over random layouts, and how well it packs."""
+"""Which rollout trains where: the invariants in schedule.py, over random packings, and how well it packs."""
 
 import math
 import random
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from real_openrlhf.algorithm.schedule import Layout, Limit, shallowest, steps_of_groups
+from real_openrlhf.algorithm.schedule import Packing, shallowest, steps_of_groups
 
 quick = settings(max_examples=150, deadline=None, derandomize=True, database=None)
 
@@ -25,13 +25,11 @@ def batches(draw):
 
 
 @st.composite
-def layouts(draw):
+def packings(draw):
     lengths, groups = draw(batches())
-    limit = draw(
-        st.one_of(st.builds(Limit, size=st.integers(1, 12)), st.builds(Limit, max_tokens=st.integers(1, 120)))
-    )
-    ranks = draw(st.integers(1, 9))
-    return Layout(lengths, ranks, limit), groups, draw(st.integers(1, 14)), draw(st.integers(1, 5))
+    sizes, tokens = st.tuples(st.integers(1, 12), st.none()), st.tuples(st.none(), st.integers(1, 120))
+    limit, ranks = draw(sizes | tokens), draw(st.integers(1, 9))
+    return Packing(lengths, ranks, *limit), groups, draw(st.integers(1, 14)), draw(st.integers(1, 5))
 
 
 # Steps.
@@ -64,53 +62,53 @@ def test_seed_and_step_each_change_the_order_and_nothing_else_does():
 # Waves.
 
 
-def assert_sound(layout: Layout, step, waves) -> None:
-    """Invariants 1, 3 and 4 of `Layout.waves`."""
-    limit, lengths = layout.limit, layout.lengths
+def assert_sound(packing: Packing, step, waves) -> None:
+    """Invariants 1, 3 and 4 of `Packing.waves`."""
+    lengths = packing.lengths
     found = [p for wave in waves for held in wave.ranks for batch in held for p in batch]
     assert sorted(found) == sorted(p for group in step for p in group)
     for wave in waves:
-        assert len(wave.ranks) == layout.num_ranks
+        assert len(wave.ranks) == packing.num_ranks
         assert {len(held) for held in wave.ranks} == {wave.depth}
         for batch in (batch for held in wave.ranks for batch in held):
-            if limit.size is not None:
-                assert len(batch) <= limit.size
+            if packing.size is not None:
+                assert len(batch) <= packing.size
             else:
-                assert sum(lengths[p] for p in batch) <= limit.max_tokens or len(batch) == 1
+                assert sum(lengths[p] for p in batch) <= packing.max_tokens or len(batch) == 1
 
 
 @quick
-@given(layouts())
+@given(packings())
 def test_invariants_of_waves(case):
-    layout, groups, per_step, depth = case
+    packing, groups, per_step, depth = case
     for step in steps_of_groups(groups, per_step, 0):
-        waves = layout.waves(step, depth)
-        assert_sound(layout, step, waves)
+        waves = packing.waves(step, depth)
+        assert_sound(packing, step, waves)
         homes = {p: number for number, wave in enumerate(waves) for p in wave.positions}
         assert all(len({homes[p] for p in group}) == 1 for group in step)  # 2. whole groups
         for wave in waves:
             alone = len({groups[p] for p in wave.positions}) == 1
             assert wave.depth <= depth or alone  # 5.
             if wave.depth > depth:  # and that group needs it: one micro-batch less a rank does not do
-                assert layout.pack(wave.positions, wave.depth - 1) is None
-        assert layout.waves(step, depth) == waves  # 6.
+                assert packing.pack(wave.positions, wave.depth - 1) is None
+        assert packing.waves(step, depth) == waves  # 6.
 
 
 @quick
-@given(layouts())
+@given(packings())
 def test_a_whole_step_and_torn_groups_obey_the_limits_too(case):
-    layout, groups, per_step, _ = case
+    packing, groups, per_step, _ = case
     for step in steps_of_groups(groups, per_step, 0):
-        assert_sound(layout, step, [layout.one_wave(step)])
-        torn = layout.waves_of_torn_groups(step)
-        assert_sound(layout, step, torn)
+        assert_sound(packing, step, [packing.one_wave(step)])
+        torn = packing.waves_of_torn_groups(step)
+        assert_sound(packing, step, torn)
         assert {wave.depth for wave in torn} == {1}
 
 
-def test_waves_of_small_layouts_are_those_by_hand():
+def test_waves_of_small_packings_are_those_by_hand():
     # two halves of a budget share a micro-batch, and what ranks do side by side is about as long
-    assert Layout([5, 5], 1, Limit(max_tokens=10)).one_wave([[0, 1]]).ranks == [[[0, 1]]]
-    assert {held[0][0] for held in Layout([1, 9, 8, 2], 2, Limit(size=1)).one_wave([[0, 1, 2, 3]]).ranks} == {1, 2}
+    assert Packing([5, 5], 1, max_tokens=10).one_wave([[0, 1]]).ranks == [[[0, 1]]]
+    assert {held[0][0] for held in Packing([1, 9, 8, 2], 2, size=1).one_wave([[0, 1, 2, 3]]).ranks} == {1, 2}
 
 
 def lognormal(count: int, seed: int) -> list[int]:
@@ -125,9 +123,9 @@ def test_waves_cost_few_micro_batches_more(depth, budget, most):
     step = [list(range(8 * group, 8 * group + 8)) for group in range(32)]
     for seed in range(10):
         lengths = lognormal(256, seed)
-        layout = Layout(lengths, 8, Limit(max_tokens=budget))
-        needed += sum(wave.depth for wave in layout.waves(step, depth))
-        whole = layout.one_wave(step).depth
+        packing = Packing(lengths, 8, max_tokens=budget)
+        needed += sum(wave.depth for wave in packing.waves(step, depth))
+        whole = packing.one_wave(step).depth
         plain += whole
         assert budget == 9216 or whole <= -(-sum(lengths) // (8 * budget)) + 1  # the longest response is 9216
     assert needed <= most * plain
@@ -136,7 +134,7 @@ def test_waves_cost_few_micro_batches_more(depth, budget, most):
 def test_ranks_are_balanced_in_every_wave_that_is_not_tight():
     lengths = [200 + (7919 * i * i) % 7993 for i in range(1024)]
     for step in steps_of_groups([i // 8 for i in range(1024)], 32, 0):
-        (wave,) = Layout(lengths, 8, Limit(size=32)).waves(step, 1)
+        (wave,) = Packing(lengths, 8, size=32).waves(step, 1)
         tokens = [sum(lengths[p] for batch in held for p in batch) for held in wave.ranks]
         assert max(tokens) <= 1.02 * sum(tokens) / 8
 

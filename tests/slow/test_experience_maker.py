@@ -17,16 +17,15 @@ import ray
 import torch
 from openrlhf.cli.train_ppo_ray import parse_args
 from openrlhf.trainer.ppo_trainer import BasePPOTrainer
-from openrlhf.trainer.ppo_utils.experience import Experience, split_experience_batch
+from openrlhf.trainer.ppo_utils.experience import Experience, remove_padding_in_sequences, split_experience_batch
 from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
 
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE
-from real_openrlhf.algorithm.step_plan import RankShare
+from real_openrlhf.algorithm.step_plan import Plan
 from real_openrlhf.flags.derived import ESTIMATORS, derive
 from real_openrlhf.hooks.controller.experience_maker import ExperienceMaker
 from real_openrlhf.hooks.controller.labels import NO_ANSWER, label_rollouts
 from real_openrlhf.hooks.controller.run_controller import RunController
-from real_openrlhf.hooks.planned_experience import PlanBuffer, PlannedExperience
 from real_openrlhf.hooks.trainer_classes import experience_maker_class
 
 PAD = 0
@@ -171,6 +170,9 @@ class Maker(ExperienceMaker):
         self.live_tokens = math.inf
         self.forwards: list[list[torch.Tensor]] = []
 
+    def send(self, plan: Plan) -> None:
+        self.plan = plan
+
     def _dispatch_forward(self, group, sync_condition, sequences, action_mask, attention_mask):
         assert len(sequences) % self.num_ranks == 0  # as many on every rank, or ZeRO-3 waits for ever
         assert all(
@@ -195,22 +197,14 @@ def batch_of_rollouts(count: int, group: int, seed: int = 0) -> list[Experience]
     ]
 
 
-def dealt(args, count: int, made: Maker | None = None) -> list[PlannedExperience]:
-    return (made or Maker(args)).make_experience_batch(batch_of_rollouts(count, args.rollout.n_samples_per_prompt))
+def planned(args, count: int, made: Maker | None = None) -> Plan:
+    made = made or Maker(args)
+    made.make_experience_batch(batch_of_rollouts(count, args.rollout.n_samples_per_prompt))
+    return made.plan
 
 
-def numbers(experience: PlannedExperience) -> list[int]:
+def numbers(experience: Experience) -> list[int]:
     return [int(number) for number in experience.info["number"]]
-
-
-def first_items(share: RankShare) -> list[int]:
-    """The places of the rank's rollouts of the first update."""
-    return [
-        item
-        for w in share.updates[0].waves
-        for rows in w.ranks[share.rank]
-        for item in share.items(share.updates[0], rows)
-    ]
 
 
 LAYOUTS = [
@@ -228,18 +222,17 @@ def test_a_rollouts_tokens_and_log_probabilities_stay_together():
         samples = batch_of_rollouts(32, 4)
         tokens = [sample.sequences[0].clone() for sample in samples]
         made = Maker(args, reference=True)
-        for experience in made.make_experience_batch(samples):
-            buffer = PlanBuffer()
-            buffer.append(experience)
-            first = {*first_items(buffer.share)}
-            for place, item in enumerate(buffer.items):
-                expected = tokens[int(item.info["number"])]
+        for rank, experience in enumerate(made.make_experience_batch(samples)):
+            items = remove_padding_in_sequences(split_experience_batch(experience))
+            assert numbers(experience) == made.plan.held(rank)
+            for position, item in zip(made.plan.held(rank), items, strict=True):
+                expected = tokens[position]
                 assert torch.equal(item.sequences, expected)
                 assert int(item.action_mask.sum()) == len(expected) - 2
                 visible = item.action_mask.bool()
                 assert torch.equal(item.base_action_log_probs[visible], expected[1:][visible].float())
                 old = item.action_log_probs[visible]
-                if place in first:
+                if position in made.plan.updates[0].trained:
                     assert old.isnan().all()  # the training forward makes them
                 else:
                     assert torch.equal(old, -expected[1:][visible].float())
@@ -248,8 +241,7 @@ def test_a_rollouts_tokens_and_log_probabilities_stay_together():
 @pytest.mark.parametrize(("changes", "share"), [({}, 0.5), ({"batch": 32}, 0.0), ({"batch": 8}, 0.75)])
 def test_only_rollouts_of_later_updates_need_a_forward(changes, share):
     made = Maker(arguments(**changes))
-    ranks = dealt(made.args, 32, made)
-    assert all(rank.share.updates[0].on_policy for rank in ranks)
+    assert planned(made.args, 32, made).updates[0].on_policy
     assert sum(len(batch) for forward in made.forwards for batch in forward) >= 32 * share
     assert bool(made.forwards) == bool(share)
 
@@ -264,11 +256,10 @@ def test_scores_against_the_sampler_need_no_old_forward_but_for_a_kl_term(change
     samples = batch_of_rollouts(32, 4)
     for sample in samples:
         sample.rollout_log_probs = -sample.action_mask.float()
-    for rank in made.make_experience_batch(samples):
-        assert not any(step.scores_known for step in rank.share.updates)
-        assert [step.on_policy for step in rank.share.updates] == [True, False]
-        if not share:
-            assert torch.equal(rank.action_log_probs, rank.rollout_log_probs)
+    ranks = made.make_experience_batch(samples)
+    assert not any(update.scores_known for update in made.plan.updates)
+    assert [update.on_policy for update in made.plan.updates] == [True, False]
+    assert share or all(torch.equal(rank.action_log_probs, rank.rollout_log_probs) for rank in ranks)
     assert bool(made.forwards) == bool(share)
 
 
@@ -277,7 +268,7 @@ def test_each_rollout_step_is_dealt_anew_and_a_seed_and_the_step_decide_it():
     args.train.max_steps = 4
 
     def plan(made) -> tuple[float, float]:
-        found = dealt(args, 32, made)[0].share
+        found = planned(args, 32, made)
         return found.metrics["update/rollouts_crc"], found.updates[0].training_progress.progress
 
     made, resumed = Maker(args), Maker(args)
@@ -295,7 +286,7 @@ def test_each_rollout_step_is_dealt_anew_and_a_seed_and_the_step_decide_it():
 
 
 def test_the_layout_does_not_change_what_an_update_trains_on():
-    assert len({dealt(arguments(**layout), 32)[0].share.metrics["update/rollouts_crc"] for layout in LAYOUTS}) == 1
+    assert len({planned(arguments(**layout), 32).metrics["update/rollouts_crc"] for layout in LAYOUTS}) == 1
 
 
 def test_statistics_of_a_step_are_of_all_its_responses_also_of_those_that_are_left_out():
@@ -312,8 +303,7 @@ def test_statistics_of_a_step_are_of_all_its_responses_also_of_those_that_are_le
     stats = rollout_stats(None, ranks) | RunController(trainer).group_stats(samples)
     assert stats["rollout/num_samples"] == 32 and stats["rollout/reward_mean"] == 2 / 32
     assert stats["rollout/response_length_mean"] == 4.5
-    (held,) = {(share.metrics["reward"], share.metrics["response_length"]) for share in (rank.share for rank in ranks)}
-    assert held == (2 / 32, 4.5)
+    assert (made.plan.metrics["reward"], made.plan.metrics["response_length"]) == (2 / 32, 4.5)
 
 
 # Advantages of OpenRLHF's losses.
@@ -395,8 +385,9 @@ def test_a_loss_of_tokens_of_one_side_has_a_gradient_wherever_there_is_a_verdict
         sample.scores = torch.ones(1) if i // 4 % 2 else sample.scores
         sample.rewards = sample.scores.clone()
     samples[5].scores = torch.tensor([math.nan])
-    (first, _) = token_maker(args).make_experience_batch(samples)
-    assert first.share.metrics["update/frac_nonzero_weight"] == share
+    made = token_maker(args)
+    made.make_experience_batch(samples)
+    assert made.plan.metrics["update/frac_nonzero_weight"] == share
 
 
 @pytest.mark.parametrize("max_tokens", [None, 30])
@@ -416,10 +407,10 @@ def test_what_has_no_gradient_is_counted_and_neither_forwarded_nor_sent(max_toke
         maker = Maker(arguments(max_tokens=max_tokens, **changes))
         return maker, maker.make_experience_batch(samples())
 
-    (_, every), (maker, ranks) = made(), made(skip=True)
+    (every, _), (maker, ranks) = made(), made(skip=True)
     trained = sorted(itertools.chain.from_iterable(map(numbers, ranks)))
     assert trained == [i for i in range(32) if i // 4 % 2 == 0 and i != 1]
-    metrics, all_metrics = ranks[0].share.metrics, every[0].share.metrics
+    metrics, all_metrics = maker.plan.metrics, every.plan.metrics
     assert metrics["update/frac_trained"] == 15 / 32 and all_metrics["update/frac_trained"] == 1
     of_all = ("update/rollouts_crc", "reward", "number", "response_length", "total_length", "truncated")
     assert [metrics[name] for name in of_all] == [all_metrics[name] for name in of_all]

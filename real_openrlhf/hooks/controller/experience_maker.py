@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import ray
 import torch
-from openrlhf.trainer.ppo_utils.experience import Experience, split_experience_batch
+from openrlhf.trainer.ppo_utils.experience import Experience, make_experience_batch, split_experience_batch
 from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
 from openrlhf.trainer.ppo_utils.length_penalty import apply_length_penalties
 from torch import Tensor
@@ -14,12 +14,11 @@ from torch import Tensor
 from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD
 from real_openrlhf.algorithm.groups import IGNORED, RolloutBatch
 from real_openrlhf.algorithm.objective import make_groups
-from real_openrlhf.algorithm.schedule import SPARE, SPARE_ZERO_3, Layout, Limit, Positions
-from real_openrlhf.algorithm.step_plan import PlannedUpdate, PlanSettings, plan_rollouts, rank_shares
+from real_openrlhf.algorithm.schedule import SPARE, SPARE_ZERO_3, Packing, Positions
+from real_openrlhf.algorithm.step_plan import Plan, PlannedUpdate, PlanRules, plan_rollouts
 from real_openrlhf.base.files import enter
 from real_openrlhf.hooks.controller.advantages import add_advantages
 from real_openrlhf.hooks.controller.labels import complete_info, label_rollouts
-from real_openrlhf.hooks.planned_experience import PlannedExperience
 from real_openrlhf.hooks.settings import loss_settings, objective_settings
 
 EPISODE = ("response_length", "total_length", "truncated")
@@ -50,7 +49,7 @@ class ExperienceMaker(RemoteExperienceMaker):
         self.live_tokens: float | None = None
 
     @torch.no_grad()
-    def make_experience_batch(self, rollout_samples: list[Experience]) -> list[PlannedExperience]:
+    def make_experience_batch(self, rollout_samples: list[Experience]) -> list[Experience]:
         """One Experience per rank, in rank order; upstream's append then gives each rank exactly its own."""
         enter(self.args.train.run_dir, "log-probabilities")
         samples = rollout_samples
@@ -58,15 +57,20 @@ class ExperienceMaker(RemoteExperienceMaker):
         if self.objective is None:
             apply_length_penalties(samples, self.args)
         table = self.with_gradients(samples, table)
-        updates = plan_rollouts(table, self.plan_settings(), self.rollout_step)
+        plan = plan_rollouts(table, self.plan_rules(), self.rollout_step)
         self.rollout_step += 1
-        needs_forward = self.needs_forward(table, updates)
-        self.log_probs(samples, table, needs_forward)
+        self.log_probs(samples, table, self.needs_forward(table, plan.updates))
         items = [item for sample in samples for item in split_experience_batch(sample)]
-        means = rollout_means(items)
-        shares = rank_shares(updates, table, self.num_ranks)
-        shares = [replace(share, metrics=means | share.metrics) for share in shares]
-        return [PlannedExperience.from_items([items[i] for i in share.rollouts], share) for share in shares]
+        self.send(replace(plan, metrics=rollout_means(items) | plan.metrics))
+        all_held = map(plan.held, range(self.num_ranks))
+        batches = [make_experience_batch([items[position] for position in held]) for held in all_held]
+        for batch in batches:  # upstream leaves lists, which its statistics cannot read
+            batch.info = {name: torch.stack([*map(torch.as_tensor, values)]) for name, values in batch.info.items()}
+        return batches
+
+    def send(self, plan: Plan) -> None:
+        """One object for all ranks: each node gets it once."""
+        ray.get(self.actor_model_group.async_run_method("call_trainer", "set_plan", ray.put(plan)))
 
     def with_gradients(self, samples: list[Experience], table: RolloutBatch) -> RolloutBatch:
         """The table with what has a gradient and what is trained; a loss of tokens gets its advantages."""
@@ -91,9 +95,9 @@ class ExperienceMaker(RemoteExperienceMaker):
             return table.trained
         return sorted({*table.trained} - {*(updates[0].trained if updates else ())})
 
-    def plan_settings(self) -> PlanSettings:
+    def plan_rules(self) -> PlanRules:
         train, real = self.args.train, self.args.algo.real
-        settings = PlanSettings(
+        rules = PlanRules(
             groups_per_step=train.batch_size // self.args.rollout.n_samples_per_prompt,
             num_ranks=self.num_ranks,
             limit=limit_of(train, train.dynamic_batch_enable),
@@ -102,11 +106,11 @@ class ExperienceMaker(RemoteExperienceMaker):
             whole_groups=self.objective is not None,
         )
         if self.objective is None:
-            return settings
+            return rules
         if self.live_tokens is None:
             self.live_tokens = min(ray.get(self.actor_model_group.async_run_method("call_trainer", "live_tokens")))
         return replace(
-            settings,
+            rules,
             depth=int(real.max_live_micro_batches) or None if real.max_live_micro_batches != "auto" else None,
             live_tokens=self.live_tokens,
             score_first=real.max_live_micro_batches == "0",
@@ -135,7 +139,7 @@ class ExperienceMaker(RemoteExperienceMaker):
         """Let a model group compute `field` of the chosen rollouts, in equally many batches per rank, for ZeRO-3."""
         train = self.args.train
         limit = limit_of(self.args.rollout, train.dynamic_batch_enable)
-        wave = Layout(lengths, self.num_ranks, limit).one_wave([[position] for position in chosen])
+        wave = Packing(lengths, self.num_ranks, *limit).one_wave([[position] for position in chosen])
         # a rank with nothing left repeats a rollout
         batches = [micro_batch or chosen[:1] for rank in wave.ranks for micro_batch in rank]
         columns = ("sequences", "action_mask", "attention_mask")
@@ -176,6 +180,6 @@ def describe(samples: list[Experience], labels: Tensor, values: Tensor, args: Si
     )
 
 
-def limit_of(args: SimpleNamespace, dynamic: bool) -> Limit:
-    """The limit of a micro-batch for training (`args.train`) or for a forward without gradient (`args.rollout`)."""
-    return Limit(max_tokens=args.max_tokens_per_gpu) if dynamic else Limit(size=args.micro_batch_size)
+def limit_of(args: SimpleNamespace, dynamic: bool) -> tuple[int | None, int | None]:
+    """(rollouts, tokens) of a micro-batch in training (`args.train`), or in a forward alone (`args.rollout`)."""
+    return (None, args.max_tokens_per_gpu) if dynamic else (args.micro_batch_size, None)
