@@ -122,7 +122,7 @@ def run_of(args: argparse.Namespace):
     from real_openrlhf.recipes.run import compose
 
     recipe = RECIPES[args.recipe]
-    group = int(recipe.settings["--rollout.n_samples_per_prompt"].text)
+    group = int(recipe.flags["--rollout.n_samples_per_prompt"].text)
     user = {
         "--actor.model_name_or_path": args.folder,
         "--actor.num_gpus_per_node": 1,

@@ -243,7 +243,7 @@ def started(words: list[str], output: Path) -> Iterator[subprocess.Popen]:
 def tell(trial: Trial, child: subprocess.Popen, folder: Path) -> None:
     """Wait until somebody says what happened. A killed supervisor says nothing: there the folder has to."""
     killed, deadline = time.monotonic(), time.monotonic() + PATIENCE
-    while time.monotonic() < deadline and (child.poll() is None or run_folder.is_trained(folder)):
+    while time.monotonic() < deadline and (child.poll() is None or run_folder.is_running(folder)):
         time.sleep(0.05)
     trial.told_after = round(time.monotonic() - killed, 1)
     record = run_folder.state(folder)

@@ -52,7 +52,7 @@ def write_run(root: Path, algo: str = "real", seed: int = 1, steps: int = 20, fl
     name = name or f"cpu-{algo}-s{seed}"
     folder = root / name
     folder.mkdir(parents=True)
-    own = {flag: json_value(setting.words) for flag, setting in ALGORITHMS[algo].settings.items()}
+    own = {flag: json_value(setting.words) for flag, setting in ALGORITHMS[algo].flags.items()}
     flags = {**own, "--train.seed": seed, "--train.run_dir": f"runs/{name}", "--actor.adam.lr": 1e-4, **(flags or {})}
     run = {"name": name, "algo": algo, "recipe": "cpu", "seed": seed, "status": "finished", "flags": flags}
     run |= {"command": ["real-openrlhf", "train", "--algo", algo], "data": {"train.jsonl": "5e"}}

@@ -62,12 +62,12 @@ def manifest(folder: Path) -> dict | None:
         return None
 
 
-def damage(folder: Path, share: slice = slice(None)) -> str | None:
-    """The first file of this share that differs from the manifest, in words; None if no file does."""
+def damage(folder: Path, part: slice = slice(None)) -> str | None:
+    """The first file of this part that differs from the manifest, in words; None if no file does."""
     content = manifest(folder)
     if content is None:
         return f"{MANIFEST} is missing or cannot be read"
-    for name, (size, digest) in sorted(content["files"].items())[share]:
+    for name, (size, digest) in sorted(content["files"].items())[part]:
         path = folder / name
         if not path.is_file():
             return f"{name} is missing"

@@ -160,21 +160,21 @@ class Runs:
     def request(self, entry: Entry, *more: str) -> Request:
         return train_command.request_of([*self.words(entry), *more])
 
-    def is_trained(self, entry: Entry) -> bool:
+    def is_finished(self, entry: Entry) -> bool:
         path = self.path(entry)
         return (path / "run.json").exists() and run_folder.state(path)["status"] == "finished"
 
     def is_done(self, entry: Entry) -> bool:
         asked, words = self.path(entry) / "eval" / ASKED, {"words": [*self.evaluation]}
         evaluated = not self.evaluation or (asked.exists() and parsed(asked.read_bytes()) == words)
-        return self.is_trained(entry) and evaluated
+        return self.is_finished(entry) and evaluated
 
     @contextlib.contextmanager
     def taken(self, entry: Entry) -> Iterator[bool]:
         """Keep other processes from the run, and tell them its flags; False if one of them has it."""
         (self.out / "locks").mkdir(parents=True, exist_ok=True)
         with open(self.out / "locks" / entry.name, "a") as lock:
-            ours = files.lock_taken(lock) and not run_folder.is_trained(self.path(entry))
+            ours = files.lock_taken(lock) and not run_folder.is_running(self.path(entry))
             if ours:
                 lock.truncate(0)
                 json.dump({"flags": recorded_flags(self.request(entry).run)}, lock)
@@ -271,7 +271,7 @@ def train_and_evaluate(runs: Runs, entry: Entry) -> int:
     path, code = runs.path(entry), 0
     if (path / "run.json").exists() and (unseen := end_unwatched(path)):
         print(unseen)
-    if not runs.is_trained(entry):
+    if not runs.is_finished(entry):
         request = train_command.parse(runs.words(entry))
         code = exit_code("train", lambda: train_command.run(request))
     if not code and runs.evaluation:

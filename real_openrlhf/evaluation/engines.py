@@ -77,9 +77,9 @@ def generate(pairs: list[Pair], settings: EngineSettings, engines: int | None) -
     os.environ["PYTHONWARNINGS"] = ",".join(filter(None, (os.environ.get("PYTHONWARNINGS"), quiet)))
     context = multiprocessing.get_context("spawn")
     results = context.Queue()
-    shares = [pairs[rank::engines] for rank in range(engines)]
+    dealt = [pairs[rank::engines] for rank in range(engines)]
     gpus = [devices[width * rank : width * (rank + 1)] for rank in range(engines)]
-    parts = [(results, share, settings, own, engines) for share, own in zip(shares, gpus, strict=True) if share]
+    parts = [(results, part, settings, own, engines) for part, own in zip(dealt, gpus, strict=True) if part]
     workers = [context.Process(target=_engine, args=part) for part in parts]
     try:
         for worker in workers:
@@ -157,7 +157,7 @@ def _engine(results: "Queue", pairs: list[Pair], settings: EngineSettings, devic
 
 def engine_arguments(settings: EngineSettings, on_cpu: bool) -> dict[str, Any]:
     """What vLLM's LLM is made of, for this process's GPUs."""
-    share = settings.gpu_memory_utilization
+    memory = settings.gpu_memory_utilization
     return {
         "model": settings.model,
         "tensor_parallel_size": settings.tensor_parallel,
@@ -167,7 +167,7 @@ def engine_arguments(settings: EngineSettings, on_cpu: bool) -> dict[str, Any]:
         "enable_prefix_caching": not on_cpu,  # on CPU cached prefixes would change samples
         "seed": 0,
         "use_tqdm_on_load": False,
-        **({"gpu_memory_utilization": share} if share else {}),
+        **({"gpu_memory_utilization": memory} if memory else {}),
         **nvidia.engine_arguments(),
     }
 

@@ -34,7 +34,7 @@ from real_openrlhf.base.files import enter
 from real_openrlhf.flags import memory
 from real_openrlhf.hooks.fixes.deepspeed_optimizers import accumulate_as_flagged
 from real_openrlhf.hooks.model.lora_weights import refuse_shared_weights
-from real_openrlhf.hooks.settings import loss_settings, objective_settings
+from real_openrlhf.hooks.objectives import objectives_of
 
 
 class EngineStartTrainer(ActorPPOTrainer):
@@ -66,7 +66,7 @@ class PolicyTrainer(EngineStartTrainer):
     def __init__(self, *args, **kwargs) -> None:
         patching.assert_applied()
         super().__init__(*args, **kwargs)
-        self.settings, self.loss = objective_settings(self.args), loss_settings(self.args)
+        self.objective, self.token_loss = objectives_of(self.args)
         self.reads_old = self.args.derived.reads_old
         self.replay_buffer: list[Experience] = []  # this rank's rollouts of one batch, joined
         self.rollouts: dict[Position, Experience] = {}  # the same, one by one, during the batch's updates
@@ -76,8 +76,8 @@ class PolicyTrainer(EngineStartTrainer):
         self.device = torch.device(get_accelerator().current_device_name())
         self.dp_group = self.strategy.ds_device_mesh["dp"].get_group()
         self.dp_size, self.rank = dist.get_world_size(self.dp_group), dist.get_rank(self.dp_group)
-        if self.settings:
-            self.strategy.print(f"objective {self.settings.name}: {self.settings.own}")
+        if self.objective:
+            self.strategy.print(f"objective {self.objective.name}: {self.objective.own}")
         self.tables: list[Tensor] = []  # one per update of the last batch, for `take_tables`
         self.mismatch = Mismatch(self.args, self.strategy.print)
 
@@ -128,7 +128,7 @@ class PolicyTrainer(EngineStartTrainer):
         merged |= norm_metrics([log["actor_grad_norm"] for log in logs], self.args.actor.max_norm)
         holds = {  # for the metrics that are logged only then (`Metric.when`)
             "tokens": any(planned.trained_tokens for planned in self.plan.updates),
-            "scores": self.settings is not None,
+            "scores": self.objective is not None,
             "entropy": self.args.actor.entropy_coef is not None,  # else no forward computes entropies
         }
         return logged_of_batch(self.plan.metrics, merged, {name for name, true in holds.items() if true})
@@ -141,10 +141,10 @@ class PolicyTrainer(EngineStartTrainer):
         coefficients = Coefficients(real.kl_old_coef, kl_ctl, actor.entropy_coef, real.tis_cap)
         family = "grpo" if actor.policy_loss_type == "ppo" else actor.policy_loss_type
         make: Callable[..., Update] = partial(TokenUpdate, self.actor_loss_fn, family, tuple(actor.eps_clip_low_high))
-        if self.settings:
-            make = partial(GroupUpdate, self.settings)
-        elif self.loss:
-            make = partial(CustomTokenUpdate, self.loss)
+        if self.objective:
+            make = partial(GroupUpdate, self.objective)
+        elif self.token_loss:
+            make = partial(CustomTokenUpdate, self.token_loss)
         number = self.engine.global_steps + 1
         return make(planned, coefficients, number, self.device, self.dp_group, sampled)
 
@@ -201,7 +201,7 @@ class PolicyTrainer(EngineStartTrainer):
             if not args.actor.entropy_coef:  # an entropy that is only logged needs no graph
                 entropy = entropy.detach()
         aux_loss = output.aux_loss if self.aux_loss and differentiable else None
-        score, positions = self.settings.score if self.settings else "", torch.tensor(held, dtype=torch.long)
+        score, positions = self.objective.score if self.objective else "", torch.tensor(held, dtype=torch.long)
         columns = (mask, log_probs, old, reference, experience.rollout_log_probs)
         return Forward(score, positions, *columns, kl, entropy, aux_loss, experience.advantages, unmoved)
 

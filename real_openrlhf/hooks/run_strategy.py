@@ -75,7 +75,7 @@ class RunStrategy(DeepspeedStrategy):
             self.on_first(lambda: self.empty(draft))
             model.save_checkpoint(str(draft), tag=tag, client_state=state, save_latest=False)
             self.on_first(lambda: write_json(draft / tag / self.CKPT_METRIC_FILENAME, metric))
-            files = atomic_dirs.read(draft / tag, atomic_dirs.names(draft / tag)[self.share])
+            files = atomic_dirs.read(draft / tag, atomic_dirs.names(draft / tag)[self.own_files])
             every = {name: entry for part in self.gathered(files) for name, entry in part.items()}
             step, ranks = int(state.get("global_step", 0)), dist.get_world_size()
             about = {"global_step": step, "ranks": ranks, "run": Path(self.args.train.run_dir).name}
@@ -100,7 +100,7 @@ class RunStrategy(DeepspeedStrategy):
             return path, NOTHING_YET | states
         damaged: list[str] = []
         for folder in folders:
-            wrong = next(filter(None, self.gathered(atomic_dirs.damage(folder, self.share))), None)
+            wrong = next(filter(None, self.gathered(atomic_dirs.damage(folder, self.own_files))), None)
             if wrong is None:
                 with flags_kept(model):
                     path, states = super().load_ckpt(model, load_dir, folder.name, **named)
@@ -166,7 +166,7 @@ class RunStrategy(DeepspeedStrategy):
         folder.mkdir(parents=True)
 
     @property
-    def share(self) -> slice:
+    def own_files(self) -> slice:
         """The files that this rank reads: all ranks together read each one once."""
         return slice(dist.get_rank(), None, dist.get_world_size())
 

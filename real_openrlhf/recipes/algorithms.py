@@ -34,7 +34,7 @@ _OWN = {
 def _of_objective(name: str, objective: Objective) -> Algorithm:
     """The algorithm that trains an objective. A variant of REAL is called real_NAME, any other objective NAME."""
     defaults = " ".join(f"{setting}={value}" for setting, value in objective.spelled_out.items())
-    settings = {
+    flags = {
         "--actor.policy_loss_type": own("real", "selects the trainer for objectives over a prompt's whole group"),
         "--algo.real.objective": own(name),
         **({"--algo.real.tau": _TAU} if "tau" in objective.settings else {}),
@@ -47,7 +47,7 @@ def _of_objective(name: str, objective: Objective) -> Algorithm:
     }
     variant = objective.family == "REAL" and name != "real"
     called = f"real_{name}" if variant else name
-    return Algorithm(called, objective.label, objective.about, objective.source, settings, objective.family)
+    return Algorithm(called, objective.label, objective.about, objective.source, flags, objective.family)
 
 
 _BASELINES = (

@@ -73,9 +73,9 @@ _PAPER_RUN = {**_BATCH, **_SAMPLING, **_OPTIMIZER, **_VALIDATION, **_GPU_MACHINE
 
 
 def _variant(
-    recipe: Recipe, name: str, about: str, settings: Mapping[str, FlagValue] | None = None, **changes: Any
+    recipe: Recipe, name: str, about: str, flags: Mapping[str, FlagValue] | None = None, **changes: Any
 ) -> Recipe:
-    return replace(recipe, name=name, about=about, settings={**recipe.settings, **(settings or {})}, **changes)
+    return replace(recipe, name=name, about=about, flags={**recipe.flags, **(flags or {})}, **changes)
 
 
 _QWEN_1_5B = Recipe(
@@ -84,7 +84,7 @@ _QWEN_1_5B = Recipe(
     model="deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B",
     train_data="deepscaler",
     eval_data="aime24",
-    settings={
+    flags={
         **_PAPER_RUN,
         "--actor.adam.lr": paper("2e-6", "“For the 1.5B model, we use a learning rate of 2 × 10^-6”"),
         "--train.max_steps": paper("1400", "rollout steps; “and train for 1,400 steps”"),
@@ -120,7 +120,7 @@ _CPU = Recipe(
     eval_data="reverse",
     gpus=1,
     on_cpu=True,
-    settings={
+    flags={
         **_BATCH,
         "--rollout.batch_size": own("32", "prompts"),
         "--train.batch_size": own("64", "samples, 8 prompts x 8: four updates a step, as in the paper"),
@@ -171,9 +171,9 @@ RECIPES = {
             _CPU,
             name="cpu-like-gpu",
             about="the paths of a GPU run, on two cores: packing, token budgets, sleep, recomputation",
-            settings={
-                **{flag: setting for flag, setting in _QWEN_7B.settings.items() if flag != "--vllm.enable_sleep"},
-                **{flag: _CPU.settings[flag] for flag in _CPU_SIZES},
+            flags={
+                **{flag: setting for flag, setting in _QWEN_7B.flags.items() if flag != "--vllm.enable_sleep"},
+                **{flag: _CPU.flags[flag] for flag in _CPU_SIZES},
                 "--train.max_tokens_per_gpu": own("256", "about sixteen samples"),
                 "--rollout.max_tokens_per_gpu": own("512", "log-probs without gradients take twice as many"),
             },

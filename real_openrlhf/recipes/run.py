@@ -67,7 +67,7 @@ class Recipe:
     model: str
     train_data: str
     eval_data: str
-    settings: Mapping[str, FlagValue]
+    flags: Mapping[str, FlagValue]
     gpus: int = 8
     gpu_gb: float = 80.0  # memory of each GPU, for a dry run on a machine without it
     on_cpu: bool = False  # runs on a machine without a GPU, where Ray gets logical GPUs
@@ -84,7 +84,7 @@ class Algorithm:
     label: str  # in figures and tables
     about: str
     source: str  # the paper or code that it comes from
-    settings: Mapping[str, FlagValue]
+    flags: Mapping[str, FlagValue]
     family: str = ""  # the family of its objective; empty for OpenRLHF's own losses
 
     @property
@@ -143,7 +143,7 @@ def compose(
     A wrong flag of the user's is a problem, and left out: the other checks go on with the recipe's value.
     """
     wrong = wrong_flags(user, removed)
-    loss = algorithm.settings[LOSS]
+    loss = algorithm.flags[LOSS]
     if (
         LOSS in removed or user.get(LOSS, loss.words) != loss.words
     ):  # the run would train another method under this name
@@ -152,7 +152,7 @@ def compose(
         )
     user = {flag: words for flag, words in user.items() if flag not in wrong}
     removed = [flag for flag in removed if flag not in wrong]
-    method = dict(algorithm.settings)
+    method = dict(algorithm.flags)
     if OBJECTIVE in user and OBJECTIVE in method and user[OBJECTIVE] != method[OBJECTIVE].words:
         for flag in (SET, "--algo.real.tau"):
             method.pop(flag, None)  # the constants of another objective
@@ -161,7 +161,7 @@ def compose(
         "--actor.num_nodes": own("1"),
         "--actor.num_gpus_per_node": own(str(recipe.gpus)),
         **(launcher or {}),
-        **recipe.settings,
+        **recipe.flags,
         **method,
     }
     changes: list[Change] = []
@@ -194,9 +194,9 @@ def _following(args: SimpleNamespace, given: FlagValue | None, rows: int | None)
     flags["--ref.num_gpus_per_node"] = derived(str(layout.ranks // layout.nodes), "as the policy")
     engines = layout.ranks // args.vllm.tensor_parallel_size
     flags["--vllm.num_engines"] = derived(str(engines), "one for each tensor-parallel group of GPUs")
-    share = math.ceil(prompts * args.rollout.n_samples_per_prompt / max(args.vllm.num_engines or engines, 1))
+    each = math.ceil(prompts * args.rollout.n_samples_per_prompt / max(args.vllm.num_engines or engines, 1))
     about = "rollouts of a step / engines, from {} to {}".format(*AT_ONCE)
-    flags["--vllm.max_num_seqs"] = derived(str(min(max(share, AT_ONCE[0]), AT_ONCE[1])), about)
+    flags["--vllm.max_num_seqs"] = derived(str(min(max(each, AT_ONCE[0]), AT_ONCE[1])), about)
     if rows and steps:
         rows, filters = used_rows(args, rows), args.algo.dynamic_filtering_enable
         passes = math.ceil(steps / max(rows // prompts, 1)) * (FILTERED if filters else 1)

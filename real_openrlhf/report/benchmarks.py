@@ -9,9 +9,9 @@ from pathlib import Path
 from real_openrlhf.data.benchmarks import BENCHMARKS
 from real_openrlhf.report.paired import protocol, title_of
 from real_openrlhf.report.read_runs import Run
-from real_openrlhf.report.settings import MethodRuns, TaskRuns
 from real_openrlhf.report.statistics import Estimate, estimate
 from real_openrlhf.report.table_forms import BLOCK, Row, Table
+from real_openrlhf.report.task_runs import MethodRuns, TaskRuns
 
 # Numbers measured by others, each with its source: printed beside ours, never mixed with them. One run each, without a
 # standard error. Of DisCO's own tables only the averages are here.
@@ -48,7 +48,7 @@ def benchmark_estimates(setting: MethodRuns) -> dict[str, Estimate | None]:
 
 def benchmarks(tasks: Sequence[TaskRuns]) -> Table | None:
     """Our scores, a block for each task and protocol, then published scores; None if no run was evaluated."""
-    scores = {setting: benchmark_estimates(setting) for task in tasks for setting in task.settings}
+    scores = {setting: benchmark_estimates(setting) for task in tasks for setting in task.methods}
     if not any(scores.values()):
         return None
     extra = sorted({name for known in scores.values() for name in known} - {*BENCHMARKS, "average"})
@@ -63,7 +63,7 @@ def benchmarks(tasks: Sequence[TaskRuns]) -> Table | None:
         "Published numbers are of one run each."
     ]
     for task in tasks:
-        for setting in filter(scores.get, task.settings):
+        for setting in filter(scores.get, task.methods):
             evaluated = [run for run in setting.counted if benchmark_scores(run)]
             protocols = sorted({protocol((run.evaluation or {}).get("settings")) for run in evaluated})
             label = f"{setting.label} ({len(evaluated)} run{'s' * (len(evaluated) != 1)})"

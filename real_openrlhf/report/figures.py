@@ -13,7 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from real_openrlhf.report.read_runs import Run, read_run
-from real_openrlhf.report.settings import (
+from real_openrlhf.report.tables import TRAINING, against_reference
+from real_openrlhf.report.task_runs import (
     MethodRuns,
     TaskRuns,
     best_of_each_method,
@@ -22,7 +23,6 @@ from real_openrlhf.report.settings import (
     training,
     validation,
 )
-from real_openrlhf.report.tables import TRAINING, against_reference
 
 Curve = Callable[[Run], pd.Series | None]
 HUES = ("#0072b2", "#d55e00")  # the reference, the best of the others; all others are grey

@@ -15,8 +15,8 @@ from real_openrlhf.base.errors import UserError, plain
 from real_openrlhf.base.files import write_text
 from real_openrlhf.report import benchmarks, figures, tables
 from real_openrlhf.report.read_runs import Run, word
-from real_openrlhf.report.settings import MOST, TaskRuns, tasks
 from real_openrlhf.report.table_forms import WARNING, Table, shown, to_csv, to_markdown
+from real_openrlhf.report.task_runs import MOST, TaskRuns, tasks
 
 PAGE, TITLE, HEAD = "index.html", "<title>REAL report", 2000  # a page of ours has the title in its first characters
 FEW = 4  # methods that the heading names
@@ -85,7 +85,7 @@ def render(sections: Sequence[dict[str, Any]], scores: Table | None, skipped: Se
 
 def heading(every: Sequence[TaskRuns]) -> str:
     """Methods and task, like `REAL vs GRPO on reverse (cpu)`."""
-    settings = [setting for task in every for setting in task.settings]
+    settings = [setting for task in every for setting in task.methods]
     first, *others = dict.fromkeys(setting.method for setting in settings)
     names = ", ".join(others) if len(others) < FEW else f"{len(others)} other methods"
     versus = f"{first} vs {names}" if others else f"{len(settings)} settings of {first}"

@@ -64,8 +64,8 @@ class Difference:
         """Two-sided; 0 and 1 if no run of a setting differs from the next."""
         return two_sided(abs(self.mean) / self.se, self.freedom) if self.se else float(self.mean == 0)
 
-    def interval(self, share: float) -> tuple[float, float]:
-        reach = student_quantile((1 + share) / 2, self.freedom) * self.se
+    def interval(self, probability: float) -> tuple[float, float]:
+        reach = student_quantile((1 + probability) / 2, self.freedom) * self.se
         return self.mean - reach, self.mean + reach
 
 
@@ -109,11 +109,11 @@ def two_sided(t: float, freedom: float) -> float:
 
 
 @functools.cache
-def student_quantile(share: float, freedom: float) -> float:
-    """The quantile of Student's t with `freedom` degrees of freedom at probability `share`, above 0.5."""
+def student_quantile(probability: float, freedom: float) -> float:
+    """The quantile of Student's t with `freedom` degrees of freedom at this probability, above 0.5."""
     from mpmath import betainc, findroot
 
-    tails, freedom = 2 * (1 - share), min(freedom, MOST_FREEDOM)
+    tails, freedom = 2 * (1 - probability), min(freedom, MOST_FREEDOM)
 
     def miss(x: float) -> float:
         return betainc(freedom / 2, 0.5, 0, x, regularized=True) - tails

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 import pandas as pd
 
 from real_openrlhf.report.benchmarks import PUBLISHED, published
-from real_openrlhf.report.settings import (
+from real_openrlhf.report.statistics import LEVEL, MARGIN, Difference, Estimate, difference, estimate, holm
+from real_openrlhf.report.table_forms import BLOCK, NONE, SE_NOTE, WARNING, Row, Table
+from real_openrlhf.report.task_runs import (
     MethodRuns,
     TaskRuns,
     at_the_end,
@@ -16,8 +18,6 @@ from real_openrlhf.report.settings import (
     training,
     validation,
 )
-from real_openrlhf.report.statistics import LEVEL, MARGIN, Difference, Estimate, difference, estimate, holm
-from real_openrlhf.report.table_forms import BLOCK, NONE, SE_NOTE, WARNING, Row, Table
 
 MAIN, FINAL = "Mean over training", "Final pass@1"
 TRAINING = {  # title -> keys of metrics, of which the first that a run logged counts
@@ -60,7 +60,7 @@ def summary(task: TaskRuns) -> Table:
 def results(task: TaskRuns) -> Table:
     """The final metrics of every setting, over its finished runs."""
     rows: list[Row] = []
-    for setting in task.settings:
+    for setting in task.methods:
         rates = {f"{rate:g}" for run in setting.runs if isinstance(rate := run.flags.get("--actor.adam.lr"), float)}
         curves = [validation(run, task.sets) for run in setting.counted]
         logged = {title: [training(run, keys) for run in setting.counted] for title, keys in TRAINING.items()}
@@ -93,7 +93,7 @@ def _mean(value: Callable[[pd.Series], float], curves: Iterable[pd.Series | None
 def against_reference(task: TaskRuns) -> tuple[MethodRuns | None, dict[MethodRuns, tuple[Difference, float]]]:
     """The first setting of the summary with enough runs; all others minus it, each with p by Holm's correction."""
     values: dict[MethodRuns, dict[str, list[float]]] = {}  # by machine and starting model, a value per finished run
-    for setting in task.settings:
+    for setting in task.methods:
         for run in setting.counted:
             if (curve := validation(run, task.sets)) is not None:
                 values.setdefault(setting, {}).setdefault(run.block, []).append(over_training(curve))
@@ -120,7 +120,7 @@ def ratios(task: TaskRuns) -> Table | None:
     """The paper's Table 1, with a row for every method that logged it, with unchanged flags."""
     logs = {
         setting.label: [run.logged["train"] for run in setting.counted]
-        for setting in task.settings
+        for setting in task.methods
         if setting.counted and not setting.changed
         if all(f"ratio/{side}/high/share" in run.logged["train"] for run in setting.counted for side in ("pos", "neg"))
     }
@@ -158,7 +158,7 @@ def _share_and_magnitude(log: pd.DataFrame, key: str) -> tuple[float, float | No
 
 def runs(tasks: Sequence[TaskRuns]) -> Table:
     rows: list[Row] = []
-    for setting in (setting for task in tasks for setting in task.settings):
+    for setting in (setting for task in tasks for setting in task.methods):
         for run in (*setting.runs, *setting.repeats):
             command = run.meta.get("command")
             words = " ".join(map(str, command)) if isinstance(command, list) else ""

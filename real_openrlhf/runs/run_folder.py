@@ -123,7 +123,7 @@ def write(path: Path, record: dict) -> None:
 def state(path: Path, record: dict | None = None) -> dict:
     """The record, with status and ending from the run's files if it says running and no process is left."""
     record = read(path) if record is None else record
-    if record.get("status") != "running" or is_trained(path):
+    if record.get("status") != "running" or is_running(path):
         return record
     log, finished = path / "metrics.jsonl", (path / FINISHED).exists()
     here = platform.node()
@@ -182,7 +182,7 @@ def early_end(path: Path, steps: int, every: int = 1) -> str | None:
     return f"the data ended after step {last} of {steps}: {more} {dropped}" if last <= steps - every else None
 
 
-def is_trained(path: Path) -> bool:
+def is_running(path: Path) -> bool:
     """Whether a process of the run lives, or the command that watches it."""
     with contextlib.suppress(OSError):
         return files.lock_held(path / LOCK)

@@ -117,7 +117,7 @@ class Request:
         if (key := " ".join(flags.get(WANDB_KEY, ()))) not in ("", BY_VARIABLE):
             flags[WANDB_KEY], variables[KEY_VARIABLE] = (BY_VARIABLE,), key
         user = with_absolute_paths(flags, args.data_dir)
-        seed = user.get("--train.seed") or recipe.settings["--train.seed"].words
+        seed = user.get("--train.seed") or recipe.flags["--train.seed"].words
         stem = run_folder.run_stem(recipe.name, args.algo, seed[0])
         folder = args.runs_dir / (args.run_name or f"{stem}-TIME")
         request = cls(args, recipe, user, removed, stem, folder, None, variables)
@@ -134,7 +134,7 @@ class Request:
         if same := next((path for path, changed in changes.items() if not changed), None):
             return replace(self, resumed=same, folder=same)
         for path, changed in changes.items():
-            if not run_folder.is_trained(path):
+            if not run_folder.is_running(path):
                 told = ", ".join(f"{flag} {old}, not {new}" for flag, (old, new) in changed.items())
                 ways = f"Continue it with --run-name {path.name}, or start a new run without --resume"
                 raise UserError(f"{path} is unfinished, with {told}. {ways}.")

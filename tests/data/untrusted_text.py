@@ -22,7 +22,7 @@ from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.recipes.run import compose
 from real_openrlhf.report import benchmarks, page, table_forms, tables
 from real_openrlhf.report.read_runs import UnreadableRun, read_run, read_runs
-from real_openrlhf.report.settings import tasks
+from real_openrlhf.report.task_runs import tasks
 from real_openrlhf.rewards.command import _rows as rows_to_grade
 from real_openrlhf.rewards.graders import Asked
 from real_openrlhf.runs import run_folder

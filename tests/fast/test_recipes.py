@@ -87,9 +87,9 @@ def test_between_algorithms_only_the_methods_flags_differ(recipe):
         return {flag: s for flag, s in run_flags(recipe, algo).flags.items() if not flag.startswith(METHOD_FLAGS)}
 
     assert all(rest(algo) == rest("real") for algo in ALGORITHMS)
-    assert not [flag for flag in RECIPES[recipe].settings if flag.startswith(METHOD_FLAGS)]
+    assert not [flag for flag in RECIPES[recipe].flags if flag.startswith(METHOD_FLAGS)]
     for algorithm in ALGORITHMS.values():
-        assert all(flag.startswith(METHOD_FLAGS) for flag in algorithm.settings)
+        assert all(flag.startswith(METHOD_FLAGS) for flag in algorithm.flags)
 
 
 @pytest.mark.parametrize("recipe, algo", PAIRS)

@@ -14,8 +14,8 @@ import pytest
 from real_openrlhf.cli import main
 from real_openrlhf.report import benchmarks, figures, table_forms, tables
 from real_openrlhf.report.read_runs import read_run, read_runs
-from real_openrlhf.report.settings import TaskRuns, best_of_each_method, tasks
 from real_openrlhf.report.statistics import difference, holm, student_quantile, two_sided
+from real_openrlhf.report.task_runs import TaskRuns, best_of_each_method, tasks
 
 
 def task_of(*folders: Path) -> TaskRuns:
@@ -270,7 +270,7 @@ def test_the_average_needs_all_six_benchmarks_and_is_of_no_other(tmp_path):
     six = {name: (0.1 * place, 0.01) for place, name in enumerate(names, 1)}
     invented.write_evaluation(invented.write_run(tmp_path, "real", 1), **six, seventh=(0.9, 0.01))
     invented.write_evaluation(invented.write_run(tmp_path, "grpo", 1), **{name: six[name] for name in names[:5]})
-    real, grpo = (benchmarks.benchmark_estimates(setting) for setting in task_of(tmp_path).settings)
+    real, grpo = (benchmarks.benchmark_estimates(setting) for setting in task_of(tmp_path).methods)
     assert real["average"].mean == pytest.approx(0.35)
     assert real["average"].se == pytest.approx(math.sqrt(6) * 0.01 / 6)  # independent errors over problems
     assert "average" not in grpo
@@ -306,7 +306,7 @@ def test_settings_differ_by_their_flags_and_not_by_seeds(tmp_path):
         flags, file = {"--algo.real.objective": f"folder-{seed}/mine.py:mine"}, {f"folder-{seed}/mine.py": sha}
         invented.write_run(tmp_path, "real", seed, flags=flags, objective=file, name=f"own-{seed}")
     task = task_of(tmp_path)
-    assert {setting.label: len(setting.runs) for setting in task.settings} == {
+    assert {setting.label: len(setting.runs) for setting in task.methods} == {
         "REAL": 2,
         "REAL, KL to old policy 0.001": 1,
         "REAL, τ = 0.1": 2,
@@ -323,7 +323,7 @@ def test_a_run_that_is_named_after_a_flags_value_keeps_that_flag(tmp_path):
     for scheduler in ("cosine", "constant"):
         flags = {"--actor.lr_scheduler": scheduler, "--train.run_dir": f"runs/{scheduler}"}
         invented.write_run(tmp_path, "real", 1, flags=flags, name=scheduler)
-    labels = [setting.label for setting in task_of(tmp_path).settings]
+    labels = [setting.label for setting in task_of(tmp_path).methods]
     assert sorted(labels) == ["REAL, actor.lr_scheduler constant", "REAL, actor.lr_scheduler cosine"]
 
 

@@ -107,10 +107,10 @@ def test_a_run_on_another_machine_is_dead_when_its_log_has_been_silent_for_an_ho
 def test_who_only_asks_keeps_nobody_from_training(tmp_path):
     path = running(tmp_path / "run", 1)
     with ThreadPoolExecutor(2) as threads:
-        asking = [threads.submit(lambda: [run_folder.is_trained(path) for _ in range(2000)]) for _ in range(2)]
+        asking = [threads.submit(lambda: [run_folder.is_running(path) for _ in range(2000)]) for _ in range(2)]
         while not all(one.done() for one in asking):
             with run_folder.only_one(path):
-                assert run_folder.is_trained(path)
+                assert run_folder.is_running(path)
 
 
 def test_a_run_that_finished_unseen_gets_its_summary_and_picture(tmp_path):

@@ -19,7 +19,7 @@ from real_openrlhf.algorithm.step_plan import Plan, PlannedUpdate, PlanRules, pl
 from real_openrlhf.base.files import enter
 from real_openrlhf.hooks.controller.advantages import add_advantages
 from real_openrlhf.hooks.controller.labels import complete_info, label_rollouts
-from real_openrlhf.hooks.settings import loss_settings, objective_settings
+from real_openrlhf.hooks.objectives import objectives_of
 
 EPISODE = ("response_length", "total_length", "truncated")
 
@@ -44,7 +44,7 @@ class ExperienceMaker(RemoteExperienceMaker):
         self.rollout_step, self.steps = 0, self.args.train.max_steps
         derived = self.args.derived
         self.num_ranks, self.skips = derived.layout.data_parallel, derived.skips
-        self.objective, self.loss = objective_settings(self.args), loss_settings(self.args)
+        self.objective, self.token_loss = objectives_of(self.args)
         self.reads_old = derived.reads_old
         self.live_tokens: float | None = None
 
@@ -80,7 +80,7 @@ class ExperienceMaker(RemoteExperienceMaker):
             known = table.labels != IGNORED
             add_advantages(self, samples, known)
             has_gradient = torch.tensor([bool((sample.advantages * sample.action_mask).any()) for sample in samples])
-            if self.loss and not self.loss.objective.two_sides:  # it may weigh tokens of advantage 0
+            if self.token_loss and not self.token_loss.objective.two_sides:  # it may weigh tokens of advantage 0
                 has_gradient = known
         return replace(table, has_gradient=has_gradient, is_trained=has_gradient if self.skips else None)
 

@@ -88,8 +88,8 @@ def flags_kept(engine: Any) -> Iterator[None]:
     rates = [*scheduler.base_lrs]
     yield
     scheduler.base_lrs = rates
-    shares = [share(scheduler.last_epoch) for share in scheduler.lr_lambdas]
-    scheduler._last_lr = [rate * share for rate, share in zip(rates, shares, strict=True)]
+    factors = [factor(scheduler.last_epoch) for factor in scheduler.lr_lambdas]
+    scheduler._last_lr = [rate * factor for rate, factor in zip(rates, factors, strict=True)]
     for group, values, rate in zip(optimizer.param_groups, own, scheduler._last_lr, strict=True):
         group.update(values | {"lr": rate})
 

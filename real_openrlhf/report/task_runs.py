@@ -72,11 +72,11 @@ class TaskRuns:
     """Settings of one recipe, model and data: only these share a table or figure."""
 
     name: str
-    settings: tuple[MethodRuns, ...]
+    methods: tuple[MethodRuns, ...]
 
     @property
     def runs(self) -> list[Run]:
-        return [run for setting in self.settings for run in setting.runs]
+        return [run for setting in self.methods for run in setting.runs]
 
     @property
     def sets(self) -> tuple[str, ...]:
@@ -148,7 +148,7 @@ def _learning(run: Run) -> dict[str, Any]:
 
 def _changed(run: Run) -> tuple[str, ...]:
     """The flags whose values differ from the method's values, in words."""
-    usual, flags = ALGORITHMS[run.algo].settings if run.algo in ALGORITHMS else {}, run.flags
+    usual, flags = ALGORITHMS[run.algo].flags if run.algo in ALGORITHMS else {}, run.flags
     changed = [flag for flag, setting in usual.items() if flag in flags and flags[flag] != json_value(setting.words)]
     words = []
     for flag in changed + [flag for flag in WORDS if usual and flag not in usual and flags.get(flag)]:
@@ -200,9 +200,9 @@ def standing(task: TaskRuns, setting: MethodRuns) -> tuple[int, float]:
 
 def best_of_each_method(task: TaskRuns) -> list[MethodRuns]:
     """All settings; or, of more than MOST, of those that share a method and its own flags the best over training."""
-    if len(task.settings) <= MOST:
-        return [*task.settings]
+    if len(task.methods) <= MOST:
+        return [*task.methods]
     alike: dict[tuple, list[MethodRuns]] = defaultdict(list)
-    for setting in task.settings:
+    for setting in task.methods:
         alike[setting.algo, setting.changed].append(setting)
     return [max(settings, key=lambda setting: standing(task, setting)) for settings in alike.values()]
