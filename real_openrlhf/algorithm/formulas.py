@@ -36,11 +36,6 @@ KNOWN_AT_OLD = {"log_ratio_old": 0.0, "sum_log_ratio_old": 0.0, "ratio_old": 1.0
 
 MEANS = ("seq-mean-token-mean", "token-mean")  # of a token loss, as --actor.loss_agg_mode
 
-# Methods that were built in and are files in examples/objectives/ now, and the file of each: for hints.
-IN_FILES = {"listwise": "listwise", "conspo": "conspo", "maxrl": "maxrl", "cispo": "cispo", "reinforce": "cispo"}
-IN_FILES |= {"disco_logl": "disco", "disco_lratio": "disco"}
-IN_FILES |= dict.fromkeys(("permuted", "shrunk", "balanced"), "controls")
-
 
 def against_sampler(score: str) -> bool:
     """Whether a kind of score is measured against vLLM's log-probabilities of the tokens that it drew."""
@@ -280,13 +275,6 @@ OBJECTIVES: dict[str, Objective] = {
 }
 
 
-def hint(name: str) -> str:
-    """Where an unknown method or objective is, if it is one of IN_FILES; else an empty text."""
-    own = name.removeprefix("real_")
-    file = f"examples/objectives/{IN_FILES[own]}.py:{own}" if own in IN_FILES else ""
-    return file and f"It is a file: --algo real --algo.real.objective {file}. "
-
-
 def find(name: str | Objective) -> Objective:
     """The objective, or a ValueError that says in one line why there is none."""
     if isinstance(name, Objective):
@@ -295,7 +283,9 @@ def find(name: str | Objective) -> Objective:
         return OBJECTIVES[name]
     if file_of(name) is None:
         names = ", ".join(OBJECTIVES)
-        raise ValueError(f"unknown objective {name!r}. {hint(name)}Choose one of {names}, or your own, FILE.py:NAME")
+        raise ValueError(
+            f"unknown objective {name!r}. Choose one of {names}, or FILE.py:NAME; see examples/objectives"
+        )
     loaded, path, own = load(name), file_of(name), name.rpartition(":")[2]
     if isinstance(loaded, Objective):
         return loaded

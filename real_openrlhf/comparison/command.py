@@ -20,7 +20,6 @@ from pathlib import Path
 from real_openrlhf.base import files, ownership
 from real_openrlhf.base.errors import UserError, exit_code, hide
 from real_openrlhf.base.files import parsed, write_json
-from real_openrlhf.base.old_names import METHODS
 from real_openrlhf.base.parsing import Parser, PassThrough, did_you_mean, flag_name, path_of, positive, whole, words_of
 from real_openrlhf.evaluation import command as eval_command
 from real_openrlhf.evaluation import grading
@@ -85,8 +84,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def entries(algos: Iterable[str], seeds: int, first_seed: int = 1, grid: Sequence[Sequence[str]] = ()) -> list[Entry]:
     """All runs, seed by seed: a comparison that ends early has every algorithm in every cell of the grid."""
-    methods = [tuple(words_of("--algos", text)) for text in algos]
-    methods = [(METHODS.get(words[0], words[0]), *words[1:]) for words in methods if words]
+    methods = [words for text in algos if (words := tuple(words_of("--algos", text)))]
     methods = [("real", OBJECTIVE, *words) if OWN.fullmatch(words[0]) else words for words in methods]
     if not methods or any(len(values) < 2 or not values[0] for values in grid):
         raise UserError("--algos or --grid is empty. Type --algos real, or --grid actor.adam.lr 1e-4 1e-3.")

@@ -1,10 +1,9 @@
-"""The user's words for flags: split, by whatever name, and those that are wrong by themselves."""
+"""The user's words for flags: split, and those that are wrong by themselves."""
 
 import difflib
 from collections.abc import Iterable, Mapping
 
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.base.old_names import current_flag, current_value
 from real_openrlhf.flags import parser
 from real_openrlhf.flags.rules import BOUNDS, wrong_number
 
@@ -18,18 +17,21 @@ SHORTHANDS = {
     "--nodes": "--actor.num_nodes",
 }
 OPTIONS = [*SHORTHANDS, *"--recipe --algo --dry-run --resume --run-name --runs-dir --data-dir --config".split()]
-# Names of OpenRLHF before 0.11, TRL and verl that end otherwise than ours
+# Names that end otherwise than ours: of OpenRLHF before 0.11, TRL, verl, and our own earlier ones
 OTHER_NAMES = {
     "--actor.adam.lr": "learning_rate actor_learning_rate lr",
     "--actor.model_name_or_path": "pretrain model_name",
     "--actor.eps_clip": "epsilon clip_ratio",
     "--algo.kl.init_coef": "beta kl_coef init_kl_coef kl_loss_coef",
     "--data.prompt_dataset": "prompt_data dataset_name train_files",
+    "--ds.fused_logprobs": "logit_free",
+    "--logger.rollout_groups": "keep_groups",
     "--reward.remote_url": "remote_rm_url reward_funcs",
     "--rollout.batch_size": "rollout_batch_size",
     "--rollout.max_new_tokens": "generate_max_len max_completion_length max_response_length",
     "--rollout.micro_batch_size": "micro_rollout_batch_size",
     "--rollout.n_samples_per_prompt": "num_generations n_samples group_size",
+    "--train.batching": "deal",
     "--train.batch_size": "train_batch_size ppo_mini_batch_size mini_batch_size",
     "--train.max_steps": "max_steps",
     "--train.micro_batch_size": "micro_train_batch_size per_device_train_batch_size",
@@ -46,18 +48,16 @@ def split_flags(words: list[str]) -> tuple[dict[str, tuple[str, ...]], list[str]
     current = None
     for word in words:
         if word.startswith("--no-"):
-            flags[current_flag("--" + word.removeprefix("--no-"))] = current = None
+            flags["--" + word.removeprefix("--no-")] = current = None
         elif word.startswith("--"):
-            name, equals, value = word.partition("=")
-            current = current_flag(name)
+            current, equals, value = word.partition("=")
             flags[current] = (value,) if equals else ()
         elif current is None:
             raise UserError(f"{word!r} follows no flag that takes it. Flags start with two dashes.")
         else:
             flags[current] = (*(flags[current] or ()), word)
     removed = [flag for flag, words in flags.items() if words is None]
-    given = {flag: words for flag, words in flags.items() if words is not None}
-    return {flag: tuple(current_value(flag, word) for word in words) for flag, words in given.items()}, removed
+    return {flag: words for flag, words in flags.items() if words is not None}, removed
 
 
 def as_typed(flag: str, words: tuple[str, ...]) -> list[str]:

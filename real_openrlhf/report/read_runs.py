@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from real_openrlhf.base.errors import UserError, first_line, plain
 from real_openrlhf.base.files import parsed
-from real_openrlhf.base.old_names import METRICS, current_record
 from real_openrlhf.recipes.run import EARLIER_FLAGS, flags_of
 from real_openrlhf.runs.run_folder import PHASES, logged_rows, state
 
@@ -121,11 +120,11 @@ def run_of(path: Path, meta: dict[str, Any], logged: "Mapping[str, pandas.DataFr
     """A run of its record and its logged numbers, without the steps and metrics that have none."""
     import pandas
 
-    meta, tables = current_record(meta), {}
+    tables = {}
     for phase in PHASES:
         table = logged.get(phase, pandas.DataFrame()).rename_axis("step").astype(float)
-        table = table.where(table.abs() < LARGEST).dropna(how="all").dropna(axis=1, how="all").sort_index()
-        tables[phase] = table.rename(columns=METRICS)
+        table = table.where(table.abs() < LARGEST).dropna(how="all").dropna(axis=1, how="all")
+        tables[phase] = table.sort_index()
     if all(table.empty for table in tables.values()):
         raise UnreadableRun("nothing was logged")
     name, algo, status = word(meta.get("name") or path.name), word(meta.get("algo")), word(meta.get("status"))
@@ -139,7 +138,7 @@ def _read_metrics(path: Path) -> "dict[str, pandas.DataFrame]":
 
     steps: dict[str, dict[int, dict[str, float]]] = {phase: {} for phase in PHASES}
     for row in logged_rows(path.read_bytes()):
-        numbers = {METRICS.get(key, word(key)): row[key] for key in row if key not in NOT_LOGGED}
+        numbers = {word(key): row[key] for key in row if key not in NOT_LOGGED}
         steps[row["phase"]].setdefault(row["step"], {}).update(numbers)
     return {phase: pandas.DataFrame.from_dict(rows, orient="index") for phase, rows in steps.items()}
 

@@ -18,7 +18,6 @@ from pathlib import Path
 from real_openrlhf.base import files
 from real_openrlhf.base.errors import UserError, last_line
 from real_openrlhf.base.files import FINISHED, parsed, write_json
-from real_openrlhf.base.old_names import current_record
 
 # Keys of every run.json, with their types; its flags are those of the version that wrote it.
 RECORD = {"recipe": (str,), "algo": (str,), "seed": (int, str), "status": (str,)}
@@ -112,7 +111,7 @@ def read(path: Path) -> dict:
             f"{path / 'run.json'} lacks {', '.join(lacking)}, or their types are wrong: an earlier version wrote "
             "it, or it was edited. Name another run."
         )
-    return current_record(record)
+    return record
 
 
 def write(path: Path, record: dict) -> None:

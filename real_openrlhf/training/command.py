@@ -14,10 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from real_openrlhf import __version__
-from real_openrlhf.algorithm.formulas import IN_FILES, hint
 from real_openrlhf.base.errors import ENDING, code_and_words, signals_held
 from real_openrlhf.base.files import FINISHED
-from real_openrlhf.base.old_names import METHODS
 from real_openrlhf.base.parsing import path_of, whole
 from real_openrlhf.flags import parser as flags_parser
 from real_openrlhf.recipes.algorithms import ALGORITHMS
@@ -45,13 +43,6 @@ ROOM = ".room"  # in a run's folder while it trains: what its record takes on a 
 SIGNALS = [128 + number for number in ENDING]  # exit codes
 
 
-def method(name: str) -> str:
-    """The argument of --algo; the parser refuses other names than its choices."""
-    if file := hint(name):
-        raise argparse.ArgumentTypeError(f"there is no {name!r}. {file}Built in: {', '.join(ALGORITHMS)}")
-    return METHODS.get(name, name)
-
-
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.usage = "%(prog)s [--recipe NAME] [--algo NAME] [any OpenRLHF flag]"
@@ -65,8 +56,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         for choice in choices:
             line, deep = f"  {choice.name:{width}}  {choice.about}", " " * (width + 4)
             lines.append(textwrap.fill(line, 79, subsequent_indent=deep, break_on_hyphens=False))
-    in_files = f"algorithms in examples/objectives, with --algo.real.objective FILE.py:NAME: {', '.join(IN_FILES)}"
-    lines.append(textwrap.fill(in_files, 79, subsequent_indent="  "))
+    lines.append("Other algorithms are files in examples/objectives: --algo.real.objective FILE.py:NAME.")
     lines += ["Flags that you type override the recipe, and --no-FLAG removes one from it.", "All flags:"]
     parser.epilog = "\n".join([*lines, "  python -m openrlhf.cli.train_ppo_ray --help"])
     add, default = parser.add_argument, " (default: %(default)s)"
@@ -77,7 +67,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     again = "continue the run of --run-name, or the newest unfinished run with these flags; start one if there is none"
     add("--config", type=path_of, metavar="FILE", help=config)
     add("--recipe", choices=RECIPES, default="cpu", metavar="NAME", help="see below" + default)
-    add("--algo", type=method, choices=ALGORITHMS, default="real", metavar="NAME", help="see below" + default)
+    add("--algo", choices=ALGORITHMS, default="real", metavar="NAME", help="see below" + default)
     add("--dry-run", action="store_true", help="print all flags with their origins, check the run, start nothing")
     add("--model", help="a folder or a hub id (default: the recipe's model)")
     add("--data", metavar="SET", help=sets)

@@ -13,7 +13,6 @@ from naive import NAIVE_TOKENS, naive_group_loss
 
 from real_openrlhf import check_whole_groups, real_policy_loss
 from real_openrlhf.algorithm import validate_objective
-from real_openrlhf.algorithm.formulas import IN_FILES as IN_FILE
 from real_openrlhf.algorithm.formulas import OBJECTIVES, Constant, Objective, find
 from real_openrlhf.algorithm.groups import RolloutBatch, TrainingProgress
 from real_openrlhf.algorithm.objective import ObjectiveSettings, make_groups, score_weights
@@ -59,7 +58,7 @@ def test_loss_and_gradient_are_the_naive_ones(name, rows, tau, uniform_groups, d
 def test_a_method_that_became_a_file_weighs_as_it_did_built_in(case):
     """The loss and the weights, or the tokens' weights and which of them are clipped."""
     name, own, uniform_groups, expected = case
-    choices = ObjectiveSettings(f"{FOLDER / IN_FILE[name]}.py:{name}", uniform_groups, own)
+    choices = ObjectiveSettings(f"{FOLDER}/{name}", uniform_groups, own)
     if choices.objective.of_tokens:
         columns = (torch.tensor(column, dtype=torch.float64) for column in FROZEN["tokens"])
         log_ratio, advantages = torch.broadcast_tensors(*columns)

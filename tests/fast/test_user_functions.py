@@ -9,18 +9,21 @@ import torch
 
 from real_openrlhf import real_policy_loss
 from real_openrlhf.algorithm import validate_objective
-from real_openrlhf.algorithm.formulas import IN_FILES, OBJECTIVES, Objective, TokenLoss, find
+from real_openrlhf.algorithm.formulas import OBJECTIVES, Objective, TokenLoss, find
 from real_openrlhf.algorithm.groups import RolloutBatch, TrainingProgress
 from real_openrlhf.algorithm.objective import ObjectiveSettings, score_weights
 from real_openrlhf.flags.refusals import _objective as objective_refusals
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "objectives" / "hinge.py"
 HINGE = f"{EXAMPLE}:hinge"
-OTHERS = [
-    f"{EXAMPLE.with_name(name)}.py:{name}" for name in ("oapl", "vespo", "rence", "sapo", "gmpo", "nft", "icepop")
-]
-OTHERS += [f"{EXAMPLE.with_name(file)}.py:{name}" for name, file in IN_FILES.items()]
-OTHERS += [f"{EXAMPLE.with_name('ratios')}.py:ratio_{kept}" for kept in ("both", "right", "wrong", "none")]
+BY_FILE = {
+    **{name: name for name in "oapl vespo rence sapo gmpo nft icepop listwise conspo maxrl".split()},
+    "cispo": "cispo reinforce",
+    "disco": "disco_logl disco_lratio",
+    "controls": "permuted shrunk balanced",
+    "ratios": "ratio_both ratio_right ratio_wrong ratio_none",
+}
+OTHERS = [f"{EXAMPLE.with_name(file)}.py:{name}" for file, names in BY_FILE.items() for name in names.split()]
 
 
 KEPT = {True: "zero_loss", False: "keep"}  # uniform groups, of a loss of tokens and of scores
