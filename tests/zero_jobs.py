@@ -282,10 +282,15 @@ def stand_in_aux_loss(**case) -> tuple[float, float]:
 
 
 def weighed(**case) -> dict:
-    """The scores and weights that the controller can ask for after a rollout batch, once, and what was logged."""
+    """Labels beside scores and weights that the controller can ask for after a batch, once, and what was logged."""
     policy, case = filled(**case)
-    logged = policy.trainer.ppo_train(0.0)
-    tables = [table.tolist() for table in policy.call_trainer("take_tables")]
+    updates, logged = policy.trainer.replay_buffer.share.updates, policy.trainer.ppo_train(0.0)
+    tables = [
+        [groups, planned.table.labels.tolist(), *rows]
+        for planned, (groups, *rows) in zip(
+            updates, (t.tolist() for t in policy.call_trainer("take_tables")), strict=True
+        )
+    ]
     return {"tables": tables, "logged": logged, "later": policy.call_trainer("take_tables")}
 
 

@@ -106,7 +106,7 @@ class Update(ABC):
         raise NotImplementedError
 
     def columns(self) -> Tensor | None:
-        """(4, K) group, label, score and weight of each rollout, where the loss has them."""
+        """(3, K) group, score and weight of each rollout, where the loss has them."""
         return None
 
     def loss(self, now: Forward) -> Tensor:
@@ -218,10 +218,10 @@ class GroupUpdate(Update):
         return torch.isin(self.rollouts, torch.tensor(self.planned.trained, dtype=torch.long))
 
     def columns(self) -> Tensor:
-        """(4, K) group, label, score (nan: not trained), and weight in the loss of its own group."""
-        table, scores = self.planned.batch.select(self.rollouts), self.scores[self.rollouts]
+        """(3, K) group, score (nan: not trained), and weight in the loss of its own group."""
+        groups, scores = self.planned.batch.groups[self.rollouts], self.scores[self.rollouts]
         weights = self.weights[self.rollouts] * self.denominator
-        return torch.stack([table.groups, table.labels, scores.masked_fill(~self.trained, torch.nan), weights])
+        return torch.stack([groups, scores.masked_fill(~self.trained, torch.nan), weights])
 
     def own_metrics(self) -> dict[str, float]:
         """The metrics of the full table."""

@@ -29,6 +29,6 @@ def actor_trainer_class(args) -> type:
 
 
 def evaluate_by_score(samples_generator: Any) -> None:
-    from real_openrlhf.hooks.controller import rollout_logger
+    from real_openrlhf.hooks.controller import labels
 
-    rollout_logger.evaluate_by_score(samples_generator)
+    labels.evaluate_by_score(samples_generator)

@@ -12,7 +12,8 @@ from real_openrlhf.base.errors import CONTROLS
 from real_openrlhf.base.files import ROLLOUTS
 from real_openrlhf.cli import main
 from real_openrlhf.hooks.controller import run_log as run_log_module
-from real_openrlhf.hooks.controller.rollout_logger import RolloutLogger, choose, evaluate_by_score
+from real_openrlhf.hooks.controller.labels import complete_info, evaluate_by_score
+from real_openrlhf.hooks.controller.rollout_logger import RolloutLogger, choose
 from real_openrlhf.report import show
 
 HOSTILE = "<script>alert(1)</script>\x1b[2J\x07\r\u202e\ud800' onload='x\nline 2 \x9b31m</td>"
@@ -31,7 +32,7 @@ def run_log(folder) -> run_log_module.RunLog:
 
 
 def sampled(prompt: str, *scores: float, gold="4") -> list:
-    return [
+    samples = [
         SimpleNamespace(
             prompts=[prompt],
             labels=[gold],
@@ -40,9 +41,13 @@ def sampled(prompt: str, *scores: float, gold="4") -> list:
             scores=torch.tensor([score]),
             rewards=torch.tensor([score]),
             truncated=torch.tensor([False]),
+            rollout_log_probs=None,
+            info={},
         )
         for number, score in enumerate(scores)
     ]
+    complete_info(samples, run_args())
+    return samples
 
 
 def test_a_mixed_group_is_among_those_kept_that_of_the_last_update():
@@ -57,9 +62,9 @@ def test_a_mixed_group_is_among_those_kept_that_of_the_last_update():
 def test_scores_and_weights_are_those_of_the_last_update_of_a_group(tmp_path):
     """A rollout that was left out has weight 0 and no score; the weight's sign is turned."""
     nan = torch.nan
-    last = torch.tensor([[1.0, 1, 0, 0], [1, 0, 1, -1], [0.5, -0.5, nan, nan], [-0.75, 0.25, 0, 0]])
+    last = torch.tensor([[1.0, 1, 0, 0], [0.5, -0.5, nan, nan], [-0.75, 0.25, 0, 0]])
     before = last.clone()
-    before[2:] = 9.0
+    before[1:] = 9.0
     samples = sampled("a", 1.0, torch.nan) + sampled("b", 1.0, 0.0)
     rows = keeper(tmp_path).of_step(samples, [before, last[:, :2], last[:, 2:]])
     assert [row["prompt"] for row in rows] == ["a", "b"]
@@ -77,6 +82,25 @@ def test_scores_and_weights_are_those_of_the_last_update_of_a_group(tmp_path):
         "tokens": 2,
         "truncated": False,
     }
+
+
+def test_a_response_that_training_ignores_is_ignored_in_the_log_of_every_method(tmp_path, capsys):
+    """Cut, or without a token: neither in a table nor without one is it incorrect."""
+    samples = sampled("a", 0.0, 0.0, 1.0, 0.0)
+    samples[0].truncated, samples[1].action_mask[:] = torch.tensor([True]), 0
+    complete_info(samples, run_args(real={"truncated": "ignore"}))
+    log, nan = run_log(tmp_path), torch.nan
+    for tables in ([], [torch.tensor([[0.0, 0.0], [nan, nan], [0.0, 0.0]])]):
+        log.groups = keeper(tmp_path).of_step(samples, tables)
+        assert [[one["label"] for one in row["rollouts"]] for row in log.groups] == [
+            ["ignored", "ignored"],
+            ["positive", "negative"],
+        ]
+    assert (log.group_stats(samples)["rollout/pass_rate"], len(log.groups)) == (1 / 4, 2)
+    log.log_train(1, {})
+    assert [line.split()[0] for line in shown(capsys, tmp_path).splitlines() if "  reward " in line] == [
+        *("ignored", "ignored", "correct", "incorrect")
+    ]
 
 
 def test_a_built_in_loss_has_no_weights_and_labels_by_the_score(tmp_path):

@@ -9,24 +9,28 @@ import pytest
 import torch
 from small_runs import run_args
 
+from real_openrlhf.hooks.controller.labels import complete_info
 from real_openrlhf.hooks.controller.run_log import RunLog
 
 
-def run_log(folder, group_size=4, threshold=None) -> RunLog:
-    return RunLog(run_args(folder, group_size, real={"label_threshold": threshold}))
+def run_log(folder, group_size=4) -> RunLog:
+    return RunLog(run_args(folder, group_size))
 
 
-def sampled(*scores: float | None, prompt: str = "1 + 1 =") -> list:
-    return [
+def sampled(*scores: float | None, prompt: str = "1 + 1 =", threshold=None) -> list:
+    samples = [
         SimpleNamespace(
             prompts=[prompt],
             scores=None if score is None else torch.tensor([score]),
             action_mask=torch.tensor([[0, 1]]),
             rollout_log_probs=None,
             truncated=torch.tensor([False]),
+            info={},
         )
         for score in scores
     ]
+    complete_info(samples, run_args(real={"label_threshold": threshold}))
+    return samples
 
 
 def test_length_and_cut_answers_by_verdict(tmp_path):
@@ -36,7 +40,8 @@ def test_length_and_cut_answers_by_verdict(tmp_path):
     stats = run_log(tmp_path).group_stats(samples)
     assert (stats["rollout/response_length_correct"], stats["rollout/response_length_incorrect"]) == (3.5, 7)
     assert (stats["rollout/frac_truncated_correct"], stats["rollout/frac_truncated_incorrect"]) == (0, 1)
-    assert not [name for name in run_log(tmp_path).group_stats(sampled(0.0, None)) if name.endswith("_right")]
+    none_is_correct = run_log(tmp_path).group_stats(sampled(0.0, None))
+    assert not {"rollout/response_length_correct", "rollout/frac_truncated_correct"} & {*none_is_correct}
 
 
 def test_entropy_is_estimated_by_what_the_sampler_says_of_all_tokens_that_it_drew(tmp_path):
@@ -119,7 +124,7 @@ SHARES = {  # threshold, size of a group, scores, and the pass rate, prompts sol
 @pytest.mark.parametrize("name", SHARES)
 def test_shares_over_prompts_and_rollouts(tmp_path, name):
     threshold, size, scores, expected = SHARES[name]
-    stats = run_log(tmp_path, size, threshold).group_stats(sampled(*scores))
+    stats = run_log(tmp_path, size).group_stats(sampled(*scores, threshold=threshold))
     names = ("pass_rate", "frac_all_correct", "frac_all_wrong", "frac_ungraded")
     assert [stats[f"rollout/{name}"] for name in names] == pytest.approx(expected)
 

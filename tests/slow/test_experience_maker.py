@@ -134,8 +134,9 @@ def test_a_failed_reward_is_ignored_and_keeps_the_batchs_columns():
 
 def test_a_failed_reward_keeps_the_columns_of_upstreams_batches():
     train = SimpleNamespace(batching="upstream", dynamic_batch_enable=False)
-    derived = SimpleNamespace(whole_groups=False)
-    args = SimpleNamespace(train=train, rollout=SimpleNamespace(micro_batch_size=2), derived=derived)
+    derived = SimpleNamespace(whole_groups=False, threshold=0.5)
+    real = SimpleNamespace(algo=SimpleNamespace(real=SimpleNamespace(truncated="negative")))
+    args = SimpleNamespace(train=train, rollout=SimpleNamespace(micro_batch_size=2), derived=derived, **vars(real))
     made = object.__new__(experience_maker_class(args))
     made.args, made.tokenizer = args, SimpleNamespace(pad_token_id=PAD)
     samples = [rollout(**{"verifier/no_answer": 0.0}), rollout(**{"reward/failed_hangs": 1.0}), rollout()]

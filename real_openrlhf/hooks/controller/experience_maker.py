@@ -28,7 +28,7 @@ class UpstreamExperienceMaker(RemoteExperienceMaker):
     """OpenRLHF's, for `--train.batching upstream`."""
 
     def split_rollout_samples(self, rollout_samples: list[Experience]) -> list[Experience]:
-        complete_info(rollout_samples)
+        complete_info(rollout_samples, self.args)
         return super().split_rollout_samples(rollout_samples)
 
 

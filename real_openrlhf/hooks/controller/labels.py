@@ -1,14 +1,22 @@
-"""A rollout's class, from the reward function's result: the only module that turns scores into labels."""
+"""A rollout's class, from the reward function's result: the only module that turns scores into labels.
+
+Each sample gets its label once, as `sample.label`, which training, the logs and evaluations read.
+"""
+
+from __future__ import annotations
 
 import math
 from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import torch
-from openrlhf.trainer.ppo_utils.experience import Experience
 from torch import Tensor
 
 from real_openrlhf.algorithm.formulas import find
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE
+
+if TYPE_CHECKING:  # its import takes seconds
+    from openrlhf.trainer.ppo_utils.experience import Experience
 
 # A reward function may return this among its `extra_logs`: 1 for an incorrect response without a readable answer,
 # TRPA's lowest level. It is taken out here, so it is never a metric.
@@ -21,53 +29,80 @@ def label_rollouts(samples: list[Experience], args: SimpleNamespace) -> tuple[Te
     A score that is neither 0 nor 1 is refused unless a threshold is given.
     """
     size, real = args.rollout.n_samples_per_prompt, args.algo.real
-    graded, threshold = args.actor.policy_loss_type != "real" or find(real.objective).graded, real.label_threshold
-    parsable = [not sample.info.pop(NO_ANSWER, torch.zeros(1))[0] for sample in samples]
-    scores = [math.nan if sample.scores is None else float(sample.scores[0]) for sample in samples]
-    complete_columns(samples)
-    labels = []
-    for position, (sample, score) in enumerate(zip(samples, scores, strict=True)):
-        first = position // size * size
+    graded = args.actor.policy_loss_type != "real" or find(real.objective).graded
+    complete_columns(samples, args)
+    for position, sample in enumerate(samples):
+        first, score = position // size * size, float(sample.scores[0])
         if sample.prompts != samples[first].prompts:
             raise ValueError(f"rollout {position} is not of the same prompt as rollout {first}")
         name = f"rollout {position} of prompt {sample.prompts[0][:80]!r} has score {score:g}"
-        if math.isnan(score) or not bool(sample.action_mask.any()):
-            labels.append(IGNORED)
-        elif graded and math.isinf(score):
+        if sample.label == IGNORED:
+            continue
+        if graded and math.isinf(score):
             raise ValueError(f"{name}, which no group can be compared with. Return finite `scores`")
-        elif threshold is None and not graded and score not in (0.0, 1.0):
+        if real.label_threshold is None and not graded and score not in (0.0, 1.0):
             raise ValueError(
                 f"{name}: REAL's labels are 0 or 1. Return 0 or 1 as `scores`, or give --algo.real.label_threshold "
                 "0.5: a score above it is correct"
             )
-        elif score > args.derived.threshold:
-            labels.append(POSITIVE)
-        elif real.truncated == "ignore" and bool(sample.truncated[0]):
-            labels.append(IGNORED)
-        else:
-            labels.append(NEGATIVE if parsable[position] else UNPARSABLE)
-    return torch.tensor(labels, dtype=torch.long), torch.tensor(scores, dtype=torch.float32)
+    labels = torch.tensor([sample.label for sample in samples], dtype=torch.long)
+    return labels, torch.cat([sample.scores for sample in samples])
 
 
-def complete_columns(samples: list[Experience]) -> None:
+def label_of(sample: Experience, args: SimpleNamespace) -> int:
+    score = score_of(sample)
+    if math.isnan(score) or not bool(sample.action_mask.any()):
+        return IGNORED
+    if score > args.derived.threshold:
+        return POSITIVE
+    if args.algo.real.truncated == "ignore" and bool(sample.truncated[0]):
+        return IGNORED
+    return UNPARSABLE if bool(sample.info.get(NO_ANSWER, torch.zeros(1))[0]) else NEGATIVE
+
+
+def score_of(sample: Experience) -> float:
+    """nan: ungraded."""
+    return math.nan if sample.scores is None else float(sample.scores[0])
+
+
+def complete_columns(samples: list[Experience], args: SimpleNamespace) -> None:
     """Fill in reward, score and extra logs that a failed reward call left out: rows must have the same columns."""
     for sample in samples:
         if sample.rewards is None:
             sample.rewards = torch.zeros(1)
             sample.info["reward"] = torch.zeros(1)
         sample.rewards = sample.rewards.float()
-        score = math.nan if sample.scores is None else float(sample.scores[0])
-        sample.scores = torch.tensor([score], dtype=torch.float32)
+        sample.scores = torch.tensor([score_of(sample)], dtype=torch.float32)
         sample.response_length = sample.action_mask.sum(-1)  # upstream also counts the environment's tokens
     if any(sample.scores.isnan() for sample in samples):
         for sample in samples:
             sample.info.pop("score", None)  # its logged mean would be nan
-    complete_info(samples)
+    complete_info(samples, args)
 
 
-def complete_info(samples: list[Experience]) -> None:
-    """A response whose reward call failed has other logs than the rest; rows of a batch must have the same."""
+def complete_info(samples: list[Experience], args: SimpleNamespace) -> None:
+    """Label each response. One whose reward call failed has other logs than the rest; rows must have the same."""
+    for sample in samples:
+        sample.label = label_of(sample, args)
+        sample.info.pop(NO_ANSWER, None)
     keys = set().union(*(sample.info for sample in samples))
     for sample in samples:
         for key in keys - sample.info.keys():
             sample.info[key] = torch.zeros(1)
+
+
+def evaluate_by_score(generator: Any) -> None:
+    """Let each evaluation of this samples generator count correct responses; OpenRLHF's pass@k is made of rewards.
+
+    An ungraded response is incorrect.
+    """
+    evaluate = generator.generate_eval_samples
+
+    def generate(**named: Any) -> list:
+        samples = evaluate(**named)
+        for sample in samples:
+            sample.rewards = torch.tensor([float(label_of(sample, generator.args) == POSITIVE)])
+        return samples
+
+    if generator.args.derived.whole_groups:  # else as released
+        generator.generate_eval_samples = generate

@@ -8,14 +8,13 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE
 
 LABELS = {POSITIVE: "positive", NEGATIVE: "negative", UNPARSABLE: "negative", IGNORED: "ignored"}
 LETTERS = {"prompt": 2000, "gold": 400, "answer": 4000}  # at most, half from a text's start and half from its end
-Weighed = tuple[str, float | None, float | None]  # label, score, weight
+Weighed = tuple[float | None, float | None]  # score, weight
 
 
 class RolloutLogger:
@@ -23,33 +22,26 @@ class RolloutLogger:
 
     def __init__(self, args: Any, tokenizer: Any) -> None:
         self.count, self.size = args.logger.rollout_groups, args.rollout.n_samples_per_prompt
-        self.threshold, self.tokenizer = args.derived.threshold, tokenizer
+        self.tokenizer = tokenizer
 
     def of_step(self, samples: Sequence, tables: Iterable[Tensor]) -> list[dict]:
         """The groups to keep of a step. Scores and weights come from REAL's tables; built-in losses have none."""
         weighed = in_last_update(tables)
         groups = [samples[start : start + self.size] for start in range(0, len(samples), self.size)]
-        plain = ([(self.label(sample), None, None) for sample in own] for own in groups)
-        rows = [weighed.get(group) or row for group, row in enumerate(plain)]
         logged = []
-        for group in choose([{label for label, *_ in own} for own in rows], weighed, self.count):
+        for group in choose([{LABELS[sample.label] for sample in own} for own in groups], weighed, self.count):
             own = groups[group]
             gold = expected_answer(str(own[0].labels[0]))
             question = {"prompt": cut("prompt", own[0].prompts[0]), "gold": cut("gold", gold)}
-            rollouts = [self.rollout(sample, *row) for sample, row in zip(own, rows[group], strict=True)]
-            logged.append(question | {"rollouts": rollouts})
+            rows = zip(own, weighed.get(group, [(None, None)] * len(own)), strict=True)
+            logged.append(question | {"rollouts": [self.rollout(sample, *row) for sample, row in rows]})
         return logged
 
-    def label(self, sample: Any) -> str:
-        """The label by the verifier's score, for rollouts that are in no table."""
-        score = number(sample.scores)
-        return "ignored" if score is None else "positive" if score > self.threshold else "negative"
-
-    def rollout(self, sample: Any, label: str, score: float | None, weight: float | None) -> dict:
+    def rollout(self, sample: Any, score: float | None, weight: float | None) -> dict:
         tokens = sample.sequences[0][1:][sample.action_mask[0].bool()]
         answer = cut("answer", self.tokenizer.decode(tokens, skip_special_tokens=True))
         numbers = {"reward": number(sample.rewards), "score": score, "weight": weight, "tokens": len(tokens)}
-        return {"answer": answer, "label": label, **numbers, "truncated": bool(sample.truncated[0])}
+        return {"answer": answer, "label": LABELS[sample.label], **numbers, "truncated": bool(sample.truncated[0])}
 
 
 def in_last_update(tables: Iterable[Tensor]) -> dict[int, list[Weighed]]:
@@ -62,8 +54,8 @@ def in_last_update(tables: Iterable[Tensor]) -> dict[int, list[Weighed]]:
         for group in table[0].unique().tolist():
             rows.pop(int(group), None)
             rows[int(group)] = [
-                (LABELS[int(label)], None if math.isnan(score) else score, 0.0 - weight)
-                for label, score, weight in table[1:, table[0] == group].T.tolist()
+                (None if math.isnan(score) else score, 0.0 - weight)
+                for score, weight in table[1:, table[0] == group].T.tolist()
             ]
     return rows
 
@@ -92,21 +84,3 @@ def number(column: Tensor | None) -> float | None:
 def cut(name: str, text: str) -> str:
     half, left_out = LETTERS[name] // 2, len(text) - LETTERS[name]
     return text if left_out <= 0 else f"{text[:half]} ... [{left_out} letters left out] ... {text[-half:]}"
-
-
-def evaluate_by_score(generator: Any) -> None:
-    """Let each evaluation of this samples generator count correct responses; OpenRLHF's pass@k is made of rewards.
-
-    A response is correct by its score and the threshold, as its label is, and incorrect if it is ungraded.
-    """
-    evaluate, threshold = generator.generate_eval_samples, generator.args.derived.threshold
-
-    def generate(**named: Any) -> list:
-        samples = evaluate(**named)
-        for sample in samples:
-            score = number(sample.scores)
-            sample.rewards = torch.tensor([float(score is not None and score > threshold)])
-        return samples
-
-    if generator.args.derived.whole_groups:  # else as released
-        generator.generate_eval_samples = generate

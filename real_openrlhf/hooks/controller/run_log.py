@@ -8,7 +8,9 @@ import zlib
 from itertools import takewhile
 from pathlib import Path
 
+from real_openrlhf.algorithm.groups import POSITIVE
 from real_openrlhf.base.files import ROLLOUTS, parsed
+from real_openrlhf.hooks.controller.labels import score_of
 
 
 class RunLog:
@@ -19,22 +21,20 @@ class RunLog:
         self.path = Path(args.train.run_dir) / "metrics.jsonl"
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.group_size = args.rollout.n_samples_per_prompt
-        self.threshold = args.derived.threshold
         self.groups: list[dict] = []  # of the same step, for rollouts.jsonl
 
     def group_stats(self, rollout_samples: list) -> dict[str, float]:
-        """Shares over prompts and rollouts, from the verifier's scores before any penalty touches them."""
-        scores = [math.nan if sample.scores is None else float(sample.scores[0]) for sample in rollout_samples]
-        groups = [scores[i : i + self.group_size] for i in range(0, len(scores), self.group_size)]
-        known = [score for score in scores if not math.isnan(score)]
-        right = [[score > self.threshold for score in group] for group in groups]  # nan counts as not right
+        """Shares over prompts and rollouts, by the labels of `labels.py`."""
+        right = [sample.label == POSITIVE for sample in rollout_samples]
+        groups = [right[i : i + self.group_size] for i in range(0, len(right), self.group_size)]
+        graded = sum(not math.isnan(score_of(sample)) for sample in rollout_samples)
         return {
             **entropy(rollout_samples),
-            **by_correctness(rollout_samples, scores, self.threshold),
-            "rollout/pass_rate": sum(map(sum, right)) / max(len(known), 1),
-            "rollout/frac_all_correct": sum(map(all, right)) / len(groups),
-            "rollout/frac_all_wrong": sum(not any(group) for group in right) / len(groups),
-            "rollout/frac_ungraded": 1 - len(known) / len(scores),
+            **by_correctness(rollout_samples),
+            "rollout/pass_rate": sum(right) / max(graded, 1),
+            "rollout/frac_all_correct": sum(map(all, groups)) / len(groups),
+            "rollout/frac_all_wrong": sum(not any(group) for group in groups) / len(groups),
+            "rollout/frac_ungraded": 1 - graded / len(right),
             # two runs that saw the same prompts in this step have the same number here
             "rollout/prompts_crc": zlib.crc32("\n".join(sorted(s.prompts[0] for s in rollout_samples)).encode()) >> 8,
         }
@@ -115,11 +115,11 @@ def entropy(rollout_samples: list) -> dict[str, float]:
     return {"rollout/entropy": -sum(float(log_probs[mask].double().sum()) for log_probs, mask in drawn) / tokens}
 
 
-def by_correctness(samples: list, scores: list[float], threshold: float) -> dict[str, float]:
+def by_correctness(samples: list) -> dict[str, float]:
     """Mean length and share of truncated responses, of correct and of incorrect ones; nothing for none."""
-    stats, pairs = {}, [*zip(samples, scores, strict=True)]
-    right = [sample for sample, score in pairs if score > threshold]
-    wrong = [sample for sample, score in pairs if score <= threshold]  # nan, ungraded, is neither
+    stats = {}
+    right = [sample for sample in samples if sample.label == POSITIVE]
+    wrong = [sample for sample in samples if sample.label != POSITIVE and not math.isnan(score_of(sample))]
     for own, length, cut in (
         (right, "rollout/response_length_correct", "rollout/frac_truncated_correct"),
         (wrong, "rollout/response_length_incorrect", "rollout/frac_truncated_incorrect"),
