@@ -243,7 +243,7 @@ OBJECTIVES: dict[str, Objective] = {
             **_PAPERS,
             "reduction": Constant(
                 "sum",
-                "sum over a group (the paper's Eq. BCE), or mean over all valid rollouts (the authors' code)",
+                "sum over a group (the paper's Eq. BCE), or mean over the step's mixed groups (the authors' code)",
                 ("sum", "mean"),
             ),
         },

@@ -25,7 +25,7 @@ def rollout_scores(
     action_mask: Tensor,
     rollout_log_probs: Tensor | None = None,
 ) -> Tensor:
-    """(B, T) log-probabilities -> (B,) scores, differentiable; a rollout without action tokens scores exactly 0."""
+    """(B, T) log-probabilities -> (B,) scores, differentiable in `log_probs` alone; 0 for a rollout without tokens."""
     if ref_log_probs is None and kind.endswith("log_ratio_ref"):
         raise ValueError(f"score kind {kind} needs ref_log_probs, the reference policy's log-probabilities")
     if rollout_log_probs is None and against_sampler(kind):
@@ -37,7 +37,8 @@ def rollout_scores(
         return torch.where(mask, torch.full_like(old_log_probs, torch.nan) if column is None else column, 0.0)
 
     of_token = TOKEN_SCORES[kind.removeprefix(SUM)]
-    per_token = of_token(*map(visible, (log_probs, old_log_probs, ref_log_probs, rollout_log_probs)))
+    anchors = (visible(column).detach() for column in (old_log_probs, ref_log_probs, rollout_log_probs))
+    per_token = of_token(visible(log_probs), *anchors)
     total = torch.where(mask, per_token, 0.0).sum(-1)
     return total if kind.startswith(SUM) else total / mask.sum(-1).clamp(min=1)
 

@@ -34,7 +34,7 @@ def kl_old(log_probs: Tensor, old_log_probs: Tensor, action_mask: Tensor, num_to
     are those of OpenRLHF's KL loss; they keep the gradient finite.
     """
     mask = action_mask.bool()
-    log_ratio = (torch.where(mask, log_probs, 0.0) - torch.where(mask, old_log_probs, 0.0)).clamp(min=-10)
+    log_ratio = (torch.where(mask, log_probs, 0.0) - torch.where(mask, old_log_probs.detach(), 0.0)).clamp(min=-10)
     k3 = ((-log_ratio).exp() - 1 + log_ratio).clamp(max=10)
     return torch.where(mask, k3, 0.0).sum() / num_tokens
 
@@ -42,7 +42,7 @@ def kl_old(log_probs: Tensor, old_log_probs: Tensor, action_mask: Tensor, num_to
 def kl_k1(log_probs: Tensor, old_log_probs: Tensor, action_mask: Tensor, num_tokens: int | Tensor) -> Tensor:
     """A micro-batch's part of the token mean of log pi_old - log pi, the k1 estimate; `num_tokens` as in `kl_old`."""
     mask = action_mask.bool()
-    gap = torch.where(mask, old_log_probs, 0.0) - torch.where(mask, log_probs, 0.0)
+    gap = torch.where(mask, old_log_probs.detach(), 0.0) - torch.where(mask, log_probs, 0.0)
     return gap.sum() / num_tokens
 
 

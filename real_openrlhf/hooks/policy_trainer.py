@@ -194,7 +194,9 @@ class PolicyTrainer(EngineStartTrainer):
         unmoved = log_probs.detach() if planned.on_policy else None
         if args.algo.kl.use_loss and args.algo.kl.init_coef > 0 and differentiable:
             how = {"kl_estimator": args.algo.kl.estimator, "unbiased_gradient": args.algo.kl.unbiased_gradient}
-            kl = compute_approx_kl(log_probs, reference, log_probs_old=old, **how)
+            # select before any arithmetic: 0 * nan is nan, also in a gradient
+            own = (torch.where(mask.bool(), column, 0.0) for column in (log_probs, reference, old))
+            kl = compute_approx_kl(*own, **how)
         entropy = getattr(output, "entropy", None)
         if entropy is not None:
             entropy = entropy[:, -mask.shape[1] :]

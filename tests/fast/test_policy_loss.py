@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from naive import naive_losses, naive_score, weights_of_real
 
 from real_openrlhf import group_weights, real_policy_loss
-from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, OBJECTIVES, SCORES
+from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, OBJECTIVES, SCORES, Objective
 from real_openrlhf.algorithm.groups import IGNORED, POSITIVE, RolloutBatch
 from real_openrlhf.algorithm.metrics import GROUP_METRICS
 from real_openrlhf.algorithm.objective import ObjectiveSettings, rollout_scores, score_weights
@@ -113,6 +113,19 @@ def batch():
     rewards = [1, 0, 0, 1, NAN, 0, 1, 1]
     groups = [4, 9, 4, 9, 4, 9, 4, -1]
     return new.requires_grad_(), old.where(mask, NAN), mask, rewards, groups, lengths.tolist()
+
+
+@pytest.mark.parametrize("score", ["log_ratio_old", "log_ratio_rollout", "log_ratio_ref"])
+def test_the_policies_that_it_is_compared_with_may_carry_a_graph(batch, score):
+    """The first update's old log-probabilities are the policy's own: with their gradient the loss has none."""
+    new, _, mask, rewards, groups, _ = batch
+    given, gradients = Objective(OBJECTIVES["real"].loss, score=score), []
+    for anchor in (new, new.detach()):
+        columns = {"ref_log_probs": anchor, "rollout_log_probs": anchor}
+        loss, _ = real_policy_loss(new, anchor, mask, rewards, groups, objective=given, **columns)
+        loss = loss + sum(kl(new, anchor, mask, 9) for kl in (kl_old, kl_k1))
+        gradients.append(torch.autograd.grad(loss, new)[0])
+    assert torch.equal(*gradients) and bool(gradients[0].any())
 
 
 @pytest.mark.parametrize("uniform_groups", ["zero_loss", "keep"])

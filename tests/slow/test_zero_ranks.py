@@ -44,6 +44,13 @@ def test_where_vllm_stands_in_for_the_old_policy_only_the_first_update_is_compar
     assert second["sampling/kl"] != 0
 
 
+@pytest.mark.parametrize("flags", [("--algo.kl.estimator", "k2"), ("--algo.kl.unbiased_gradient",)])
+def test_a_reference_that_is_nan_where_nothing_was_sampled_reaches_no_gradient(one_rank, random_model, flags):
+    flags = ("--algo.kl.use_loss", "--algo.kl.init_coef", "0.2", *flags)
+    ((updates, *_),) = one_rank("of_updates", model=random_model, loss="real", turns=True, flags=flags)
+    assert all(math.isfinite(one["actor_grad_norm"]) for one in updates)
+
+
 @pytest.mark.parametrize("method", [{"loss": "real"}, DEALT], ids=["real", "ppo"])
 def test_no_entropy_is_logged_where_none_is_computed_or_nothing_trained(two_ranks, random_model, method):
     case = {"model": random_model, "skip": True, **method, "groups_per_step": 4}
