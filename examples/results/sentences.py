@@ -183,7 +183,7 @@ def results() -> Iterator[str]:
     lower = [real_minus(label) for label in ("CISPO", "REINFORCE")]
     yield f"keep the ratio and drop GRPO's clip and KL: {' and '.join(lower)} lower than REAL"
     clip = [100 * clipped(place, "GSPO") for place in ("4 updates", "hard task", SIXTEEN[1], *PRETRAINED)]
-    yield f"it drops {min(clip):.0f} to {max(clip):.0f} % of the responses"
+    yield f"it drops {min(clip):.0f} to {max(clip):.0f} % of the tokens"
     queue = "queue of 4"
     adds = [size(between(queue, label, "REAL")) for label in (SAMPLER, "tau 0.1")]
     yield f"Scores against the rollout policy add {adds[0]}, τ = 0.1 adds {adds[1]}"

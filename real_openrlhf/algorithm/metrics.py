@@ -46,7 +46,7 @@ GROUP_METRICS = {
     "real/loss": Metric("the objective, mean over prompts (bce with `reduction=mean`: over responses)"),
     "real/score_pos": over("score_pos", "mean score of correct responses"),
     "real/score_neg": over("score_neg", "mean score of incorrect responses"),
-    "real/score_std": over("score", "standard deviation of all graded scores"),
+    "real/score_std": over("score", "standard deviation of all scores of a step, over its updates together"),
     "real/score_abs_max": over("score", "largest absolute score", max),
     "real/score_drift": over_tokens("largest difference between the scores of two forward passes", max),
     "real/weight_pos": over("pos", "mean weight of correct responses"),
@@ -99,7 +99,7 @@ def group_metrics(
         "rollout/frac_mixed": _reduced(torch.mean, (has_positive & has_negative).double()),
         "real/frac_unlabelled": _reduced(torch.mean, (~groups.valid).double()),
     }
-    counts = {"score": scored.sum()}
+    counts = {"score": scored.sum(), "score_total": scores[scored].sum()}
     for name, side in sides.items():
         counts |= {name: side.sum(), f"score_{name}": (side & scored).sum()}
         metrics[f"real/score_{name}"] = _reduced(torch.mean, scores[side & scored])
@@ -253,8 +253,11 @@ UPDATE_METRICS = {
 
 
 def norm_metrics(norms: Sequence[float], max_norm: float) -> dict[str, float]:
-    """Metrics of the updates' gradient norms. An update with nothing to train has norm 0; max_norm 0 clips nothing."""
-    trained = [norm for norm in norms if norm]
+    """Metrics of the updates' gradient norms; max_norm 0 clips nothing.
+
+    An update with nothing to train has norm 0, or a rounding's where a KL to the old policy is in the loss.
+    """
+    trained = [norm for norm in norms if norm > 1e-6 * max(norms)]
     return {
         "actor_grad_norm": sum(trained) / max(len(trained), 1),
         "update/frac_clipped": sum(norm > max_norm > 0 for norm in norms) / max(len(norms), 1),
@@ -278,8 +281,8 @@ MERGED = {
 def over_updates(logs: list[dict[str, float]], weights: Sequence[float] | None = None) -> dict[str, float]:
     """Merge the updates of a rollout batch by each metric's rule; a name without a rule is a mean of trained tokens.
 
-    `weights` are the updates' trained tokens, or 1 each. An update without the name, or that has nothing of a metric's
-    set, is left out; if none has, the value is that of an empty set.
+    `weights` are the updates' trained tokens; None: 1 each. An update without the name, or that has nothing of a
+    metric's set, is left out; if none has, the value is that of an empty set.
     """
     of_tokens = weights if weights is not None and any(weights) else [1.0] * len(logs)
 
@@ -295,7 +298,17 @@ def over_updates(logs: list[dict[str, float]], weights: Sequence[float] | None =
             return rule.merge([value for value, weight in zip(values, own, strict=True) if weight])
         return sum(value * weight for value, weight in zip(values, own, strict=True)) / sum(own)
 
-    return {name: merge(name) for name in dict.fromkeys(chain(*logs)) if not name.startswith(COUNT)}
+    merged = {name: merge(name) for name in dict.fromkeys(chain(*logs)) if not name.startswith(COUNT)}
+    return merged | ({"real/score_std": _pooled(logs)} if "real/score_std" in merged else {})
+
+
+def _pooled(logs: list[dict[str, float]]) -> float:
+    """The standard deviation of all updates' scores together, from each one's number, sum and own deviation."""
+    names = (COUNT + "score", COUNT + "score_total", "real/score_std")
+    parts = [(log[names[0]], *(log[name] for name in names[1:])) for log in logs if log.get(names[0])]
+    count = sum(size for size, *_ in parts) or 1.0
+    mean = sum(total for _, total, _ in parts) / count
+    return math.sqrt(sum(size * (std**2 + (total / size - mean) ** 2) for size, total, std in parts) / count)
 
 
 def logged_of_batch(of_rollouts: dict[str, float], of_updates: dict[str, float], holds: set[str]) -> dict[str, float]:

@@ -160,10 +160,11 @@ def test_updates_of_a_batch_are_merged_by_what_the_number_is():
 @pytest.mark.parametrize("right", [(2, 0, 0, 0), (0, 0, 0, 3), (1, 3, 0, 2), (0, 0, 0, 0)])
 def test_a_batch_of_updates_has_the_numbers_of_all_its_rollouts(right):
     """Updates without a right answer, or without tokens in a range, are in no mean and no extreme of these."""
-    settings, scores = ObjectiveSettings("real", "keep"), torch.linspace(0.5, 1.5, 8, dtype=torch.float64)
-    updates, tables, ratios = [], [], []
-    for count in right:
-        labels = (torch.arange(8) < count).long()
+    settings, first = ObjectiveSettings("real", "keep"), torch.linspace(0.5, 1.5, 8, dtype=torch.float64)
+    updates, tables, ratios, all_scores = [], [], [], []
+    for number, count in enumerate(right):
+        labels, scores = (torch.arange(8) < count).long(), first * number
+        all_scores.append(scores)
         table = RolloutBatch(labels, torch.zeros(8, dtype=torch.long))
         weighed = score_weights(settings, scores, table)
         numbers, counts = group_metrics(scores, table, weighed, settings)
@@ -175,9 +176,10 @@ def test_a_batch_of_updates_has_the_numbers_of_all_its_rollouts(right):
     merged = over_updates(updates, [16.0] * 4)
     labels, weights = (torch.cat(column).double() for column in zip(*tables, strict=True))
     for side, chosen in {"pos": labels == 1, "neg": labels == 0}.items():
-        for name, column in (("score", scores.repeat(4)), ("weight", weights)):
+        for name, column in (("score", torch.cat(all_scores)), ("weight", weights)):
             expected = float(column[chosen].mean()) if bool(chosen.any()) else 0.0
             assert merged[f"real/{name}_{side}"] == pytest.approx(expected)
+    assert merged["real/score_std"] == pytest.approx(float(torch.cat(all_scores).std(correction=0)))
     pooled = ratio_metrics(torch.stack(ratios).sum(0))
     assert {name: merged[name] for name in RATIO_METRICS} == pytest.approx(
         {name: pooled[name] for name in RATIO_METRICS}
@@ -191,6 +193,7 @@ def test_a_batch_of_updates_has_the_numbers_of_all_its_rollouts(right):
         ([0.5, 1.0, 1.5, 9.0], 1.0, (3.0, 0.5)),
         ([0.5, 9.0], 0.0, (4.75, 0.0)),  # DeepSpeed's bound of 0 is none
         ([2.0, 4.0, 0.0, 0.0], 1.0, (3.0, 0.5)),  # the last two updates had nothing to train
+        ([2.0, 4.0, 3e-8], 1.0, (3.0, 2 / 3)),  # the last had a gradient of rounding size
         ([0.0], 1.0, (0.0, 0.0)),
         ([], 1.0, (0.0, 0.0)),
     ],
