@@ -10,6 +10,8 @@ from real_openrlhf.runs import run_folder
 COLOUR = re.compile(r"\x1b\[\d+m")
 # What Ray sets before an actor's line
 ACTOR = re.compile(r"^\(\w+ pid=\d+[^)]*\) *")
+FAILED = "the reward function failed ("  # a line of hooks/engine/reward_calls.py
+FAILURES = "reward/failed_"
 PROGRESS_BAR = re.compile(r"\d%\|")
 NO_MEASURE = {"policy_loss": " (may rise: no measure of progress)"}
 # A report's number, where a line has that of the step's updates.
@@ -38,12 +40,15 @@ class Progress:
         self.log = log
         self.first_step_at: tuple[int, float] | None = None
         self.notes = run_dir / "notes.jsonl"
-        self.ungraded_told = False
-        self.offsets = {path: _size(path) for path in (self.path, self.notes)}
+        self.ungraded_told = self.failure_told = False
+        self.offsets = {path: _size(path) for path in (self.path, self.notes, log)}
         print(f"starting Ray, the vLLM engine and the policy; their output goes to {log}")
         print("this takes about 40 s on two free cores, minutes on busy ones or with a large model", flush=True)
 
     def update(self) -> None:
+        if not self.failure_told and (failures := failed_calls(self.new_lines(self.log))):
+            self.failure_told = True
+            print(f"{failures[0]}. Further ones: {self.log}", flush=True)
         for note in self.new_lines(self.notes).splitlines():
             with contextlib.suppress(ValueError, TypeError, LookupError):
                 print(parsed(note)["say"], flush=True)
@@ -92,6 +97,14 @@ class Progress:
     close = update
 
 
+def failed_calls(log: bytes) -> list[str]:
+    return [FAILED + line.partition(FAILED)[2] for line in _text(log).splitlines() if FAILED in line]
+
+
+def _text(log: bytes) -> str:
+    return COLOUR.sub("", log.decode(errors="replace"))
+
+
 def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
@@ -120,7 +133,18 @@ def summary(run_dir: Path) -> str:
             rows.append((f"training {name}{NO_MEASURE.get(key, '')}", f"{known[0]:{form}}", f"{known[-1]:{form}}"))
     width = max((len(name) for name, _, _ in rows), default=0)
     header = f"{'':{width}}  {'first':>8}  {'last':>8}"
-    return "\n".join([header, *(f"{name:{width}}  {a:>8}  {b:>8}" for name, a, b in rows)])
+    failed = sorted({key for step in steps for key in step if key.startswith(FAILURES)})
+    shares = {key: sum(step.get(key, 0) for step in steps) / len(steps) for key in failed}
+    return "\n".join(
+        [
+            header,
+            *(f"{name:{width}}  {a:>8}  {b:>8}" for name, a, b in rows),
+            *(
+                f"ungraded, {FAILED}{key.removeprefix(FAILURES)}): {share:.1%} of all responses"
+                for key, share in shares.items()
+            ),
+        ]
+    )
 
 
 def end_unwatched(path: Path) -> str | None:
@@ -140,8 +164,8 @@ def final_summary(path: Path) -> str:
 
 def last_error(log: Path, start: int = 0) -> str:
     """The log line that most likely says why a run failed; before the byte `start` an earlier attempt wrote."""
-    text = log.read_bytes()[start:].decode(errors="replace") if log.exists() else ""
-    lines = [line.strip() for line in COLOUR.sub("", text).splitlines() if line.strip()]
+    text = _text(log.read_bytes()[start:] if log.exists() else b"")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     named = [line for line in lines if "Error" in line.split(":", 1)[0].rsplit(" ", 1)[-1] and ":" in line]
     others = (line for line in reversed(lines) if not PROGRESS_BAR.search(line) and not ACTOR.search(line))
     return ACTOR.sub("", named[-1]) if named else next(others, "no output")

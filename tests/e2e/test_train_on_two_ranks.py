@@ -106,6 +106,8 @@ def test_listwise_trains_on_graded_rewards_while_the_verifier_fails(train_on_two
         assert step[f"verifier/ignored_{reason}"] == pytest.approx(1 / 16), reason
     for fault in ("no_number", "exits"):
         assert step[f"reward/failed_{fault}"] == pytest.approx(1 / 16), fault
+        assert f"ungraded, the reward function failed ({fault}): 6.2% of all responses" in run.output
+    assert "its response is ungraded, 1 so far. Further ones: " in run.output
 
     rewards = [line.split() for line in reward_calls.with_name("calls.graded").read_text().splitlines()]
     groups = {prompt: {reward for other, reward in rewards if other == prompt} for prompt in GRADED}

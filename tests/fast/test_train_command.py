@@ -21,11 +21,12 @@ from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.reward_variables import NAMES
 from real_openrlhf.cli import main
 from real_openrlhf.flags import words as flag_words
+from real_openrlhf.hooks.engine.reward_calls import Fault, RewardCalls
 from real_openrlhf.machine import nvidia
 from real_openrlhf.runs import run_folder
 from real_openrlhf.training import command, trainer_process
 from real_openrlhf.training.launch_target import CPU_ENVIRONMENT, LaunchTarget
-from real_openrlhf.training.progress import Progress, last_error
+from real_openrlhf.training.progress import Progress, last_error, summary
 from real_openrlhf.training.start import Start
 from real_openrlhf.training.trainer_process import STALLED, Watch, supervise
 
@@ -92,6 +93,26 @@ def test_a_step_without_verdicts_is_told_once_with_the_kind_of_fault(tmp_path, c
         "75% of this step's responses are ungraded, reward/failed_no_answer, and train nothing. "
         f"See {tmp_path / 'train.log'}"
     ]
+
+
+def test_a_reward_function_that_raises_is_told_at_once_and_its_share_at_the_end(tmp_path, capsys, caplog):
+    (log, metrics), calls = (tmp_path / name for name in ("train.log", "metrics.jsonl")), RewardCalls(None)
+    log.write_text("of a run before: the reward function failed (raises)\n")
+    progress = Progress(tmp_path, 3, log)
+    for number in range(2):
+        calls.failed(Fault("raises", f"ValueError: the\njudge is out, {number}"), "1 + 1 =")
+        (warning, *_) = caplog.messages
+        with log.open("a") as file:
+            file.write(f"\x1b[36m(RolloutRayActor pid=7)\x1b[0m {warning}\n")
+        progress.update()
+    told = [line for line in capsys.readouterr().out.splitlines() if "failed" in line]
+    assert told == [
+        "the reward function failed (raises): ValueError: the judge is out, 0; prompt '1 + 1 ='; its response is "
+        f"ungraded, 1 so far. Further ones: {log}"
+    ]
+    steps = [{"phase": "train", "step": 1, "time": 1.0}, {"reward/failed_raises": 0.5}, {"reward/failed_raises": 0.25}]
+    metrics.write_text("".join(json.dumps(steps[0] | step) + "\n" for step in steps))
+    assert summary(tmp_path).endswith("\nungraded, the reward function failed (raises): 25.0% of all responses")
 
 
 def test_every_variable_that_the_reward_files_read_is_carried():

@@ -50,8 +50,8 @@ class RewardCalls:
         count = self.faults[fault.kind]
         if str(count).strip("0") == "1":  # the 1st, 10th, 100th
             logger.warning(
-                "the reward function failed (%s), %d times so far: %.500s; prompt %.80r; its responses are ungraded",
-                *(fault.kind, count, repr(str(fault)), prompt),
+                "the reward function failed (%s): %.500s; prompt %.80r; its response is ungraded, %d so far",
+                *(fault.kind, " ".join(str(fault).split()), prompt, count),
             )
         return {"rewards": 0.0, "scores": math.nan, "extra_logs": {FAILED + fault.kind: 1.0}}
 
