@@ -1,4 +1,4 @@
-"""A group loss as an advantage estimator of verl or SkyRL, exact for one optimizer step per rollout batch.
+"""REAL as an advantage estimator of verl or SkyRL, exact for one optimizer step per rollout batch.
 
 docs/change/elsewhere.md has the settings.
 """
@@ -13,13 +13,14 @@ except ImportError:
     from skyrl.backends.skyrl_train.utils.ppo_utils import register_advantage_estimator as register
 
 
-@register("listwise")
-def listwise(token_level_rewards, response_mask, index, **kwargs):
+OBJECTIVE = "real"  # rewards are 1 or 0. Another: a built-in name, or "/path/to/file.py:NAME"
+
+
+@register("real")
+def real(token_level_rewards, response_mask, index, **kwargs):
     new = torch.zeros(response_mask.shape, requires_grad=True)
     rewards = token_level_rewards.sum(-1)
-    loss, _ = real_policy_loss(
-        new, new.detach(), response_mask, rewards, list(index), objective="examples/objectives/listwise.py:listwise"
-    )
+    loss, _ = real_policy_loss(new, new.detach(), response_mask, rewards, list(index), objective=OBJECTIVE)
     (slope,) = torch.autograd.grad(loss, new)
     advantages = -len(index) * slope  # the trainer's loss is a mean over rollouts
     return advantages, advantages

@@ -1,6 +1,7 @@
-"""A group loss in TRL 1.16: a subclass of GRPOTrainer keeps its rewards and replaces its loss.
+"""REAL in TRL 1.16: a subclass of GRPOTrainer keeps its rewards and replaces its loss.
 
-It overrides private methods, which can change with any release. docs/change/elsewhere.md has the settings.
+Another loss is a subclass's `objective`: a built-in name, or "/path/to/file.py:NAME". It overrides private methods,
+which can change with any release. docs/change/elsewhere.md has the settings.
 """
 
 import torch
@@ -10,7 +11,7 @@ from real_openrlhf import check_whole_groups, real_policy_loss
 
 
 class GroupLossTrainer(GRPOTrainer):
-    objective, over_ranks = "examples/objectives/listwise.py:listwise", False
+    objective, over_ranks = "real", False  # real: rewards are 1, 0, or None for ungraded
 
     def _calculate_rewards(self, *args, **kwargs):
         self.kept_rewards = super()._calculate_rewards(*args, **kwargs)  # of all ranks, a column for each function

@@ -5,6 +5,7 @@ With the published TRL, which a package index must have: `run.sh every`.
 
 import asyncio
 import collections
+import json
 import math
 import os
 import re
@@ -105,6 +106,8 @@ def test_trls_subclass_hands_over_rewards_groups_masks_and_old_log_probabilities
     sys.modules["trl"].GRPOTrainer = Trainer
     new, old, mask, rewards, groups = drawn
     trainer = run(NAMED["trl_groups"])["GroupLossTrainer"](new, mask, rewards)
+    assert trainer.objective == "real"
+    trainer.objective = LISTWISE
     inputs = trainer._generate_and_score_completions([None] * 8)
     assert inputs["rewards"].tolist() == pytest.approx(rewards.tolist(), nan_ok=True)
     model = SimpleNamespace(training=True)
@@ -126,30 +129,35 @@ def test_trls_subclass_hands_over_rewards_groups_masks_and_old_log_probabilities
         trainer._compute_loss(model, torn)
 
 
-def estimator(monkeypatch, module: str, decorator: str):
+def estimator(monkeypatch, objective: str, module: str, decorator: str):
     """The page's estimator, where only this trainer is installed."""
     registered = {}
     for name in ("verl.trainer.ppo.core_algos", "skyrl.backends.skyrl_train.utils.ppo_utils"):
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
     setattr(sys.modules[module], decorator, lambda name: lambda function: registered.setdefault(name, function))
-    run(NAMED["estimator"])
-    return registered["listwise"]
+    names = run(NAMED["estimator"])
+    assert names["OBJECTIVE"] == "real"
+    names["OBJECTIVE"] = objective
+    return registered["real"]
 
 
+@pytest.mark.parametrize("objective", ["real", LISTWISE])
 @pytest.mark.parametrize("trainer", ["verl", "skyrl"])
-def test_the_estimator_has_our_gradient_at_the_first_update_in_any_micro_batches(drawn, monkeypatch, trainer):
+def test_the_estimator_has_our_gradient_at_the_first_update_in_any_micro_batches(
+    drawn, monkeypatch, trainer, objective
+):
     """Their loss there: -advantage * ratio, sums over tokens, mean over rollouts, of which a call has a part."""
     places = {
         "verl": ("verl.trainer.ppo.core_algos", "register_adv_est"),
         "skyrl": ("skyrl.backends.skyrl_train.utils.ppo_utils", "register_advantage_estimator"),
     }
-    listwise = estimator(monkeypatch, *places[trainer])
+    estimate = estimator(monkeypatch, objective, *places[trainer])
     _, old, mask, rewards, groups = drawn
-    rewards = rewards.nan_to_num(0.75)
+    rewards = rewards.nan_to_num(0.75) if objective == LISTWISE else (rewards > 0.5).double()
     last = torch.zeros(8, TOKENS, dtype=torch.float64)
     last[:, -1] = rewards
     uids = [f"prompt {group}" for group in groups.tolist()]
-    advantages, _ = listwise(token_level_rewards=last, response_mask=mask, index=uids, config=None)
+    advantages, _ = estimate(token_level_rewards=last, response_mask=mask, index=uids, config=None)
     scale = 1 / 8
     if trainer == "skyrl":  # seq_mean_token_sum_norm with max_seq_len 1: scaled before any split, then summed
         advantages, scale = advantages / (len(advantages) * 1), 1
@@ -157,7 +165,7 @@ def test_the_estimator_has_our_gradient_at_the_first_update_in_any_micro_batches
     for rows in ([0, 5, 3], [1, 2, 4, 6, 7]):
         ratio = (new[rows] - old[rows]).exp()
         (-(advantages * mask)[rows] * ratio).sum().mul(scale).backward()
-    expected, _ = real_policy_loss(new, old, mask, rewards, groups, objective=LISTWISE)
+    expected, _ = real_policy_loss(new, old, mask, rewards, groups, objective=objective)
     torch.testing.assert_close(new.grad, torch.autograd.grad(expected, new)[0], rtol=1e-6, atol=1e-8)
 
 
@@ -223,6 +231,13 @@ def test_the_notebook_runs_with_torch_and_matplotlib_alone_and_prints_what_is_st
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_no_equation_of_the_notebook_has_a_doubled_backslash():
+    """JSON's escape twice: readers saw the source of the first equation."""
+    cells = json.loads((ROOT / "examples/real_in_ten_minutes.ipynb").read_text())["cells"]
+    texts = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"]
+    assert any(r"\log" in text for text in texts) and not [text for text in texts if r"\\" in text]
+
+
 # The published TRL
 
 # without what it asks for beside the environment of the tests
@@ -257,7 +272,7 @@ model = AutoModelForCausalLM.from_pretrained(sys.argv[1], dtype=torch.float32)
 questions = [{"prompt": f"{number}{number + 1}{number + 2}1="} for number in range(1, 7)] * 4
 
 def longest(completions, **_):
-    return [float(len(one) % 3) for one in completions]
+    return [float(len(one) % 2) for one in completions]
 
 def train(**more):
     config = GRPOConfig(
