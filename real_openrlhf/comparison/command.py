@@ -28,7 +28,7 @@ from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.recipes.run import OBJECTIVE, PLACES, changed_flags, recorded_flags
 from real_openrlhf.runs import run_folder
 from real_openrlhf.training import command as train_command
-from real_openrlhf.training import run_inputs, tiny_task
+from real_openrlhf.training import run_inputs
 from real_openrlhf.training.checks import run_checks
 from real_openrlhf.training.progress import end_unwatched
 from real_openrlhf.training.run_inputs import Request
@@ -37,7 +37,6 @@ from real_openrlhf.training.start import Start
 PARSER = PassThrough
 DEFAULT_ALGOS = ("real", "real_fixed_weights", "grpo", "dapo", "gspo")
 OWN = re.compile(r".+\.py:\w+")  # an objective of the user's own
-UNCLIPPED = ("--actor.max_norm", "100")  # for the tiny model, on which gradient norms differ between methods
 SET_HERE = {"--algo", "--seed", "--train.seed", "--run-name", "--runs-dir", "--resume", "--dry-run", *PLACES}
 ASKED = "asked.json"  # in a run's eval/: the words of the evaluation that reached its end
 
@@ -135,8 +134,7 @@ class Runs:
         for flag in (re.sub("^--no-", "--", word.partition("=")[0]) for word in typed):
             if flag in SET_HERE:
                 raise UserError(f"{flag} is set for each run. Use --algos, --seeds, --first-seed, --out or --dry-run.")
-        common = [*UNCLIPPED] if RECIPES[args.recipe].model == tiny_task.NAME else []
-        common += ["--recipe", args.recipe, *(["--max-steps", str(args.steps)] if args.steps else [])]
+        common = ["--recipe", args.recipe, *(["--max-steps", str(args.steps)] if args.steps else [])]
         evaluation: list[str] = []
         if args.benchmarks != "none":
             evaluation = [*words_of("--eval-flags", args.eval_flags), "--benchmarks", args.benchmarks]
@@ -211,8 +209,6 @@ def run(args: argparse.Namespace) -> int:
     if problems := check(runs, todo, args.dry_run):
         raise UserError(*problems)
     print(f"{len(runs.entries)} runs, {len(runs.entries) - len(todo)} finished: {runs.folder}")
-    if tuple(UNCLIPPED) == runs.common[:2] and UNCLIPPED[0] not in args.openrlhf:
-        print(f"gradients are not clipped ({' '.join(UNCLIPPED)}); {UNCLIPPED[0]} 1 clips as `train` does")
     if args.dry_run:
         print("\n".join(f"  {entry.name}  {shlex.join(['--algo', entry.algo, *entry.flags])}" for entry in todo))
         print(f"Flags of all runs OK. Evaluation: {shlex.join(runs.evaluation) or 'none'}")

@@ -133,6 +133,7 @@ _CPU = Recipe(
         "--eval.temperature": own("1.0"),
         **_OPTIMIZER,
         "--actor.adam.lr": own("1e-4", "a model ten thousand times smaller"),
+        "--actor.max_norm": own("100", "clips nothing: 1 would clip nearly all of REAL's updates, and few of GRPO's"),
         "--train.max_steps": own("40"),
         "--rollout.seeded": own("", "runs with one seed draw the same prompts and rollouts"),
         **_VALIDATION,
@@ -160,7 +161,7 @@ _CPU = Recipe(
 # The 7B recipe in the cpu recipe's sizes. A test compares the flags of the two.
 _CPU_SIZES = """
     --rollout.batch_size --train.batch_size --rollout.max_new_tokens --data.max_len --actor.adam.lr --train.max_steps
-    --vllm.gpu_memory_utilization --vllm.sync_backend --vllm.enforce_eager""".split()
+    --actor.max_norm --vllm.gpu_memory_utilization --vllm.sync_backend --vllm.enforce_eager""".split()
 
 
 RECIPES = {

@@ -233,7 +233,7 @@ NOT_HERE = {
 # How large things are, where a run goes, and what the layout decides.
 SIZES = {
     *("--actor.model_name_or_path", "--actor.num_gpus_per_node", "--actor.num_nodes", "--actor.adam.lr"),
-    *("--rollout.batch_size", "--train.batch_size", "--train.max_steps"),
+    *("--rollout.batch_size", "--train.batch_size", "--train.max_steps", "--actor.max_norm"),
     *("--rollout.max_new_tokens", "--data.max_len", "--vllm.gpu_memory_utilization"),
     *("--train.max_tokens_per_gpu", "--rollout.max_tokens_per_gpu"),
     *("--ref.num_nodes", "--ref.num_gpus_per_node", "--vllm.num_engines", "--vllm.max_num_seqs"),
