@@ -284,9 +284,9 @@ def stand_in_aux_loss(**case) -> tuple[float, float]:
 def weighed(**case) -> dict:
     """Labels beside scores and weights that the controller can ask for after a batch, once, and what was logged."""
     policy, case = filled(**case)
-    updates, logged = policy.trainer.replay_buffer.share.updates, policy.trainer.ppo_train(0.0)
+    updates, logged = policy.trainer.plan.updates, policy.trainer.ppo_train(0.0)
     tables = [
-        [groups, planned.table.labels.tolist(), *rows]
+        [groups, planned.batch.labels[planned.rollouts].tolist(), *rows]
         for planned, (groups, *rows) in zip(
             updates, (t.tolist() for t in policy.call_trainer("take_tables")), strict=True
         )
