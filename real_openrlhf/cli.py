@@ -61,7 +61,9 @@ def _run(argv: list[str], chosen: str, needed: str | None) -> int:
             implementation.configure(command)
     if not argv:
         parser.exit(2, f"{parser.format_help()}\nreal-openrlhf: error: the name of a command is missing\n")
-    args = parser.parse_args(argv)
+    args, rest = parser.parse_known_args(argv)
+    if rest:
+        commands.choices[chosen].error(f"unrecognized arguments: {' '.join(rest)}")
     assert implementation
     if chosen in ("train", "compare", "eval"):
         hold_environment()

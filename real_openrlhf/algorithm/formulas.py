@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from real_openrlhf.base.user_files import file_of, load
+from real_openrlhf.base.user_files import file_of, functions_of, load
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -281,16 +281,16 @@ def find(name: str | Objective) -> Objective:
         return name
     if name in OBJECTIVES:
         return OBJECTIVES[name]
-    if file_of(name) is None:
+    if (path := file_of(name)) is None:
         names = ", ".join(OBJECTIVES)
         raise ValueError(
             f"unknown objective {name!r}. Choose one of {names}, or FILE.py:NAME; see examples/objectives"
         )
-    loaded, path, own = load(name), file_of(name), name.rpartition(":")[2]
+    loaded, own = load(name), name.rpartition(":")[2]
     if isinstance(loaded, Objective):
         return loaded
     if not callable(loaded):
-        raise ValueError(f"{own!r} is no function of {path}. Name one of (scores, groups, settings)")
+        raise ValueError(f"{own!r} is no function of {path}, which has: {', '.join(functions_of(path)) or 'none'}")
     first, *_ = (loaded.__doc__ or "").strip().splitlines() or [""]
     # a token loss has (log_ratio, advantage, mask, group); a default may be a constant of the user's own
     parameters = inspect.signature(loaded).parameters.values()

@@ -2,7 +2,9 @@
 
 import argparse
 import difflib
+import os
 import shlex
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -31,12 +33,23 @@ def path_of(text: str) -> Path:
     return Path(text)
 
 
+def number_of(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
 def words_of(option: str, text: str) -> list[str]:
     """The words of a text in a shell's quotes."""
     try:
         return shlex.split(text)
     except ValueError as error:
         raise UserError(f"{option} {text}: {error}. Close each quote.") from None
+
+
+def command_line(*words: str | Path) -> str:
+    """What to type next, also in a shell that has not activated the environment."""
+    activate = f"source {os.path.relpath(sys.prefix)}/bin/activate && " * (sys.prefix != sys.base_prefix)
+    activate *= os.environ.get("VIRTUAL_ENV") != sys.prefix
+    return f"{activate}real-openrlhf {shlex.join(map(str, words))}"
 
 
 def flag_name(text: str) -> str:

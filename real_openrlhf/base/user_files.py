@@ -36,6 +36,11 @@ def load(name: str) -> object:
     return vars(_module(path, source)).get(name.rpartition(":")[2])
 
 
+def functions_of(path: Path) -> list[str]:
+    nodes = ast.parse(path.read_bytes()).body
+    return [node.name for node in nodes if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")]
+
+
 def reward_function(path: Path | str) -> Callable:
     """The `reward_func` of a file; a ValueError if it has none."""
     function = load(f"{path}:reward_func")

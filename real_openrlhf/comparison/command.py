@@ -7,6 +7,7 @@ ends when no run is free.
 
 import argparse
 import contextlib
+import html
 import itertools
 import json
 import re
@@ -16,6 +17,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from real_openrlhf.base import files, ownership
 from real_openrlhf.base.errors import UserError, exit_code, hide
@@ -34,7 +36,19 @@ from real_openrlhf.training.progress import end_unwatched
 from real_openrlhf.training.run_inputs import Request
 from real_openrlhf.training.start import Start
 
-PARSER = PassThrough
+
+class WithGrid(PassThrough):
+    """Takes the flag of a grid with its dashes too, by which argparse would end the option."""
+
+    def parse_known_args(self, args: Iterable[str] | None = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        words = [*(args or ())]
+        after_grid = zip(words, ["", *words], strict=False)
+        return super().parse_known_args(
+            [w.removeprefix("--") if b == "--grid" else w for w, b in after_grid], namespace
+        )
+
+
+PARSER = WithGrid
 DEFAULT_ALGOS = ("real", "real_fixed_weights", "grpo", "dapo", "gspo")
 OWN = re.compile(r".+\.py:\w+")  # an objective of the user's own
 SET_HERE = {"--algo", "--seed", "--train.seed", "--run-name", "--runs-dir", "--resume", "--dry-run", *PLACES}
@@ -70,7 +84,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     benchmarks = "evaluate each trained model on these, as `eval --benchmarks`"
     add, default = parser.add_argument, " (default: %(default)s)"
     add("--recipe", choices=RECIPES, default="cpu", metavar="NAME", help="as of `train`" + default)
-    add("--algos", nargs="+", default=DEFAULT_ALGOS, metavar="NAME", help=methods + default)
+    add(
+        "--algos",
+        nargs="+",
+        default=DEFAULT_ALGOS,
+        metavar="NAME",
+        help=f"{methods} (default: {' '.join(DEFAULT_ALGOS)})",
+    )
     add("--seeds", type=positive, default=3, metavar="N", help="seeds of each algorithm" + default)
     add("--first-seed", type=whole, default=1, metavar="N", help="the first seed" + default)
     add("--grid", nargs="+", action="append", default=[], metavar=("FLAG", "VALUE"), help=grid)
@@ -287,5 +307,5 @@ def report(out: Path) -> None:
     if runs:
         page = write(runs, skipped, out / "report")
         for table in sorted((out / "report" / "tables").glob("*summary.md")):
-            print(f"\n{table.read_text(encoding='utf-8')}")
+            print(f"\n{html.unescape(table.read_text(encoding='utf-8'))}")
         print(f"report: {page}")

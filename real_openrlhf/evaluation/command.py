@@ -1,6 +1,7 @@
 """`real-openrlhf eval`: pass@1 over k samples on the benchmarks, with standard errors, in the paper's layout."""
 
 import argparse
+import html
 from pathlib import Path
 
 from tqdm import tqdm
@@ -70,8 +71,8 @@ def run(args: argparse.Namespace) -> int:
     if args.compare:
         print(compare_two(*args.compare))
         return 0
-    if not args.model or not args.out:
-        raise UserError("--model or --out is missing. Give both, or --compare with two folders that --out filled")
+    if absent := " and ".join(f"--{name}" for name in ("model", "out") if not getattr(args, name)):
+        raise UserError(f"missing: {absent}. Or give --compare with two folders that --out filled")
     refuse_unreadable()
     refuse(args)
     refuse_foreign(args.out)
@@ -110,5 +111,5 @@ def run(args: argparse.Namespace) -> int:
     write_json(args.out / NUMBERS, results)
     markdown = to_markdown(table(results, thinks))
     write_text(args.out / TABLE, [markdown])
-    print(markdown)
+    print(html.unescape(markdown))
     return 0

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from real_openrlhf.base.errors import UserError, first_line
+from real_openrlhf.base.parsing import number_of
 from real_openrlhf.evaluation.questions import Question
 from real_openrlhf.evaluation.store import Sample, sample_seed
 from real_openrlhf.hooks.engine import plugin
@@ -58,7 +59,7 @@ def engine_count(asked: int | None, gpus: int, width: int) -> int:
     """The number of engines: as asked for, else as many as fit on the visible GPUs; one without a GPU."""
     engines = asked or max(gpus // width, 1)
     if 0 < gpus < engines * width:
-        need = f"{engines} engines of {width} GPUs each need {engines * width} GPUs"
+        need = f"{number_of(engines, 'engine')} of {number_of(width, 'GPU')} need {engines * width}"
         raise UserError(f"{need}, this process sees {gpus}. Lower --data-parallel or --tensor-parallel")
     return engines
 

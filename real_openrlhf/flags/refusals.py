@@ -4,6 +4,7 @@ Each message has the flag, the reason and what to type instead. What fails loudl
 """
 
 import contextlib
+import math
 from collections.abc import Iterator
 from functools import reduce
 from types import SimpleNamespace
@@ -111,9 +112,13 @@ def batch_problems(args: SimpleNamespace) -> Iterator[str]:
     prompts, group, batch = args.rollout.batch_size, args.rollout.n_samples_per_prompt, args.train.batch_size
     fitting = [size for size in range(group, prompts * group + 1, group) if prompts * group % size == 0]
     if fitting and batch not in fitting:
+        ranks, micro = max(args.derived.layout.data_parallel, 1), args.train.micro_batch_size
+        divided = [size for size in fitting if size % ranks == 0] or fitting
+        best = min(divided, key=lambda size: abs(size - batch))
+        fits = micro if args.train.dynamic_batch_enable else math.gcd(best // ranks, micro)
         yield (
             f"--train.batch_size {batch} does not cut a rollout of {prompts} prompts x {group} into equal updates of "
-            f"whole groups. Give {min(fitting, key=lambda size: abs(size - batch))}."
+            f"whole groups. Give {best}{f' and --train.micro_batch_size {fits}' * (fits != micro)}."
         )
 
 

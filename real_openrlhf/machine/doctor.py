@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from real_openrlhf import OPENRLHF_VERSION, patching
 from real_openrlhf.base.errors import UserError
+from real_openrlhf.base.parsing import number_of
 from real_openrlhf.machine import nvidia
 from real_openrlhf.machine.nvidia import ProbeFailed, probe
 
@@ -89,7 +90,7 @@ def devices(torch: str, built_for: str | None, cuda: list) -> Check:
     """The devices that PyTorch sees, beside those of the driver."""
     gpus = nvidia.gpu_count()
     if nvidia.environment_for_cpu() and gpus:
-        state = f"{gpus} GPUs, not used by this environment for CPU; to use them run {SET_UP} gpu"
+        state = f"{number_of(gpus, 'GPU')}, not used by this environment for CPU; to use them run {SET_UP} gpu"
         return Check("devices", OK, state)
     if cuda:
         state = f"{len(cuda)} x {cuda[0][0]}, {min(memory for _, memory in cuda) / GB:.0f} GB each"
@@ -99,7 +100,12 @@ def devices(torch: str, built_for: str | None, cuda: list) -> Check:
     if built_for:
         state, _, todo = nvidia.why_torch_sees_none(built_for).partition(". ")
         return Check("devices", FAIL, state, todo)
-    return Check("devices", FAIL, f"nvidia-smi sees {gpus} GPUs, torch {torch} is built for CPU", f"run {SET_UP} gpu")
+    return Check(
+        "devices",
+        FAIL,
+        f"nvidia-smi sees {number_of(gpus, 'GPU')}, torch {torch} is built for CPU",
+        f"run {SET_UP} gpu",
+    )
 
 
 RAY = """

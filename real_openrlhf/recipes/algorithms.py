@@ -8,7 +8,7 @@ from real_openrlhf.recipes.run import SET, Algorithm, FlagValue, code, own, pape
 
 _NO_KL = {
     "--algo.kl.init_coef": paper(
-        "0", "“REAL, DAPO and GSPO baselines are trained without an explicit KL penalty term”; no reference model"
+        "0", "“REAL, DAPO and GSPO baselines are trained without an explicit KL penalty term”"
     )
 }
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from real_openrlhf import patching
 from real_openrlhf.base.errors import last_line
+from real_openrlhf.base.parsing import number_of
 
 
 def problems(offered: Iterable[Mapping[str, float]], nodes: int, needed: int) -> Iterator[str]:
@@ -16,13 +17,14 @@ def problems(offered: Iterable[Mapping[str, float]], nodes: int, needed: int) ->
     gpus, having = sum(count for _, count in pairs), sum(count > 0 for _, count in pairs)
     if gpus < needed or having < nodes:
         yield (
-            f"{needed} GPUs on {nodes} nodes are needed, the cluster has {gpus} on {having}. Add nodes with "
-            "`ray start --address=HEAD:6379`, or ask for less with --gpus and --nodes."
+            f"this run needs {number_of(needed, 'GPU')} on {number_of(nodes, 'node')}, the cluster has {gpus} on "
+            f"{having}. Add nodes with `ray start --address=HEAD:6379`, or ask for less with --gpus and --nodes."
         )
     elif (cores := min(sum(count for count, _ in pairs), sum(map(min, pairs)) + 1)) <= needed:
         yield (
-            f"OpenRLHF asks Ray for a core with each of {needed} GPUs and one more, the cluster offers {cores}: it "
-            "would wait for ever. Start the nodes with `ray start --num-cpus N`; the cores need not be real."
+            f"OpenRLHF asks Ray for a core with each of {number_of(needed, 'GPU')} and one more, the cluster offers "
+            f"{cores}: it would wait for ever. Start the nodes with `ray start --num-cpus N`; the cores need not be "
+            "real."
         )
 
 

@@ -5,6 +5,7 @@ The command is OpenRLHF's own (`python -m openrlhf.cli.train_ppo_ray FLAGS`); no
 
 import argparse
 import contextlib
+import os
 import platform
 import shutil
 import sys
@@ -15,8 +16,9 @@ from pathlib import Path
 
 from real_openrlhf import __version__
 from real_openrlhf.base.errors import ENDING, code_and_words, signals_held
-from real_openrlhf.base.files import FINISHED
-from real_openrlhf.base.parsing import path_of, whole
+from real_openrlhf.base.files import FINISHED, ROLLOUTS
+from real_openrlhf.base.parsing import command_line, path_of, whole
+from real_openrlhf.data.sources import SUFFIXES
 from real_openrlhf.flags import parser as flags_parser
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
@@ -39,6 +41,7 @@ from real_openrlhf.training.trainer_process import Watch, drop_stale_locks, scra
 
 PARSER = WithConfig
 FULL_BYTES = 1 << 20
+SCRATCH = ".scratch"  # in a run's folder while it trains: a link to its temporary files
 ROOM = ".room"  # in a run's folder while it trains: what its record takes on a full disk
 SIGNALS = [128 + number for number in ENDING]  # exit codes
 
@@ -61,7 +64,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "\n".join([*lines, "  python -m openrlhf.cli.train_ppo_ray --help"])
     add, default = parser.add_argument, " (default: %(default)s)"
     config = "a TOML file with these options and OpenRLHF's flags; what you type overrides it"
-    sets = f"{', '.join(TRAINING_ROWS)}, or your own JSONL file (default: the recipe's)"
+    sets = f"{', '.join(TRAINING_ROWS)}; your own {', '.join(SUFFIXES)} file; OWNER/NAME on the hub (default: the "
+    sets += "recipe's)"
     nodes = "nodes; more than one needs a Ray cluster, named by RAY_ADDRESS"
     name = "name of the run folder (default: recipe, algorithm, seed and time)"
     again = "continue the run of --run-name, or the newest unfinished run with these flags; start one if there is none"
@@ -171,6 +175,8 @@ def _train(start: Start) -> int:
     print(f"\n{status}{f' ({reason})' if reason else ''}: {path}")
     if status == "finished":
         print(f"\n{final_summary(path)}")
+        if (path / ROLLOUTS).exists():
+            print(f"read its responses: {command_line('show', os.path.relpath(path))}")
     else:
         print(f"its output: {path / 'train.log'}")
         again = "the same command" if args.resume else "the same command with --resume"
@@ -192,7 +198,7 @@ def _supervised(path: Path, run: Run, environment: dict, lock: int, local: bool)
     command = [sys.executable, *TRAINER, *run.argv()]
     if not local:
         return supervise(command, environment, lock, progress, watch)
-    with scratch(environment) as own:
+    with scratch(environment, path / SCRATCH) as own:
         code, reason = supervise(command, own.environment, lock, progress, watch)
         own.keep = bool(reason) and code not in SIGNALS
     if own.keep:

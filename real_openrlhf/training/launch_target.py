@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from real_openrlhf.base.files import writable
+from real_openrlhf.base.parsing import number_of
 from real_openrlhf.machine import nvidia
 from real_openrlhf.recipes.run import Recipe, Run
 
@@ -70,12 +71,16 @@ class LaunchTarget:
     def about(self) -> str:
         if self.address:
             return f"the Ray cluster {self.address} (RAY_ADDRESS)"
-        return "this machine, on CPU with logical GPUs" if self.on_cpu else f"this machine, {self.gpus_here} GPUs"
+        return (
+            "this machine, on CPU with logical GPUs"
+            if self.on_cpu
+            else f"this machine, {number_of(self.gpus_here, 'GPU')}"
+        )
 
     def lacks(self, run: Run) -> str:
         """`0 of 8 GPUs`, if there are too few."""
         needed = run.layout.gpus
-        return "" if self.on_cpu or self.gpus_here >= needed else f"{self.gpus_here} of {needed} GPUs"
+        return "" if self.on_cpu or self.gpus_here >= needed else f"{self.gpus_here} of {number_of(needed, 'GPU')}"
 
     def environment(self, run: Run) -> dict[str, str]:
         """All variables of the run's processes. The user's own values win over ours."""
@@ -130,8 +135,8 @@ class LaunchTarget:
         elif not self.on_cpu and self.gpus_here < needed:
             for_cpu = f"; {sys.prefix} uses none, run `{SET_UP} gpu`" if nvidia.environment_for_cpu() else ""
             yield (
-                f"{needed} GPUs are needed{apart}, this machine has {self.gpus_here}{for_cpu}. Ask for less with "
-                "--gpus, take a recipe for fewer (`cpu` needs none), or name a cluster with RAY_ADDRESS."
+                f"this run needs {number_of(needed, 'GPU')}{apart}, this machine has {self.gpus_here}{for_cpu}. Ask "
+                "for less with --gpus, take a recipe for fewer (`cpu` needs none), or name a cluster with RAY_ADDRESS."
             )
 
     def _ask_cluster(self, address: str, nodes: int, needed: int) -> Iterator[str]:

@@ -14,15 +14,18 @@ FAILED = "the reward function failed ("  # a line of hooks/engine/reward_calls.p
 FAILURES = "reward/failed_"
 PROGRESS_BAR = re.compile(r"\d%\|")
 NO_MEASURE = {"policy_loss": " (may rise: no measure of progress)"}
-# A report's number, where a line has that of the step's updates.
-IN_REPORTS = {"entropy_loss": "rollout/entropy"}
+OTHERWISE = {"rollout/entropy": "entropy_loss"}  # as OpenRLHF's own batching logs it
 # The parts of a line, in this order: name, key in metrics.jsonl, format.
 SHOWN = (
     ("pass rate", "rollout/pass_rate", ".3f"),
     ("loss", "policy_loss", ".4f"),
-    ("entropy", "entropy_loss", ".3f"),
+    ("entropy", "rollout/entropy", ".3f"),
     ("grad norm", "actor_grad_norm", ".2f"),
 )
+
+
+def logged(key: str, lines: list[dict]) -> str:
+    return key if all(key in line for line in lines) else OTHERWISE.get(key, key)
 
 
 def duration(seconds: float) -> str:
@@ -86,7 +89,8 @@ class Progress:
     def step_line(self, line: dict) -> str:
         step, now = line["step"], line["time"]
         parts = [f"step {step:>4.0f}" + (f"/{self.total}" if self.total else "")]
-        parts += [f"{name} {line[key]:{form}}" for name, key, form in SHOWN if key in line]
+        shown = ((name, logged(key, [line]), form) for name, key, form in SHOWN)
+        parts += [f"{name} {line[key]:{form}}" for name, key, form in shown if key in line]
         parts.append(f"{line.get('timing/step_total', 0):.1f} s")
         self.first_step_at = self.first_step_at or (step, now)
         done, elapsed = step - self.first_step_at[0], now - self.first_step_at[1]
@@ -128,7 +132,7 @@ def summary(run_dir: Path) -> str:
             name = key.removeprefix("eval_").removesuffix("_pass1")
             rows.append((f"held-out pass@1 ({name})", f"{first[key]:.3f}", f"{last.get(key, float('nan')):.3f}"))
     for name, key, form in SHOWN[:3]:
-        key = IN_REPORTS.get(key, key) if all(IN_REPORTS.get(key, key) in step for step in steps) else key
+        key = logged(key, steps)
         if known := [step[key] for step in steps if key in step]:  # a step that trains nothing lacks some
             rows.append((f"training {name}{NO_MEASURE.get(key, '')}", f"{known[0]:{form}}", f"{known[-1]:{form}}"))
     width = max((len(name) for name, _, _ in rows), default=0)

@@ -3,6 +3,7 @@
 import contextlib
 import glob
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -175,8 +176,17 @@ def scratch_base(environment: Mapping[str, str]) -> str:
 
 
 @contextlib.contextmanager
-def scratch(environment: Mapping[str, str]) -> Iterator[Scratch]:
-    folder = tempfile.mkdtemp(prefix="real_", dir=scratch_base(environment))
+def scratch(environment: Mapping[str, str], link: Path) -> Iterator[Scratch]:
+    """The link leads the next start of a killed run to what it left; its folder's lock says that nobody is there."""
+    base = scratch_base(environment)
+    if link.is_symlink():
+        left = link.readlink()
+        if left.parent == Path(base) and re.fullmatch(r"real_\w{8}", left.name):  # no other folder goes
+            end_ray(str(left))
+            shutil.rmtree(left, ignore_errors=True)
+        link.unlink()
+    folder = tempfile.mkdtemp(prefix="real_", dir=base)
+    link.symlink_to(folder)
     made = Scratch({**environment, "RAY_TMPDIR": folder, "VLLM_RPC_BASE_PATH": folder}, folder)
     try:
         yield made
@@ -185,6 +195,7 @@ def scratch(environment: Mapping[str, str]) -> Iterator[Scratch]:
         made.keep = made.keep and bool(os.listdir(folder))
         deadline = time.monotonic() + SECONDS
         while not made.keep and os.path.isdir(folder):
+            link.unlink(missing_ok=True)
             shutil.rmtree(folder, ignore_errors=True)
             if time.monotonic() > deadline:
                 break

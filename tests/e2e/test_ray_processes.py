@@ -257,7 +257,7 @@ def cluster():
 def test_two_nodes_are_fine_and_too_few_gpus_are_told(cluster, monkeypatch):
     assert problems(monkeypatch, cluster.address, nodes=2, gpus=1) == []
     (problem,) = problems(monkeypatch, cluster.address, nodes=2, gpus=4)
-    assert "8 GPUs on 2 nodes are needed, the cluster has 2 on 2" in problem and "--gpus" in problem
+    assert "this run needs 8 GPUs on 2 nodes, the cluster has 2 on 2" in problem and "--gpus" in problem
 
 
 @every

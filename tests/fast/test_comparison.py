@@ -41,7 +41,9 @@ def test_runs_are_named_after_what_they_are_seed_by_seed():
         *("grpo-s2", "real-tau-0.1-s2", "real-use_loss-estimator-k3-s2"),
     ]
     assert made[1].flags == ("--algo.real.tau", "0.1")
-    grid = [["actor.adam.lr", "1e-4", "1e-3"], ["--train.batch_size", "16", "64"]]
+    parser = command.PARSER()
+    command.configure(parser)
+    grid = parser.parse_args("--grid actor.adam.lr 1e-4 1e-3 --grid --train.batch_size 16 64 --steps 1".split()).grid
     made = entries(["real", "grpo"], 2, 11, grid)
     assert len(made) == 2 * 2 * 2 * 2 and [entry.seed for entry in made] == [11] * 8 + [12] * 8
     assert [entry.name for entry in made[:3]] == [

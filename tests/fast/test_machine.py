@@ -68,7 +68,7 @@ def test_cores_of_a_head_without_gpus_serve_no_gpu():
     assert "a core with each of 16 GPUs and one more, the cluster offers 9" in problem
     assert [*cluster.problems([head, *workers], 2, 8)] == []
     (problem,) = cluster.problems([head, *workers], 2, 24)
-    assert "24 GPUs on 2 nodes are needed, the cluster has 16 on 2." in problem
+    assert "this run needs 24 GPUs on 2 nodes, the cluster has 16 on 2." in problem
     (problem,) = cluster.problems(workers, 1, 8)  # none for the controllers
     assert "the cluster offers 8" in problem
 

@@ -128,7 +128,7 @@ def test_too_few_gpus_and_nodes_without_a_cluster_are_refused(monkeypatch):
     assert [*place(on_cpu=True).launch_problems(run_flags("cpu"))] == []
     monkeypatch.setattr(nvidia, "environment_for_cpu", lambda: False)
     (problem,) = place(gpus=4).launch_problems(run_flags())
-    assert "8 GPUs are needed, this machine has 4" in problem and "--gpus" in problem
+    assert "this run needs 8 GPUs, this machine has 4" in problem and "--gpus" in problem
     assert [*place(gpus=8).launch_problems(run_flags())] == []
     (problem,) = place(gpus=8).launch_problems(run_flags(user={"--actor.num_nodes": ("2",)}))
     assert "ray start --head" in problem and "RAY_ADDRESS" in problem
@@ -235,22 +235,25 @@ def test_the_trainers_exit_code_is_the_commands(request_for, tmp_path, monkeypat
 
 
 def test_a_run_that_made_its_steps_is_finished_whatever_was_pressed(request_for, tmp_path, monkeypatch, capfd):
-    play(
-        monkeypatch,
-        "import os, signal, time; signal.signal(2, signal.SIG_IGN); os.kill(os.getppid(), 2); time.sleep(1)",
-    )
+    ends = "signal.signal(2, signal.SIG_IGN); os.kill(os.getppid(), 2); time.sleep(1)"
+    play(monkeypatch, f"open(f'{{folder}}/rollouts.jsonl', 'w'); import os, signal, time; {ends}")
+    monkeypatch.delenv("VIRTUAL_ENV", raising=False)
     assert command._train(Start.of(request_for("--run-name", "mine"))) == 130
     assert (read(tmp_path / "runs/mine")["status"], read(tmp_path / "runs/mine")["reason"]) == ("finished", None)
-    assert "\nfinished: " in capfd.readouterr().out
+    told = capfd.readouterr().out
+    assert "\nfinished: " in told
+    activate = f"source {os.path.relpath(sys.prefix)}/bin/activate"
+    assert told.endswith(f"\nread its responses: {activate} && real-openrlhf show runs/mine\n")
 
 
-def test_a_signal_before_the_training_starts_is_the_runs_reason(request_for, tmp_path, monkeypatch):
+def test_a_signal_before_the_training_starts_is_the_runs_reason(request_for, tmp_path, monkeypatch, capsys):
     def pressed(*_: object) -> None:
         raise errors.Ended(signal.SIGTERM)
 
     monkeypatch.setattr(command, "_supervised", pressed)
     assert command._train(Start.of(request_for("--run-name", "mine"))) == 143
     assert read(tmp_path / "runs/mine")["reason"] == "interrupted by SIGTERM"
+    assert capsys.readouterr().out.endswith("\nno step was trained: start again with the same command with --resume\n")
 
 
 def test_resume_continues_in_the_same_folder_and_remembers_the_start(request_for, tmp_path, monkeypatch):
@@ -406,12 +409,14 @@ def test_a_runs_scratch_folder_goes_with_rays_last_processes(monkeypatch, tmp_pa
 
     other = agent(str(tmp_path))
     for failed, titled in ((False, False), (True, False), (False, True)):
-        with trainer_process.scratch({"TMPDIR": str(tmp_path)}) as own:
+        with trainer_process.scratch({"TMPDIR": str(tmp_path)}, tmp_path / "link") as own:
             own_agent = agent(own.folder, titled)
             assert own.environment["RAY_TMPDIR"] == own.environment["VLLM_RPC_BASE_PATH"] == own.folder
             open(f"{own.folder}/log", "w").close()
             own.keep = failed
         assert own_agent.wait(30) == -signal.SIGKILL and os.path.exists(own.folder) == failed
+        assert (tmp_path / "link").is_symlink() == failed
+        assert {path.name for path in tmp_path.glob("real_*")} == ({os.path.basename(own.folder)} if failed else set())
     assert other.poll() is None
     other.kill()
     other.wait()
@@ -421,7 +426,7 @@ def test_a_long_folder_for_temporary_files_is_not_rays(tmp_path):
     """A socket's path has 107 characters at most."""
     long = tmp_path / ("a" * 40)
     long.mkdir()
-    with trainer_process.scratch({"TMPDIR": str(long)}) as own:
+    with trainer_process.scratch({"TMPDIR": str(long)}, tmp_path / "link") as own:
         assert own.folder == own.environment["RAY_TMPDIR"] and own.folder.startswith("/tmp/real_")
 
 

@@ -87,7 +87,7 @@ MATH_REWARD = f"--reward.remote_url '{Path(rewards.__file__).parent / 'math_rewa
 DATA = [
     Case("data missing", _gone("rows.jsonl"), "rows.jsonl does not exist. Name a file, OWNER/NAME, or a set"),
     Case("data empty", _file("rows.jsonl", ""), "rows.jsonl is empty. Download it again"),
-    Case("data of one row", _file("rows.jsonl", _row() + "\n"), "1 rows of training data do not fill one"),
+    Case("data of one row", _file("rows.jsonl", _row() + "\n"), "1 row of training data cannot fill --rollout"),
     Case("data unreadable", lambda folder: (folder / "rows.jsonl").chmod(0), "Permission denied. Name", nobody=True),
     Case("a set that nobody knows", _nothing, "dapo17 does not exist. Did you mean dapo17k? Name a file",
          "--data dapo17"),
@@ -222,7 +222,7 @@ def test_what_is_not_spoiled_is_accepted_and_weak_rows_are_told(world, capsys):
     (world / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert train("--dry-run") == 0
     assert "rows.jsonl: 1 of 65 rows have no label" in (told := capsys.readouterr().out)
-    assert "rows.jsonl: 1 of 65 rows repeat a prompt, and 1 prompts have several labels" in told
+    assert "rows.jsonl: 1 of 65 rows repeat a prompt; 1 of 64 prompts have several labels" in told
     (world / "mine.py").write_text("def reward_func(queries, prompts, labels): ...")
     (world / "rows.jsonl").write_text("".join(json.dumps(row | {"label": 1}) + "\n" for row in rows[:ROWS]))
     assert train("--reward.remote_url mine.py --no-eval.dataset --dry-run") == 0

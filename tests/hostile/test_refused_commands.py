@@ -42,7 +42,7 @@ REFUSED = [
     (f"""{COMPARE} --benchmarks problems.jsonl --eval-flags "'x" """, "Close each quote"),
     (f"{COMPARE} --grid actor.adam.lr", "--grid actor.adam.lr 1e-4 1e-3"),
     (f"{COMPARE} --algos 'real --logger.wandb.key K'", "a secret is in them"),
-    ("eval", "--model or --out is missing"),
+    ("eval", "missing: --model and --out. Or"),
     ("eval --model model --out e --temperature nan", "--temperature must be 0 or more"),
     ("eval --compare run", "expected 2 arguments"),
     ("data rows.jsonl --out rows.jsonl", "rows.jsonl exists, and real-openrlhf did not write it"),
@@ -51,7 +51,7 @@ REFUSED = [
     ("report model --out x", "no run to report on"),
     ("report run --out rows.jsonl", "rows.jsonl"),
     ("show nothing", "has no responses: there is no such folder. Name"),
-    ("doctor --nope", "error: unrecognized arguments: --nope. `real-openrlhf"),
+    ("doctor --nope", "error: unrecognized arguments: --nope. `real-openrlhf doctor --help`"),
     ("data rows.jsonl --out x.jsonl --templat none", "unrecognized arguments: --templat"),  # no prefix is a flag
     (f"{COMPARE} --benchmarks problems.jsonl --eval-flags '--kk 4'", "unrecognized arguments: --kk 4"),
     # comparisons, refused before the first training

@@ -136,6 +136,7 @@ REFUSED = [
     (f"--algo.real.tau 0.5 {SAPO}", "--algo.real.tau 0.5 is not read by --algo.real.objective", SAPO),
     (f"--actor.loss_agg_mode seq-mean-token-mean {NFT}", "declares the mean token-mean. Leave the flag out", NFT),
     (f"{GROUPS} 100", "equal updates of whole groups. Give 128", f"{GROUPS} 128"),
+    (f"{SAMPLES} 6 {MICRO} 32", f"Give 96 and {MICRO} 4.", f"{SAMPLES} 6 {GROUPS} 96 {MICRO} 4"),
     ("--rollout.batch_size 8", "8 prompts x 8 into equal updates of whole groups. Give 64",
      f"--rollout.batch_size 8 {GROUPS} 64"),
     (f"{MICRO} 3", f"is not a multiple of {MICRO} 3 x 8 ranks", f"{MICRO} 3 --train.dynamic_batch_enable"),

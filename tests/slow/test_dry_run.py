@@ -3,11 +3,14 @@
 One process: importing OpenRLHF takes longer than all the checks.
 """
 
+import contextlib
 import hashlib
 import json
 import os
+import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -52,7 +55,11 @@ def dry_run(capsys, *words) -> tuple[int, str, list[str]]:
 def test_every_recipe_takes_every_algorithm(capsys, recipe, algo):
     assert main(["train", "--dry-run", "--recipe", recipe, "--algo", algo]) == 0
     printed = capsys.readouterr().out.splitlines()
-    here = "can run it." if RECIPES[recipe].on_cpu else f"cannot run it: 0 of {RECIPES[recipe].gpus} GPUs."
+    here = (
+        "can run it."
+        if RECIPES[recipe].on_cpu
+        else f"cannot run it: 0 of {RECIPES[recipe].gpus} GPU{'s' * (RECIPES[recipe].gpus > 1)}."
+    )
     unchecked = "what is made before training" + ", the model on the hub" * (not RECIPES[recipe].on_cpu)
     assert printed[-1] == f"Flags OK. Not checked: {unchecked}. This machine {here}"
     assert os.listdir() == []  # nothing was written either
@@ -172,6 +179,31 @@ def test_all_that_is_wrong_is_told_at_once_each_with_its_fix(capsys, monkeypatch
     assert len(problems) == 12
 
 
+def test_a_wrong_flag_is_told_before_the_hub_is_asked(capsys):
+    assert dry_run(capsys, "--model", "no/such-model", "--lr", "1")[2] == [
+        "unknown flag --lr. Did you mean --actor.adam.lr?"
+    ]
+
+
+def test_a_hub_that_does_not_answer_is_asked_once(tmp_path):
+    """Its client would try for half a minute, with a warning each time."""
+    asked = []
+
+    def hang_up() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                asked.append(server.accept()[0].close())
+
+    program = "from real_openrlhf.cli import main; main('train --recipe qwen7b --dry-run'.split())"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=hang_up).start()
+        hub = {"HF_ENDPOINT": f"http://127.0.0.1:{server.getsockname()[1]}", "HF_HUB_OFFLINE": "0"}
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=os.environ | hub)
+        server.shutdown(socket.SHUT_RDWR)
+    assert len(asked) <= 2 and done.stderr == ""  # httpx may knock again
+    assert "Flags OK. Not checked: what is made before training, the model on the hub. " in done.stdout
+
+
 def test_a_run_goes_on_with_as_many_gpus_as_its_checkpoints_have(capsys, tmp_path):
     """DeepSpeed would say so after every rank has loaded the model."""
     for step in (20, 40):
@@ -231,7 +263,7 @@ def test_asynchronous_engines_cannot_sleep(capsys):
     assert problem.startswith("--vllm.enable_sleep: ") and "(--no-vllm.enable_sleep)" in problem
     code, printed, problems = dry_run(capsys, *words, "--no-vllm.enable_sleep", "--no-ds.enable_sleep")
     assert (code, problems) == (0, [])
-    assert "8 GPUs are needed (4 of the 8 are for vLLM alone)" in printed
+    assert "this run needs 8 GPUs (4 of the 8 are for vLLM alone)" in printed
 
 
 def test_a_dry_run_does_not_import_the_stack():
@@ -270,7 +302,7 @@ def test_a_dry_run_does_not_import_the_stack():
             "OpenRLHF refuses this combination: --train.partial_rollout_enable",
         ),
         ("--algo grpo --train.batch_size 240", "into equal updates of whole groups. Give 256."),
-        ("--train.num_episodes 1", "end after 314 steps, not after 1000"),  # 40,315 rows of 128 prompts
+        ("--train.num_episodes 1", "ends after 314 steps, not after 1000"),  # 40,315 rows of 128 prompts
     ],
 )
 def test_what_would_crash_later_is_one_line_now(capsys, tmp_path, words, expected):

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.base.parsing import did_you_mean
+from real_openrlhf.base.parsing import did_you_mean, number_of
 from real_openrlhf.data.problems import GOLD_COLUMNS, PROBLEM_COLUMNS, is_raw
 from real_openrlhf.data.sources import SUFFIXES, is_hub_id, read_local
 from real_openrlhf.recipes.recipes import TRAINING_ROWS
@@ -70,7 +70,8 @@ def _file(path: Path, flag: str, run: Run) -> Iterator[str]:
     if repeated := count - len(labels_of):
         differ = sum(len(labels) > 1 for labels in labels_of.values())
         yield Note(
-            f"{flag} {path}: {repeated} of {count} rows repeat a prompt, and {differ} prompts have several labels"
+            f"{flag} {path}: {repeated} of {count} rows repeat a prompt; {differ} of {len(labels_of)} prompts have "
+            "several labels"
         )
     yield from _of_labels(path, flag, run, labels)
 
@@ -141,9 +142,9 @@ def step_problems(args: SimpleNamespace, rows: int) -> Iterator[str]:
     steps, prompts, passes = args.train.max_steps, args.rollout.batch_size, args.train.num_episodes
     rows = used_rows(args, rows)
     if rows < prompts:
-        yield f"{rows} rows of training data do not fill one --rollout.batch_size {prompts}. Give more rows."
+        yield f"{number_of(rows, 'row')} of training data cannot fill --rollout.batch_size {prompts}. Give more."
     elif rows // prompts * passes < steps:
         yield (
-            f"{passes} passes over {rows} rows end after {rows // prompts * passes} steps, not after {steps}. "
-            "Leave --train.num_episodes out: it follows from --max-steps."
+            f"--train.num_episodes {passes} over {rows} rows ends after {rows // prompts * passes} steps, not after "
+            f"{steps}. Leave --train.num_episodes out: it follows from --max-steps."
         )

@@ -19,7 +19,7 @@ class Unreachable(UserError):
 def read_config(model: str) -> dict:
     """The model's config.json: of a folder, or from the hub."""
     path = Path(model).expanduser()
-    if path.exists() or not HUB_ID.fullmatch(model):
+    if not is_on_hub(model):
         try:
             return dict(parsed((path / "config.json").read_bytes()))
         except (OSError, ValueError, TypeError) as error:
@@ -28,15 +28,25 @@ def read_config(model: str) -> dict:
                 f"model {model} has no readable config.json ({reason}). Give an existing model folder, or a hub id "
                 "such as Qwen/Qwen2.5-1.5B."
             ) from None
-    from huggingface_hub import hf_hub_download
+    from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
 
-    try:
-        return dict(parsed(Path(hf_hub_download(model, "config.json")).read_bytes()))
+    refused = None
+    try:  # once: a download would try for half a minute
+        get_hf_file_metadata(hf_hub_url(model, "config.json"), timeout=5)
     except Exception as error:  # the hub's client raises a dozen unrelated types
+        refused = error
+    try:
+        file = hf_hub_download(model, "config.json", local_files_only=refused is not None)
+        return dict(parsed(Path(file).read_bytes()))
+    except Exception as error:
         raise Unreachable(
-            f"model {model} is no folder here, not in the cache, and the hub does not give it ({last_line(error)}). "
-            "Check its name, the network, and `hf auth login`."
+            f"model {model} is no folder here, not in the cache, and the hub does not give it "
+            f"({last_line(refused or error)}). Check its name, the network, and `hf auth login`."
         ) from None
+
+
+def is_on_hub(model: str) -> bool:
+    return HUB_ID.fullmatch(model) is not None and not Path(model).expanduser().exists()
 
 
 def model_problems(args: SimpleNamespace, config: dict) -> Iterator[str]:

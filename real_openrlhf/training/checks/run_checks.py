@@ -9,6 +9,7 @@ from pathlib import Path
 from real_openrlhf.base import atomic_dirs, reward_variables
 from real_openrlhf.base.errors import BY_VARIABLE, KEY_VARIABLE, LOGIN, REWARD, WANDB_KEY
 from real_openrlhf.base.files import amount
+from real_openrlhf.base.parsing import number_of
 from real_openrlhf.base.user_files import reward_problem
 from real_openrlhf.flags import duration
 from real_openrlhf.flags.memory import shape_of
@@ -103,6 +104,8 @@ def _model(start: Start) -> Iterator[str]:
     """Whether the model exists, and whether it fits into memory and disk."""
     request, run, target, elsewhere = start.request, start.run, start.target, bool(start.elsewhere)
     model = run.text(run_inputs.MODEL)
+    if start.run.problems and model_check.is_on_hub(model):
+        return  # a wrong flag is told at once
     config = memory_estimate.KNOWN_CONFIGS.get(model)
     if Path(model) not in request.missing():
         try:
@@ -149,8 +152,8 @@ def _resumed(start: Start) -> Iterator[str]:
     for others in {(manifest or {}).get("ranks", ranks) for manifest in manifests} - {ranks}:
         if not run.args.ds.use_universal_ckpt:
             yield (
-                f"{folder} has checkpoints of {others} GPUs, and this run has {ranks}: DeepSpeed cannot divide "
-                f"the optimizer anew. Give {others} in all (--gpus times --nodes)."
+                f"{folder} has checkpoints of {number_of(others, 'GPU')}, and this run has {ranks}: DeepSpeed cannot "
+                f"divide the optimizer anew. Give {others} in all (--gpus times --nodes)."
             )
     before, now = record.get("variables") or {}, provenance.variables(start.environment)
     for name in reward_variables.GRADERS:
