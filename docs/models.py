@@ -297,7 +297,7 @@ class Trial:
         weights = [(name, one.detach().bfloat16()) for name, one in policy.named_parameters()]
 
         def load(worker: Any) -> None:
-            from real_openrlhf.hooks.engine.cpu_reload import take
+            from real_openrlhf.hooks.cpu.vllm import take
 
             for number, (name, weight) in enumerate(weights, 1):
                 take(worker, name, weight, last=number == len(weights))

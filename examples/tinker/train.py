@@ -23,7 +23,7 @@ import real_openrlhf
 from real_openrlhf import check_whole_groups, real_policy_loss
 from real_openrlhf.algorithm.formulas import assignments
 from real_openrlhf.base.user_files import load
-from real_openrlhf.hooks.engine.reward_calls import checked
+from real_openrlhf.rewards.calls import checked
 from real_openrlhf.runs import run_folder
 
 

@@ -7,12 +7,12 @@ import contextlib
 import errno
 import os
 import re
-import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from types import FrameType
-from typing import Any, NoReturn, TextIO
+from collections.abc import Callable, Iterator
+from typing import Any, TextIO
+
+from real_openrlhf.base.secrets import hidden
+from real_openrlhf.base.signals import code_and_words, signals_raised
 
 LONGEST = 2000  # characters of one problem, also of one that lists a cluster's nodes
 
@@ -30,26 +30,6 @@ class UserError(Exception):
 
     def __str__(self) -> str:
         return "\n".join(self.problems)
-
-
-# wandb's key travels as a variable of the environment: no record, print or command line of ours has it
-
-WANDB_KEY, REWARD = "--logger.wandb.key", "--reward.remote_url"
-KEY_VARIABLE = "WANDB_API_KEY"
-BY_VARIABLE = "env"  # as value of WANDB_KEY: wandb reads KEY_VARIABLE
-HIDDEN = "***"
-LOGIN = re.compile(r"(?<=://)[^/\s@'\"]+@")  # user and password in a URL
-TYPED = re.compile(rf"({re.escape(WANDB_KEY)}[= ]+)(?!{BY_VARIABLE}\b)\S+")
-
-
-def hidden(text: str) -> str:
-    return TYPED.sub(rf"\1{HIDDEN}", LOGIN.sub(f"{HIDDEN}@", text) if "://" in text else text)
-
-
-def hide(words: Sequence[str]) -> list[str]:
-    """The words of a command line without secrets."""
-    pairs = zip(["", *words], words, strict=False)
-    return [HIDDEN if before == WANDB_KEY and word != BY_VARIABLE else hidden(word) for before, word in pairs]
 
 
 # Foreign text
@@ -92,57 +72,6 @@ class Plain:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
-
-
-# Ctrl-C, SIGTERM and SIGHUP end a command through its clean-up. One that its starter ignores, as nohup does, stays so
-
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-class Ended(KeyboardInterrupt):
-    """A signal asked this command to end."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
-
-
-def watched_signals() -> list[signal.Signals]:
-    return [number for number in ENDING if signal.getsignal(number) != signal.SIG_IGN]
-
-
-@contextlib.contextmanager
-def signals_raised() -> Iterator[None]:
-    """In the block each of the signals raises Ended, so that every `finally` runs."""
-
-    def end(number: int, _: FrameType | None) -> NoReturn:
-        raise Ended(number)
-
-    if threading.current_thread() is not threading.main_thread():  # only that one can set handlers
-        yield
-        return
-    before = {number: signal.signal(number, end) for number in watched_signals()}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-@contextlib.contextmanager
-def signals_held() -> Iterator[None]:
-    """Signals wait until the block is through, such as the writing of how a run ended."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def code_and_words(ended: KeyboardInterrupt) -> tuple[int, str]:
-    """The exit code, and `interrupted by SIGINT`."""
-    number = getattr(ended, "number", signal.SIGINT)
-    return 128 + number, f"interrupted by {signal.Signals(number).name}"
 
 
 # Errors of a path that the user has named.

@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from real_openrlhf.base import files, ownership
-from real_openrlhf.base.errors import UserError, exit_code, hide
+from real_openrlhf.base.errors import UserError, exit_code
 from real_openrlhf.base.files import parsed, write_json
 from real_openrlhf.base.parsing import Parser, PassThrough, did_you_mean, flag_name, path_of, positive, whole, words_of
+from real_openrlhf.base.secrets import hide
 from real_openrlhf.evaluation import command as eval_command
 from real_openrlhf.evaluation import grading
 from real_openrlhf.recipes.algorithms import ALGORITHMS

@@ -14,10 +14,10 @@ from real_openrlhf.base.user_files import raised, reward_function, reward_proble
 from real_openrlhf.data.benchmarks import average_title, chosen
 from real_openrlhf.evaluation.questions import Question, file_records
 from real_openrlhf.evaluation.store import Sample
-from real_openrlhf.hooks.engine.reward_calls import checked
 from real_openrlhf.report.paired import protocol, title_of
 from real_openrlhf.report.statistics import Estimate, bootstrap
 from real_openrlhf.report.table_forms import Table
+from real_openrlhf.rewards.calls import checked
 from real_openrlhf.rewards.graders import Asked, Grader, judge_many
 from same_answer.extract import Think
 

@@ -13,7 +13,7 @@ from real_openrlhf.base.reward_variables import reward_variables
 from real_openrlhf.flags.arguments import POLICY_LOSSES, add, resolve
 from real_openrlhf.flags.refusals import notes
 
-__all__ = ["POLICY_LOSSES", "add", "resolve", "reward_variables", "run_training_script"]  # the patches call these
+__all__ = ["POLICY_LOSSES", "add", "resolve", "run_training_script"]  # a patch calls these
 
 
 def refuse_too_few_gpus(args: SimpleNamespace) -> None:
@@ -54,8 +54,11 @@ def run_training_script(train: Callable[[SimpleNamespace], None], parse: Callabl
 
     start = ray.init
 
-    def init(*words: Any, **named: Any) -> Any:  # `train` below calls it, and then asks Ray for GPUs
-        context = start(*words, **named)
+    def init(runtime_env: dict, **named: Any) -> Any:  # `train` below calls it, and then asks Ray for GPUs
+        runtime_env["env_vars"] |= reward_variables()
+        if os.environ.get("REAL_RAY_DASHBOARD") == "0":
+            named["include_dashboard"] = False
+        context = start(runtime_env=runtime_env, **named)
         refuse_too_few_gpus(args)
         return context
 

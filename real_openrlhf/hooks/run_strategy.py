@@ -7,14 +7,17 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from openrlhf.models import Actor
 from openrlhf.utils.deepspeed import DeepspeedStrategy
 
 from real_openrlhf.base import atomic_dirs, ownership
 from real_openrlhf.base.files import enter, write_json, write_text
-from real_openrlhf.hooks.engine.prompt_stream import PromptStream
+from real_openrlhf.hooks.cpu.zero3 import waits_for_each_gather
 from real_openrlhf.hooks.fixes.deepspeed_optimizers import compile_less, flags_kept, forget_host_buffers
+from real_openrlhf.hooks.fixes.nonfinite_guard import refuse_nonfinite_gradients
 from real_openrlhf.hooks.fixes.process_starts import keep_stores_here
 from real_openrlhf.hooks.model import flash_attention_torch
+from real_openrlhf.hooks.prompt_stream import PromptStream
 
 # OpenRLHF reads these keys of a loaded checkpoint's state before it checks whether there was a checkpoint.
 NOTHING_YET = {"episode": 0, "global_step": 0, "total_consumed_prompts": 0, "data_loader_state_dict": {}}
@@ -35,11 +38,19 @@ class RunStrategy(DeepspeedStrategy):
         keep_stores_here()
         super().setup_distributed(*args, **named)
 
+    def get_ds_train_config(self, *args: Any, **named: Any) -> dict:
+        return waits_for_each_gather(super().get_ds_train_config(*args, **named))
+
     def get_ds_eval_config(self, *args: Any, **named: Any) -> dict:
         """Without a batch size, which a reference model does not use and which may not be a multiple of the ranks."""
-        config = super().get_ds_eval_config(*args, **named)
+        config = waits_for_each_gather(super().get_ds_eval_config(*args, **named))
         config.pop("train_batch_size")
         return config
+
+    def _ds_init_train_model(self, model: Any, cfg: dict) -> tuple:
+        made, *rest = super()._ds_init_train_model(model, cfg)
+        refuse_nonfinite_gradients(made.model if isinstance(made, Actor) else made)
+        return made, *rest
 
     def reseed(self, updates: int) -> None:
         """Seed torch by the run's seed, the updates so far and the rank: a resume needs no generator's state."""

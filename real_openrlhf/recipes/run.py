@@ -12,7 +12,7 @@ from functools import partial
 from types import SimpleNamespace
 
 from real_openrlhf.algorithm.formulas import Objective, assignments
-from real_openrlhf.base.errors import HIDDEN, REWARD, WANDB_KEY, hide
+from real_openrlhf.base.secrets import HIDDEN, REWARD, WANDB_KEY, hide
 from real_openrlhf.flags import parser
 from real_openrlhf.flags.arguments import complete
 from real_openrlhf.flags.derived import Layout, objective_of

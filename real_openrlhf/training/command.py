@@ -15,9 +15,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from real_openrlhf import __version__
-from real_openrlhf.base.errors import ENDING, code_and_words, signals_held
 from real_openrlhf.base.files import FINISHED, ROLLOUTS
 from real_openrlhf.base.parsing import command_line, path_of, whole
+from real_openrlhf.base.signals import ENDING, code_and_words, signals_held
 from real_openrlhf.data.sources import SUFFIXES
 from real_openrlhf.flags import parser as flags_parser
 from real_openrlhf.recipes.algorithms import ALGORITHMS

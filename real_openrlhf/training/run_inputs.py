@@ -14,9 +14,10 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from real_openrlhf.base.errors import BY_VARIABLE, KEY_VARIABLE, REWARD, WANDB_KEY, UserError, hide
+from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import sha256
 from real_openrlhf.base.parsing import PassThrough, path_of
+from real_openrlhf.base.secrets import BY_VARIABLE, KEY_VARIABLE, REWARD, WANDB_KEY, hide
 from real_openrlhf.base.user_files import absolute, file_of
 from real_openrlhf.data.sources import SUFFIXES, is_hub_id, read_local
 from real_openrlhf.flags.words import SHORTHANDS, as_typed, split_flags

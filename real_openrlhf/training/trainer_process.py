@@ -15,8 +15,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from real_openrlhf.base.errors import Ended, code_and_words, watched_signals
 from real_openrlhf.base.files import PHASE
+from real_openrlhf.base.signals import Ended, code_and_words, watched_signals
 from real_openrlhf.training.progress import last_error
 
 STRONGER = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)

@@ -16,18 +16,17 @@ from hypothesis import strategies as st
 from real_openrlhf.base.errors import CONTROLS, UserError, exit_code, on_one_line, plain
 from real_openrlhf.data.problems import read_problems
 from real_openrlhf.data.sources import read_local
-from real_openrlhf.hooks.engine.reward_calls import Fault, checked
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.recipes.run import compose
 from real_openrlhf.report import benchmarks, page, table_forms, tables
 from real_openrlhf.report.read_runs import UnreadableRun, read_run, read_runs
 from real_openrlhf.report.task_runs import tasks
+from real_openrlhf.rewards.calls import Fault, checked
 from real_openrlhf.rewards.command import _rows as rows_to_grade
 from real_openrlhf.rewards.graders import Asked
 from real_openrlhf.runs import run_folder
-from real_openrlhf.training.checks import data_check
-from real_openrlhf.training.checks.findings import Findings
+from real_openrlhf.training.checks import Findings, data_check
 from real_openrlhf.training.progress import Progress, summary
 
 PIECES = (

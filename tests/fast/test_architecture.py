@@ -22,8 +22,8 @@ ROOMS = {
     "algorithm": ({"torch"}, {"base"}),
     "flags": (set(), {"algorithm", "base"}),
     "hooks": (
-        {"deepspeed", "openrlhf", "peft", "psutil", "ray", "torch", "transformers"},
-        {TOP, "algorithm", "base", "flags", "machine"},
+        {"deepspeed", "openrlhf", "packaging", "peft", "psutil", "ray", "torch", "transformers"},
+        {TOP, "algorithm", "base", "flags", "machine", "rewards"},
     ),
     "runs": (set(), {TOP, "base"}),
     "recipes": (set(), {"algorithm", "base", "flags", "runs"}),
@@ -141,7 +141,7 @@ def test_hooks_have_an_order():
     graphlib.TopologicalSorter(folders).prepare()
 
 
-PORTABLE = ("hooks.engine", "hooks.fixes", "hooks.model", "hooks.run_strategy")
+PORTABLE = ("hooks.cpu", "hooks.engine", "hooks.fixes", "hooks.model", "hooks.prompt_stream", "hooks.run_strategy")
 OF_EITHER = {"hooks", "hooks.trainer_classes", "algorithm", "algorithm.token_log_probs"}
 
 

@@ -67,7 +67,7 @@ def test_the_index_names_every_page():
 
 
 def test_every_page_that_code_names_is_there():
-    texts = files(".py", ".sh", ".sbatch", ".ipynb").values()
+    texts = files(".py", ".sh", ".sbatch", ".ipynb", ".patch").values()
     named = {page for text in texts for page in re.findall(r"(?<!/)\bdocs/[\w/-]+\.md", text)}
     assert len(named) > 5 and {page for page in named if not (ROOT / page).is_file()} == set()
 

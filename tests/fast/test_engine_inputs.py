@@ -8,8 +8,8 @@ import torch
 from tiny_models import model_of
 from torchdata.stateful_dataloader import StatefulDataLoader
 
-from real_openrlhf.hooks.engine.prompt_stream import PromptStream, SampleSeeds, seeded_each
 from real_openrlhf.hooks.model.lora_weights import MergedWeights, SharedAdapterError
+from real_openrlhf.hooks.prompt_stream import PromptStream, SampleSeeds, seeded_each
 
 
 def samples(seeds: SampleSeeds, prompts: list[str], count: int = 8) -> dict:

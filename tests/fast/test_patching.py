@@ -1,5 +1,6 @@
 """The patch tool on the real release and series, held against git: git says what the files must be afterwards."""
 
+import importlib
 import os
 import re
 import shutil
@@ -255,3 +256,14 @@ def test_no_algorithm_is_in_the_patches(patch):
         r"\.(exp|log|sigmoid|softmax|logsumexp|sum|mean|std|clamp|backward|grad)\(|torch\.where|loss\s*[-+*/]?="
     )
     assert [line for line in added if maths.search(line)] == []
+
+
+@by_file
+def test_what_a_patch_imports_of_ours_is_there(patch):
+    for module, names in re.findall(r"from (real_openrlhf[\w.]*) import ([\w, ]+)", "\n".join(lines_of(patch, "+"))):
+        imported = vars(importlib.import_module(module)).keys() if module.count(".") > 1 else {"arguments"}
+        assert {name.split(" as ")[0].strip() for name in names.split(",")} <= imported, module
+
+
+def test_the_patches_stay_small():
+    assert sum(len(lines_of(patch, sign)) for patch in SERIES.patches for sign in "+-") <= 270

@@ -16,13 +16,13 @@ from small_runs import run_flags
 
 import real_openrlhf
 import same_answer
-from real_openrlhf.base import errors
+from real_openrlhf.base import signals
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.reward_variables import NAMES
 from real_openrlhf.cli import main
 from real_openrlhf.flags import words as flag_words
-from real_openrlhf.hooks.engine.reward_calls import Fault, RewardCalls
 from real_openrlhf.machine import nvidia
+from real_openrlhf.rewards.calls import Fault, RewardCalls
 from real_openrlhf.runs import run_folder
 from real_openrlhf.training import command, trainer_process
 from real_openrlhf.training.launch_target import CPU_ENVIRONMENT, LaunchTarget
@@ -248,7 +248,7 @@ def test_a_run_that_made_its_steps_is_finished_whatever_was_pressed(request_for,
 
 def test_a_signal_before_the_training_starts_is_the_runs_reason(request_for, tmp_path, monkeypatch, capsys):
     def pressed(*_: object) -> None:
-        raise errors.Ended(signal.SIGTERM)
+        raise signals.Ended(signal.SIGTERM)
 
     monkeypatch.setattr(command, "_supervised", pressed)
     assert command._train(Start.of(request_for("--run-name", "mine"))) == 143

@@ -2,10 +2,6 @@
 
 An engine's process ends when its parent process ends. vLLM itself ends the engine if the parent exits normally. If
 the parent was killed, as Ray's workers are when their raylet ends, the engine stayed alive and kept its memory.
-
-On a CPU each prompt is prefilled whole. vLLM 0.29 to 0.32 cuts a prompt that exceeds the tokens left in a step, and
-then rewinds the generator of a request with a seed, which a CPU generator cannot do (`CPU Generator does not use
-offset`): the engine dies. This can go when vLLM's CPU runner restores a generator's state when it drops a number.
 """
 
 import multiprocessing
@@ -14,7 +10,6 @@ import signal
 import threading
 import time
 from multiprocessing.process import BaseProcess
-from typing import Any
 
 # Set for our own engines. Other uses of vLLM in this environment are not affected.
 WANTED = "REAL_ENGINE"
@@ -40,7 +35,9 @@ def start() -> None:
     from vllm.platforms import current_platform
 
     if current_platform.is_cpu():
-        _prefill_whole_prompts(type(current_platform))
+        from real_openrlhf.hooks.cpu.vllm import prefill_whole_prompts
+
+        prefill_whole_prompts(type(current_platform))
 
 
 def _end_with(parent: BaseProcess) -> None:
@@ -48,15 +45,3 @@ def _end_with(parent: BaseProcess) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(PATIENCE)
     os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _prefill_whole_prompts(platform: Any) -> None:
-    check = platform.check_and_update_config
-
-    def check_and_update_config(vllm_config: Any) -> None:
-        check(vllm_config)
-        scheduler, model = vllm_config.scheduler_config, vllm_config.model_config
-        scheduler.enable_chunked_prefill = False
-        scheduler.max_num_batched_tokens = max(scheduler.max_num_batched_tokens, model.max_model_len)
-
-    platform.check_and_update_config = staticmethod(check_and_update_config)

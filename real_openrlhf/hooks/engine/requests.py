@@ -13,9 +13,9 @@ import ray
 from real_openrlhf.base.files import enter
 from real_openrlhf.base.user_files import reward_function
 from real_openrlhf.hooks.engine import plugin
-from real_openrlhf.hooks.engine.prompt_stream import SampleSeeds, seeded_each
-from real_openrlhf.hooks.engine.reward_calls import Fault, RewardCalls, checked
+from real_openrlhf.hooks.prompt_stream import SampleSeeds, seeded_each
 from real_openrlhf.machine import nvidia
+from real_openrlhf.rewards.calls import Fault, RewardCalls, checked
 
 __all__ = ["Requests", "engine_arguments", "executor", "held", "seeded_each"]
 

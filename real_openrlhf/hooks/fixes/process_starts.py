@@ -1,4 +1,4 @@
-"""Replaced at the start of a process: Ray's patience, torch's stores, transformers' attention names.
+"""Replaced at the start of a process: Ray's patience, torch's stores, the path of Python.
 
 No library at the top: a run loads this before it starts Ray.
 """
@@ -13,7 +13,6 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
 from typing import Any, cast
 
 SECONDS = 120.0
@@ -102,21 +101,3 @@ def keep_stores_here() -> None:
 def quoted_python(given: dict | None) -> dict:
     """`ray.init` calls this for its workers' environment (RAY_RUNTIME_ENV_HOOK) if Python's path has a space."""
     return {**(given or {}), "py_executable": shlex.quote(sys.executable)}
-
-
-def accept_attention(known: str, fits: Callable[[Any], None]) -> None:
-    """Let models have the attention `known`, if `fits` does not raise for them. Transformers itself would look for the
-    name on the hub, or take another kernel without an error."""
-    from transformers import PreTrainedModel
-
-    choose = PreTrainedModel._check_and_adjust_attn_implementation
-    if choose.__module__ == __name__:
-        return
-
-    def chosen(model: PreTrainedModel, name: str | None, *rest: Any, **named: Any) -> str:
-        if name != known:
-            return choose(model, name, *rest, **named)
-        fits(model)
-        return known
-
-    PreTrainedModel._check_and_adjust_attn_implementation = chosen

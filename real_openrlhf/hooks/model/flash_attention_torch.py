@@ -4,6 +4,7 @@ transformers calls `attention` in every layer. Sequences are packed one behind a
 `varlen_attn` takes them all, on CPU each is computed by itself.
 """
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, NamedTuple, NoReturn
 
@@ -14,7 +15,6 @@ from torch.nn.attention.varlen import varlen_attn
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.hooks.fixes.process_starts import accept_attention
 from real_openrlhf.hooks.model import model_support
 
 NAME = model_support.ATTENTION
@@ -134,3 +134,19 @@ def one_by_one(q: Tensor, k: Tensor, v: Tensor, of: Sequences, scale: float | No
         part = F.scaled_dot_product_attention(x, y, z, seen, 0.0, seen is None, scale=scale, enable_gqa=shared)
         parts.append(part[0].transpose(0, 1))
     return torch.cat(parts)
+
+
+def accept_attention(known: str, fits: Callable[[Any], None]) -> None:
+    """Let models have the attention `known`, if `fits` does not raise for them. Transformers itself would look for the
+    name on the hub, or take another kernel without an error."""
+    choose = PreTrainedModel._check_and_adjust_attn_implementation
+    if choose.__module__ == __name__:
+        return
+
+    def chosen(model: PreTrainedModel, name: str | None, *rest: Any, **named: Any) -> str:
+        if name != known:
+            return choose(model, name, *rest, **named)
+        fits(model)
+        return known
+
+    PreTrainedModel._check_and_adjust_attn_implementation = chosen

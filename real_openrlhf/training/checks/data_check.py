@@ -14,7 +14,7 @@ from real_openrlhf.recipes.recipes import TRAINING_ROWS
 from real_openrlhf.recipes.run import AGENT, REWARD, Run, used_rows
 from real_openrlhf.runs.provenance import PACKAGE
 from real_openrlhf.training import tiny_task
-from real_openrlhf.training.checks.findings import Note
+from real_openrlhf.training.checks import Note
 
 COLUMNS = {"--data.input_key": PROBLEM_COLUMNS, "--data.label_key": GOLD_COLUMNS}  # and their usual names
 TRIED = 3  # labels that this package's own reward function is tried on

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 
 from real_openrlhf.flags.memory import Shape, peak
-from real_openrlhf.training.checks.findings import Note
+from real_openrlhf.training.checks import Note
 
 GB = 1e9
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 from real_openrlhf.base.errors import UserError, last_line
 from real_openrlhf.base.files import parsed
-from real_openrlhf.training.checks.findings import Note
+from real_openrlhf.training.checks import Note
 
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from real_openrlhf.base import atomic_dirs, reward_variables
-from real_openrlhf.base.errors import BY_VARIABLE, KEY_VARIABLE, LOGIN, REWARD, WANDB_KEY
 from real_openrlhf.base.files import amount
 from real_openrlhf.base.parsing import number_of
+from real_openrlhf.base.secrets import BY_VARIABLE, KEY_VARIABLE, LOGIN, REWARD, WANDB_KEY
 from real_openrlhf.base.user_files import reward_problem
 from real_openrlhf.flags import duration
 from real_openrlhf.flags.memory import shape_of
@@ -18,8 +18,7 @@ from real_openrlhf.machine import nvidia
 from real_openrlhf.recipes.recipes import TRAINING_ROWS
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.training import run_inputs, tiny_task
-from real_openrlhf.training.checks import data_check, memory_estimate, model_check
-from real_openrlhf.training.checks.findings import Findings, Note
+from real_openrlhf.training.checks import Findings, Note, data_check, memory_estimate, model_check
 from real_openrlhf.training.run_inputs import TRAINING, VALIDATION
 from real_openrlhf.training.start import Start
 from real_openrlhf.training.trainer_process import LONGEST, scratch_base

@@ -1,0 +1,1 @@
+"""What only a CPU needs; on a GPU none of it is called."""
