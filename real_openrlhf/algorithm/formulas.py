@@ -283,9 +283,7 @@ def find(name: str | Objective) -> Objective:
         return OBJECTIVES[name]
     if (path := file_of(name)) is None:
         names = ", ".join(OBJECTIVES)
-        raise ValueError(
-            f"unknown objective {name!r}. Choose one of {names}, or FILE.py:NAME; see examples/objectives"
-        )
+        raise ValueError(f"unknown objective {name!r}. Choose one of {names}, or your own, FILE.py:NAME")
     loaded, own = load(name), name.rpartition(":")[2]
     if isinstance(loaded, Objective):
         return loaded

@@ -27,23 +27,17 @@ class RealPolicyLoss(nn.Module):
         return (weights.detach().to(scores) * scores).sum()
 
 
-def kl_old(log_probs: Tensor, old_log_probs: Tensor, action_mask: Tensor, num_tokens: int | Tensor) -> Tensor:
-    """A micro-batch's part of the KL to the old policy: token mean of the k3 estimator.
-
-    `num_tokens` counts the action tokens of the whole optimizer step, so that the parts add up to the mean. The clamps
-    are those of OpenRLHF's KL loss; they keep the gradient finite.
-    """
+def kl_old(log_probs: Tensor, old_log_probs: Tensor, action_mask: Tensor) -> Tensor:
+    """The k3 estimate of the KL to the old policy, summed over tokens. OpenRLHF's clamps keep the gradient finite."""
     mask = action_mask.bool()
     log_ratio = (torch.where(mask, log_probs, 0.0) - torch.where(mask, old_log_probs.detach(), 0.0)).clamp(min=-10)
     k3 = ((-log_ratio).exp() - 1 + log_ratio).clamp(max=10)
-    return torch.where(mask, k3, 0.0).sum() / num_tokens
+    return torch.where(mask, k3, 0.0).sum()
 
 
-def kl_k1(log_probs: Tensor, old_log_probs: Tensor, action_mask: Tensor, num_tokens: int | Tensor) -> Tensor:
-    """A micro-batch's part of the token mean of log pi_old - log pi, the k1 estimate; `num_tokens` as in `kl_old`."""
-    mask = action_mask.bool()
-    gap = torch.where(mask, old_log_probs.detach(), 0.0) - torch.where(mask, log_probs, 0.0)
-    return gap.sum() / num_tokens
+def kl_k1(log_probs: Tensor, old_log_probs: Tensor, action_mask: Tensor) -> Tensor:
+    """The sum over tokens of log pi_old - log pi, the k1 estimate."""
+    return torch.where(action_mask.bool(), old_log_probs.detach() - log_probs, 0.0).sum()
 
 
 def real_policy_loss(

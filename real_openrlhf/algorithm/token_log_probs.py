@@ -1,13 +1,6 @@
 """Log-probabilities and entropies of tokens from hidden states and the head's weight, without a table of logits.
 
-One pass over blocks of words, written here because library functions were slower on CPU; none was measured on a GPU.
-Extra memory and time, forward and backward, 2,048 tokens x 30,000 words, fp32, two cores (benchmarks/head_memory.py;
-this file's numbers are of a version that reused a block's memory on a CPU, which took a quarter less time):
-
-    a table of logits                                   737 MB   1.6 s
-    this file                                           208 MB   0.9 s
-    torch 2.13's linear_cross_entropy, no entropy         9 MB   3.4 s
-    Liger-Kernel 0.8.5's fused function                 400 MB   2.7 s
+One pass over blocks of words, written here because library functions were slower on CPU (benchmarks/head_memory.py).
 """
 
 import functools

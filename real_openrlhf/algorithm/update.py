@@ -131,9 +131,9 @@ class Update(ABC):
     def token_terms(self, now: Forward) -> dict[str, Tensor]:
         """Sums over tokens, for the log and for loss terms beside the method's; 0 for a term that is switched off."""
         terms = dict.fromkeys(TERMS, torch.zeros((), dtype=torch.float64, device=self.device))
-        terms["ppo_kl"] = kl_k1(now.log_probs, now.old, now.mask, 1)
+        terms["ppo_kl"] = kl_k1(now.log_probs, now.old, now.mask)
         if self.coefficients.kl_old:
-            terms["kl_old"] = kl_old(now.log_probs, now.old, now.mask, 1)
+            terms["kl_old"] = kl_old(now.log_probs, now.old, now.mask)
         mask = now.mask.bool()
         if now.kl is not None and now.reference is not None:
             terms["kl"] = torch.where(mask, now.kl, 0.0).sum()
@@ -181,11 +181,7 @@ class GroupUpdate(Update):
         scores = fetch(sum_over_ranks(table, self.group))
         if not bool(scores.isfinite().all()):
             prompts = groups[trained][~scores.isfinite()].unique().tolist()
-            raise NonFiniteError(
-                f"the scores of rollouts of the batch's prompts {prompts[:8]} are not finite in optimizer step "
-                f"{self.number}: stopped before the weights changed. Resume with --run-name and a lower "
-                "--actor.adam.lr"
-            )
+            raise NonFiniteError.of(f"a score of the batch's prompts {prompts[:8]}", self.number)
         self.scores[trained] = scores
         whole = self.rollouts[torch.isin(groups[self.rollouts], groups[trained])]
         self.weights[whole] = self.planned.weigh(self.settings, self.scores, whole).weights

@@ -20,6 +20,13 @@ LONGEST = 2000  # characters of one problem, also of one that lists a cluster's 
 class NonFiniteError(RuntimeError):
     """A loss, score or gradient was nan or infinite; the model keeps the weights of the step before."""
 
+    @classmethod
+    def of(cls, what: str, step: int) -> "NonFiniteError":
+        return cls(
+            f"{what} is nan or infinite in optimizer step {step}: stopped before the weights changed. Resume with "
+            "--run-name and a lower --actor.adam.lr, and look at the last lines of metrics.jsonl for what grew."
+        )
+
 
 class UserError(Exception):
     """One problem or several; the command line prints a line for each and exits with 2, without a traceback."""

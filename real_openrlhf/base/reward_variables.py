@@ -20,14 +20,14 @@ WHOLE = ("SAME_ANSWER_MEMORY_MB", "SAME_ANSWER_WORKERS")
 JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # the settings of a Ray job, in the environment of its command
 
 
-def reward_variables(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+def reward_variables() -> dict[str, str]:
     """Those that are set here. Actors on a cluster that others started have the environment of its nodes otherwise.
 
     Ray refuses a variable that the job's settings name too, and passes on those itself.
     """
-    job = json.loads(environment.get(JOB, "{}"))
+    job = json.loads(os.environ.get(JOB, "{}"))
     passed_on = (job.get("runtime_env") or {}).get("env_vars") or {}
-    return {name: environment[name] for name in NAMES if name in environment and name not in passed_on}
+    return {name: os.environ[name] for name in NAMES if name in os.environ and name not in passed_on}
 
 
 def variable_problems(environment: Mapping[str, str] = os.environ) -> Iterator[str]:

@@ -12,14 +12,18 @@ from typing import Any
 from real_openrlhf.base.errors import UserError, first_line
 from real_openrlhf.base.files import SURROGATE, parsed, sha256
 
-ID = re.compile(r"([\w-][\w.-]*/[\w.-]+)(@[\w./-]+)?")  # the second part is OpenRLHF's form for a folder of the set
+HUB_ID = re.compile(
+    r"([\w-][\w.-]*/[\w.-]+)(@[\w./-]+)?"
+)  # the second part is OpenRLHF's form for a folder of the set
 SUFFIXES = (".parquet", ".json", ".jsonl", ".csv")
 
 
 def is_hub_id(name: str) -> bool:
     """Whether the name can be OWNER/NAME or OWNER/NAME@FOLDER of the hub, and nothing here has it."""
     return (
-        ID.fullmatch(name) is not None and not name.endswith((*SUFFIXES, ".arrow", ".py")) and not os.path.exists(name)
+        HUB_ID.fullmatch(name) is not None
+        and not name.endswith((*SUFFIXES, ".arrow", ".py"))
+        and not os.path.exists(name)
     )
 
 

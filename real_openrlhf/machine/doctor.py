@@ -33,8 +33,8 @@ class Check(NamedTuple):
     todo: str = ""
 
 
-def _checked(name: str, good: bool, state: str, todo: str, otherwise: str = WARN) -> Check:
-    return Check(name, OK, state) if good else Check(name, otherwise, state, todo)
+def _checked(name: str, good: bool, state: str, todo: str) -> Check:
+    return Check(name, OK, state) if good else Check(name, WARN, state, todo)
 
 
 def locked() -> dict[str, str]:

@@ -38,8 +38,7 @@ CPU_ENVIRONMENT = {
     "REAL_RAY_DASHBOARD": "0",  # it takes as long to start as the policy
     "RAY_USAGE_STATS_ENABLED": "0",
     "VLLM_NO_USAGE_STATS": "1",
-    # libgomp's threads spin for milliseconds at a barrier, on the core that the late thread needs. Beside two other
-    # trainings a step of SmolLM2 takes 25 to 50 s with this, 169 to 187 s without, with equal numbers.
+    # libgomp's threads spin for milliseconds at a barrier, on the core that the late thread needs
     "GOMP_SPINCOUNT": "1000",
 }
 # Ray gives each process the entries of its logical GPUs. CUDA ignores the list from the first negative number on.

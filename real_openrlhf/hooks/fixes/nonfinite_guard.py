@@ -74,8 +74,4 @@ class StepGuard:
             self.refuse("a gradient")
 
     def refuse(self, what: str) -> NoReturn:
-        raise NonFiniteError(
-            f"{what} is nan or infinite in optimizer step {self.engine.global_steps + 1}: stopped before the weights "
-            "changed. Resume with --run-name and a lower --actor.adam.lr, and look at the last lines of metrics.jsonl "
-            "for what grew."
-        )
+        raise NonFiniteError.of(what, self.engine.global_steps + 1)

@@ -1,15 +1,13 @@
 """Check a model by its config.json, before every rank loads gigabytes of it."""
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
 from real_openrlhf.base.errors import UserError, last_line
 from real_openrlhf.base.files import parsed
+from real_openrlhf.data.sources import HUB_ID
 from real_openrlhf.training.checks import Note
-
-HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 class Unreachable(UserError):
