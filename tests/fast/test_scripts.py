@@ -146,6 +146,24 @@ def test_the_pretrained_model_trains_on_cpu_and_on_a_gpu_by_one_flag(call, tmp_p
     assert train.endswith("--rollout.max_tokens_per_gpu 8192 --recipe qwen1.5b-1gpu")
 
 
+@pytest.mark.parametrize(
+    ("text", "row"),
+    [
+        ("(Task pid=1) step:1 - actor/ppo_kl:np.float64(0.02) - response_length/mean:4.0", ("verl", "0.4", "0.2")),
+        ("step:1 - actor/ppo_kl:0.000 - response_length/mean:100.0", ("verl", "0.0632", "0.00632")),
+        ("{'ppo_kl': 0.02, 'response_length': 4.0}", ("OpenRLHF", "0.4", "0.2")),
+        ('{"log_history": [{"clip_ratio/region_mean": 0.0, "completions/mean_length": 9}]}', ("TRL", "0", "0")),
+        ('{"ppo_kl": 0.02, "rollout/response_length_mean": 4, "real/score_std": 0.1}', ("this project", "0.4", "0.2")),
+    ],
+)
+def test_bounds_on_z_are_read_from_any_trainers_log(text, row, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(SCRIPTS.parents[1] / "benchmarks")
+    import z_from_logs
+
+    (tmp_path / "run.log").write_text("ppo_kl: 3 of a configuration\n" * (text[0] != "{") + text)
+    assert (*(z_from_logs.read(tmp_path / "run.log")[key] for key in ("trainer", "together", "independent")),) == row
+
+
 def test_the_evaluation_of_the_paper_prepares_its_benchmarks_and_takes_more_options(call, tmp_path):
     places = {"BENCHMARKS": str(tmp_path / "data"), "TP": "2"}
     prepare, evaluate = call("eval_math.sh", "M", "O", "--k", "2", installed=True, **places)
