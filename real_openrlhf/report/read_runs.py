@@ -54,12 +54,6 @@ class Run:
         return {match[1] for key in self.logged["eval"] if (match := PASS1.fullmatch(key))}
 
     @property
-    def block(self) -> str:
-        """Its machines, one a resume, and its starting model: only runs of one block are subtracted."""
-        machines = {str(part.get("machine")) for part in (self.meta, *self.meta.get("earlier_places", ()))}
-        return f"{sorted(machines)} {self.meta.get('starting_weights')}"
-
-    @property
     def last_step(self) -> int:
         return max(int(table.index[-1]) for table in self.logged.values() if len(table))
 

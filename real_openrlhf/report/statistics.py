@@ -1,13 +1,12 @@
 """Means over runs, and what may be said of differences: Welch's test, Holm's correction, bootstrap.
 
-Runs of one seed share their prompts, but their results correlate little (0.2, the median of the committed tables). So
-pairs of seeds would gain what they cost in degrees of freedom. Runs of different machines are never subtracted: a
-machine is a block.
+Runs of one seed share their prompts, but their results correlate little, so pairs of seeds would gain what they cost
+in degrees of freedom.
 """
 
 import functools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +16,6 @@ FEWEST = 3  # runs of a setting that is compared
 LEVEL = 0.05  # chance that a table of equal settings names a difference
 MOST_FREEDOM = 1000  # beyond it Student's t is normal, and the series of mpmath converges too slowly
 MARGIN = 0.03  # of pass@1: settings whose 90 % interval lies within it are equivalent
-Blocks = Mapping[str, Sequence[float]]  # machine -> one value a run
 
 
 @dataclass(frozen=True)
@@ -69,26 +67,15 @@ class Difference:
         return self.mean - reach, self.mean + reach
 
 
-def difference(minuend: Blocks, subtrahend: Blocks) -> Difference | None:
-    """Welch's, block by block; None if a side has fewer than three runs. A block needs two runs a side.
-
-    Blocks are weighted by n m / (n + m), which is best if the runs of all blocks vary alike.
-    """
-    shared = [block for block in minuend if min(len(minuend[block]), len(subtrahend.get(block, ()))) >= 2]
-    pairs = [(np.array(minuend[block]), np.array(subtrahend[block])) for block in shared]
-    if not pairs or any(sum(map(len, side)) < FEWEST for side in zip(*pairs, strict=True)):
+def difference(minuend: Sequence[float], subtrahend: Sequence[float]) -> Difference | None:
+    """Welch's; None if a side has fewer than three runs."""
+    sides = [np.array(minuend), np.array(subtrahend)]
+    if min(map(len, sides)) < FEWEST:
         return None
-    weights = np.array([len(a) * len(b) / (len(a) + len(b)) for a, b in pairs])
-    weights /= weights.sum()
-    mean = sum(w * (a.mean() - b.mean()) for w, (a, b) in zip(weights, pairs, strict=True))
-    parts = [  # each sample's share of the variance, and its degrees of freedom
-        (w**2 * side.var(ddof=1) / len(side), len(side) - 1)
-        for w, pair in zip(weights, pairs, strict=True)
-        for side in pair
-    ]
+    parts = [(side.var(ddof=1) / len(side), len(side) - 1) for side in sides]  # variance of the mean, its freedom
     variance = sum(part for part, _ in parts)
     freedom = variance**2 / sum(part**2 / n for part, n in parts) if variance else sum(n for _, n in parts)
-    return Difference(float(mean), math.sqrt(variance), float(freedom))
+    return Difference(float(sides[0].mean() - sides[1].mean()), math.sqrt(variance), float(freedom))
 
 
 def holm(values: Sequence[float]) -> list[float]:

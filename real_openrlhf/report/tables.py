@@ -49,8 +49,8 @@ def summary(task: TaskRuns) -> Table:
         rows.append(row | {"Runs": setting.seeds})
     notes = [
         f"{MAIN}: average of the evaluations after step 0. It varies least, so differences and conclusions are of it.",
-        "Differences: the row minus the reference, by Welch's test at 5 % among runs of one machine, with Holm's "
-        "correction. Both need three finished runs.",
+        "Differences: the row minus the reference, by Welch's test at 5 % with Holm's correction. "
+        "Both need three finished runs.",
         f"Conclusions: higher or lower if the test says so; equivalent within {MARGIN} if the 90 % interval lies "
         f"within ±{MARGIN}; else inconclusive.",
     ]
@@ -71,11 +71,8 @@ def results(task: TaskRuns) -> Table:
         steps = ", ".join(map(str, sorted({run.last_step for run in setting.counted})))
         row |= {"Step": steps, "Learning rate": rates.pop() if len(rates) == 1 else NONE}
         rows.append(row | {"Runs": setting.seeds})
-    machines = len({run.block for run in task.runs})
-    mixed = (
-        f"{WARNING}these runs are of {machines} machines or starting models, where one seed gives other numbers. "
-        "Means mix them; differences and conclusions compare within each."
-    )
+    machines = len({str(run.meta.get("machine")) for run in task.runs})
+    mixed = f"{WARNING}these runs are of {machines} machines. Compare methods that ran on the same ones."
     notes = [
         *[mixed] * (machines > 1),
         SE_NOTE,
@@ -92,11 +89,11 @@ def _mean(value: Callable[[pd.Series], float], curves: Iterable[pd.Series | None
 
 def against_reference(task: TaskRuns) -> tuple[MethodRuns | None, dict[MethodRuns, tuple[Difference, float]]]:
     """The first setting of the summary with enough runs; all others minus it, each with p by Holm's correction."""
-    values: dict[MethodRuns, dict[str, list[float]]] = {}  # by machine and starting model, a value per finished run
+    values: dict[MethodRuns, list[float]] = {}  # of finished runs
     for setting in task.methods:
         for run in setting.counted:
             if (curve := validation(run, task.sets)) is not None:
-                values.setdefault(setting, {}).setdefault(run.block, []).append(over_training(curve))
+                values.setdefault(setting, []).append(over_training(curve))
     for reference in filter(values.__contains__, best_of_each_method(task)):
         others = {other: difference(values[other], values[reference]) for other in values if other is not reference}
         if known := {setting: gap for setting, gap in others.items() if gap is not None}:

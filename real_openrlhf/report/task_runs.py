@@ -92,7 +92,8 @@ def tasks(runs: Iterable[Run]) -> list[TaskRuns]:
         recipe = recipe if isinstance(recipe, str) else None
         # the last two parts: a local model's folder is often just called model
         model = PurePath(str(run.flags.get("--actor.model_name_or_path", ""))).parts[-2:]
-        alike[recipe, model, str(sorted(map(str, data.values())) if isinstance(data, dict) else None)].append(run)
+        data = str(sorted(map(str, data.values())) if isinstance(data, dict) else None)
+        alike[recipe, model, str(run.meta.get("starting_weights")), data].append(run)
     names = []
     for (recipe, *_), members in alike.items():
         on = ", ".join(sorted(next((run.sets for run in members if run.sets), ())))
@@ -133,7 +134,7 @@ def _without_repeats(same: Sequence[Run]) -> tuple[tuple[Run, ...], tuple[Run, .
     first: dict[tuple, Run] = {}
     for run in same:
         known = run.counted and run.seed is not None and run.meta.get("machine")
-        first.setdefault((run.seed, run.block) if known else (run,), run)
+        first.setdefault((run.seed, str(known)) if known else (run,), run)
     runs = {*first.values()}
     return tuple(run for run in same if run in runs), tuple(run for run in same if run not in runs)
 

@@ -163,30 +163,17 @@ ONE, OTHER = [0.82, 0.85, 0.91, 0.79, 0.88], [0.71, 0.64, 0.80, 0.77]
 
 def test_welch_is_that_of_scipy():
     """SciPy 1.17: scipy.stats.ttest_ind(ONE, OTHER, equal_var=False), and its confidence_interval(0.95)."""
-    gap = difference({"": ONE}, {"": OTHER})
+    gap = difference(ONE, OTHER)
     assert (gap.mean, gap.freedom, gap.p) == pytest.approx((0.12, 5.057236602, 0.0329350718), rel=1e-7)
     assert gap.interval(0.95) == pytest.approx((0.01437197728, 0.22562802271), rel=1e-7)
 
 
-def test_runs_of_two_machines_are_not_subtracted_from_each_other():
-    """A machine that shifts both settings by 0.4 changes nothing; a mean over all runs would."""
-    here, there = {"a": ONE}, {"a": OTHER}
-    shifted = difference({**here, "b": [x + 0.4 for x in ONE[:2]]}, {**there, "b": [x + 0.4 for x in OTHER[:3]]})
-    alone = [difference({"": ONE}, {"": OTHER}).mean, sum(ONE[:2]) / 2 - sum(OTHER[:3]) / 3]
-    weights = [5 * 4 / 9, 2 * 3 / 5]
-    assert shifted.mean == pytest.approx((weights[0] * alone[0] + weights[1] * alone[1]) / sum(weights))
-    assert difference({"a": ONE}, {"b": OTHER}) is None  # no block has both
-
-
-def test_the_record_says_which_runs_are_one_block(tmp_path):
-    """The second machine adds 0.3 to both methods, and ran more seeds of GRPO: a mean over all would say 0.1 more."""
-    for machine, shift, seeds in (("a", 0.0, 3), ("b", 0.3, 6)):
-        place = {"machine": {"cpu": machine}}
-        evaluations(tmp_path, "real", {s: 0.4 + shift + s / 100 for s in range(1, 4)}, **place)
-        evaluations(tmp_path, "grpo", {s: 0.5 + shift + s % 3 / 100 for s in range(1, seeds + 1)}, **place)
-    grpo = next(row for row in tables.summary(task_of(tmp_path)).rows if row["Method"] == "GRPO")
-    assert str(grpo["vs REAL"]).startswith("+0.090 ± ") and grpo["Runs"] == "9"
-    assert "of 2 machines or starting models" in tables.results(task_of(tmp_path)).notes[0]
+def test_runs_of_other_starting_weights_are_apart_and_several_machines_are_told(tmp_path):
+    for weights, machine in (("5e", "a"), ("5e", "b"), ("6f", "b")):
+        invented.write_run(tmp_path, name=weights + machine, starting_weights=weights, machine={"cpu": machine})
+    one, other = tasks(read_runs([tmp_path])[0])
+    assert [len(one.runs), len(other.runs)] == [2, 1]
+    assert "of 2 machines" in tables.results(one).notes[0] and "machines" not in tables.results(other).notes[0]
 
 
 def test_a_conclusion_names_the_direction_an_equivalence_or_neither(tmp_path):
