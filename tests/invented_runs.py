@@ -93,7 +93,13 @@ def break_folders(root: Path) -> dict[str, str]:
     (root / "foreign").mkdir()
     (root / "foreign" / "config.json").write_text("{}")
     (root / "empty").mkdir()
-    none = {"never-logged": "no step is logged", "foreign": "not a run", "empty": "not a run"}
+    write_run(root, steps=5, flags={"--train.max_steps": 20}, name="half-copied")
+    none = {
+        "half-copied": "lacks its last steps",
+        "never-logged": "no step is logged",
+        "foreign": "not a run",
+        "empty": "not a run",
+    }
     return {name: reason for name, (_, _, reason) in BROKEN.items()} | none
 
 

@@ -57,7 +57,8 @@ def reward_problem(path: Path) -> str | None:
         return "does not exist. Give a Python file with reward_func, or a URL."
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         return f"is not Python ({error}). Mend it."
-    names = {getattr(node, "name", None) or getattr(node, "id", None) for node in ast.walk(tree)}
+    nodes = [node for node in ast.walk(tree) if not isinstance(node, ast.AsyncFunctionDef)]  # nobody would await it
+    names = {getattr(node, "name", None) or getattr(node, "id", None) for node in nodes}
     if not names & {"reward_func", "*"}:
         return "has no reward_func. Define `def reward_func(queries, prompts, labels)` in it, at its top."
     return None

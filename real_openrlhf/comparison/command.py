@@ -160,6 +160,8 @@ class Runs:
         if args.benchmarks != "none":
             evaluation = [*words_of("--eval-flags", args.eval_flags), "--benchmarks", args.benchmarks]
             grading.refuse(eval_args(evaluation))
+        elif args.eval_flags:
+            raise UserError("--eval-flags: nothing is evaluated. Give --benchmarks too, or leave it out.")
         every = once_each(every, (*common, *args.openrlhf), [flag_name(flag) for flag, *_ in args.grid])
         return cls(every, (*common, *args.openrlhf), args.out, tuple(evaluation))
 

@@ -50,6 +50,10 @@ def _template_of(text: str) -> str:
 
 
 def run(args: argparse.Namespace) -> int:
+    own = {name: getattr(args, name) for name in TRAINING_ONLY}
+    given = [name.replace("_", "-") for name, value in own.items() if value not in (None, MAX_PROMPT_TOKENS)]
+    if given and args.what in ("benchmarks", *BENCHMARKS):
+        raise UserError(f"--{given[0]} is for training sets, and benchmarks stay as they are. Leave it out")
     if args.what == "benchmarks":
         for name in BENCHMARKS:
             prepare_benchmark(name, args.source, args.out / f"{name}.jsonl")
@@ -58,7 +62,6 @@ def run(args: argparse.Namespace) -> int:
     elif args.what in BENCHMARKS:
         prepare_benchmark(args.what, args.source, args.out)
     else:
-        own = {name: getattr(args, name) for name in TRAINING_ONLY}
         prepare_training(args.what, args.out, source=args.source, **own)
     return 0
 

@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import queue
 import signal
+import sys
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -72,6 +73,9 @@ def generate(pairs: list[Pair], settings: EngineSettings, engines: int | None) -
             "PyTorch sees no GPU, and this environment has vLLM's build for GPUs. `real-openrlhf doctor` finds the "
             "cause; `bash examples/scripts/setup_env.sh cpu` makes an environment for CPU."
         )
+    if not devices and (unused := nvidia.gpu_count()):
+        for_gpus = "`bash examples/scripts/setup_env.sh gpu` makes one for GPUs"
+        print(f"{number_of(unused, 'GPU')} not used: this environment is for CPU. {for_gpus}", file=sys.stderr)
     engines = engine_count(engines, len(devices), width)
     # Python's semaphore tracker would warn of stopped engines behind the command's last line
     quiet = "ignore::UserWarning:multiprocessing.resource_tracker"

@@ -86,4 +86,6 @@ def unknown(flag: str) -> str:
     other = BY_OTHER_NAME.get(flag.rpartition(".")[2].lstrip("-").replace("-", "_"))
     near = [other] if other else near
     hint = f"Did you mean {near[0]}?" if near else "`real-openrlhf train --help` says where they are listed."
+    if flag in OPTIONS:
+        hint = "It is an option of this command: leave it out."
     return f"unknown flag {flag}. {hint}"

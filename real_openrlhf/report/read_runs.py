@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from real_openrlhf.base.errors import UserError, first_line, plain
 from real_openrlhf.base.files import parsed
 from real_openrlhf.recipes.run import EARLIER_FLAGS, flags_of
-from real_openrlhf.runs.run_folder import PHASES, logged_rows, state
+from real_openrlhf.runs.run_folder import PHASES, early_end, logged_rows, state
 
 if TYPE_CHECKING:
     import pandas
@@ -103,11 +103,18 @@ def read_run(folder: str | Path) -> Run:
         if not metrics.exists():
             reason = f" ({word(meta['reason'])})" if isinstance(meta.get("reason"), str) else ""
             raise UnreadableRun(f"{meta.get('status')}{reason}, and no step is logged")
+        if meta.get("status") == "finished" and not meta.get("reason") and _is_cut_off(folder, meta):
+            raise UnreadableRun("it finished, and metrics.jsonl lacks its last steps: copy the folder again")
         logged = _read_metrics(metrics)
         evaluation = folder / "eval" / "results.json"
         return run_of(folder, meta, logged, _read_json(evaluation) if evaluation.exists() else None)
     except (OSError, UnicodeDecodeError) as problem:
         raise UnreadableRun(f"cannot be read: {problem}") from problem
+
+
+def _is_cut_off(folder: Path, meta: dict) -> bool:
+    steps, every = flags_of(meta).get("--train.max_steps", 0), flags_of(meta).get("--logger.logging_steps", 1)
+    return type(steps) is type(every) is int and early_end(folder, steps, every) is not None
 
 
 def run_of(path: Path, meta: dict[str, Any], logged: "Mapping[str, pandas.DataFrame]", evaluation: Any = None) -> Run:

@@ -114,6 +114,8 @@ class Request:
         given, removed = split_flags(args.openrlhf)
         if named := OWN_FOLDERS & {*given, *removed}:
             raise UserError(f"{min(named)} is set by the run's folder: --runs-dir and --run-name. Leave it out.")
+        if empty := [flag for flag in (MODEL, TRAINING, VALIDATION) if given.get(flag) == ("",)]:
+            raise UserError(f"{empty[0]}: its value is missing. Give one, or leave it out.")
         flags, variables = dict(given), {}
         if (key := " ".join(flags.get(WANDB_KEY, ()))) not in ("", BY_VARIABLE):
             flags[WANDB_KEY], variables[KEY_VARIABLE] = (BY_VARIABLE,), key

@@ -152,6 +152,7 @@ REWARDS = [
     Case("reward missing", _nothing, "reward.py does not exist", "--reward.remote_url reward.py"),
     _reward("broken", "def reward_func(:\n", "is not Python (invalid syntax"),
     _reward("binary", b"\x00\xff" * 99, "reward.py "),
+    _reward("to be awaited", "async def reward_func(queries, prompts, labels): ...", "has no reward_func"),
     _reward("of another name", "def reward(queries, prompts, labels): ...", "has no reward_func"),
 ]
 

@@ -67,7 +67,7 @@ def _file(path: Path, flag: str, run: Run) -> Iterator[str]:
         yield f"{flag} {path}: no row has a label in {label_column!r}. Name another column with --data.label_key."
     elif label_column and len(labels) < count:
         yield Note(f"{flag} {path}: {count - len(labels)} of {count} rows have no label")
-    if repeated := count - len(labels_of):
+    if repeated := count - len(labels_of) if labels_of else 0:
         differ = sum(len(labels) > 1 for labels in labels_of.values())
         yield Note(
             f"{flag} {path}: {repeated} of {count} rows repeat a prompt; {differ} of {len(labels_of)} prompts have "

@@ -41,6 +41,8 @@ def _reward(start: Start) -> Iterator[str]:
     for url in start.run.text(REWARD).split(","):
         if url.endswith(".py") and (wrong := reward_problem(Path(url))):
             yield f"--reward.remote_url {url} {wrong}"
+        elif url and not url.endswith(".py") and not url.startswith(("http://", "https://")):
+            yield f"--reward.remote_url {url} is neither a FILE.py nor an address with http://. Give one of these."
         elif LOGIN.search(url):
             yield "--reward.remote_url: OpenRLHF would print the password in it. Call that server from a file.py."
 
