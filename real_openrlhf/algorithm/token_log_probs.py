@@ -34,6 +34,8 @@ def token_log_probs(
     ignored: both results are 0 there, nothing is computed for it, and it has no gradient. At most the
     logits of `chunk_tokens` tokens exist at a time; by default 2**24 logits, on a GPU 2**26.
     """
+    if labels.shape != hidden.shape[:1]:
+        raise ValueError(f"labels must be (tokens,) of hidden, got {tuple(labels.shape)} for {tuple(hidden.shape)}")
     logits_at_once = chunk_tokens * len(weight) if chunk_tokens else None
     factors = head_factors(hidden, weight, bias)
     return factored_log_probs(factors, labels, temperature, entropy, logits_at_once=logits_at_once)

@@ -79,7 +79,7 @@ def _layout(args: SimpleNamespace, reference: bool) -> Layout:
     return Layout(
         nodes=actor.num_nodes,
         ranks=ranks,
-        data_parallel=ranks // args.ds.ring_attn_size // args.ds.tensor_parallel_size,
+        data_parallel=max(ranks // args.ds.ring_attn_size // args.ds.tensor_parallel_size, 1),
         colocated=colocated,
         engine_gpus=0 if colocated else (vllm.num_engines or 0) * vllm.tensor_parallel_size,
         reference_gpus=0 if beside else args.ref.num_nodes * args.ref.num_gpus_per_node,

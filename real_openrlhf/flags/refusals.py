@@ -40,6 +40,11 @@ def _run_problems(args: SimpleNamespace) -> Iterator[str]:
             "--rollout.seeded gives all turns of --train.agent_func_path the same random numbers. Leave it out "
             "(recipes: --no-rollout.seeded)"
         )
+    if ds.ring_attn_size * ds.tensor_parallel_size > args.derived.layout.ranks:
+        yield (
+            f"--ds.ring_attn_size {ds.ring_attn_size} x --ds.tensor_parallel_size {ds.tensor_parallel_size} need as "
+            "many GPUs of the policy, and it has fewer. Use 1 and 1, or more GPUs (--actor.num_gpus_per_node)"
+        )
     if ds.param_dtype != "bf16" and args.vllm.num_engines:
         yield (
             f"--ds.param_dtype {ds.param_dtype}: OpenRLHF starts vLLM in bf16, which takes no other weights after the "
@@ -125,7 +130,7 @@ def batch_problems(args: SimpleNamespace) -> Iterator[str]:
 def _batches(args: SimpleNamespace) -> Iterator[str]:
     train, ranks, micro = args.train, args.derived.layout.data_parallel, args.train.micro_batch_size
     yield from batch_problems(args)
-    if not train.dynamic_batch_enable and train.batch_size % (micro * max(ranks, 1)):
+    if not train.dynamic_batch_enable and train.batch_size % (micro * ranks):
         yield (
             f"--train.batch_size {train.batch_size} is not a multiple of --train.micro_batch_size {micro} x {ranks} "
             "ranks. Change one of them, or use --train.dynamic_batch_enable"

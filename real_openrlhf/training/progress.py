@@ -10,7 +10,7 @@ from real_openrlhf.runs import run_folder
 COLOUR = re.compile(r"\x1b\[\d+m")
 # What Ray sets before an actor's line
 ACTOR = re.compile(r"^\(\w+ pid=\d+[^)]*\) *")
-FAILED = "the reward function failed ("  # a line of hooks/engine/reward_calls.py
+FAILED = "the reward function failed ("  # as rewards/calls.py warns in the log
 FAILURES = "reward/failed_"
 PROGRESS_BAR = re.compile(r"\d%\|")
 NO_MEASURE = {"policy_loss": " (may rise: no measure of progress)"}
@@ -43,15 +43,14 @@ class Progress:
         self.log = log
         self.first_step_at: tuple[int, float] | None = None
         self.notes = run_dir / "notes.jsonl"
-        self.ungraded_told = self.failure_told = False
+        self.told: set[str] = set()
         self.offsets = {path: _size(path) for path in (self.path, self.notes, log)}
         print(f"starting Ray, the vLLM engine and the policy; their output goes to {log}")
         print("this takes about 40 s on two free cores, minutes on busy ones or with a large model", flush=True)
 
     def update(self) -> None:
-        if not self.failure_told and (failures := failed_calls(self.new_lines(self.log))):
-            self.failure_told = True
-            print(f"{failures[0]}. Further ones: {self.log}", flush=True)
+        for failure in failed_calls(self.new_lines(self.log)):
+            self.tell_once("failure", f"{failure}. Further ones: {self.log}")
         for note in self.new_lines(self.notes).splitlines():
             with contextlib.suppress(ValueError, TypeError, LookupError):
                 print(parsed(note)["say"], flush=True)
@@ -60,19 +59,24 @@ class Progress:
                 print(f"evaluation at step {line['step']}: {evaluation(line)}", flush=True)
             else:
                 print(self.step_line(line), flush=True)
-                self.tell_ungraded(line)
+                self.tell_lost(line)
 
-    def tell_ungraded(self, line: dict) -> None:
-        """Once, if more than half of a step's responses could not be graded: they train nothing."""
+    def tell_once(self, kind: str, text: str) -> None:
+        if kind not in self.told:
+            self.told.add(kind)
+            print(text, flush=True)
+
+    def tell_lost(self, line: dict) -> None:
+        """What keeps responses of a step from training: most of them cannot be graded, or all are cut."""
         share = line.get("rollout/frac_ungraded", 0)
-        if share > 0.5 and not self.ungraded_told:
-            self.ungraded_told = True
+        if share > 0.5:
             kinds = [key for key in line if ("/failed_" in key or "/ignored_" in key) and line[key] > 0]
             why = f", {max(kinds, key=lambda key: line[key])}" if kinds else ""
-            print(
-                f"{share:.0%} of this step's responses are ungraded{why}, and train nothing. See {self.log}",
-                flush=True,
-            )
+            ungraded = f"{share:.0%} of this step's responses are ungraded{why}, and train nothing. See {self.log}"
+            self.tell_once("ungraded", ungraded)
+        if line.get("rollout/truncated_rate") == 1:
+            limits = "--rollout.max_new_tokens or --data.max_len"
+            self.tell_once("cut", f"all responses of this step are cut at the length limit. Raise {limits}")
 
     def new_lines(self, path: Path) -> bytes:
         """New complete lines; a line that is still being written is read next time. A resume shortens the file."""

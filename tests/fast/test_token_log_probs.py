@@ -140,6 +140,13 @@ def test_without_entropy_there_is_none_and_the_rest_is_the_same():
     assert log_probs.equal(token_log_probs(given.hidden, given.weight, given.labels, entropy=True)[0])
 
 
+def test_a_label_too_few_is_refused():
+    """The log-probabilities would be those of other tokens."""
+    given = draw(6, 50, 4)
+    with pytest.raises(ValueError, match=r"labels must be \(tokens,\) of hidden, got \(5,\) for \(6, 4\)"):
+        token_log_probs(given.hidden, given.weight, given.labels[1:])
+
+
 def test_nothing_asked_is_zero_and_still_part_of_the_graph():
     """A rank that has no tokens of its own must still run its backward: ZeRO-3 gathers there."""
     given = draw(6, 50, 4, bias=True)

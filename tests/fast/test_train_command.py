@@ -76,22 +76,24 @@ def test_shorthands_are_openrlhfs_flags(tmp_path, monkeypatch):
 # ------------------------------------------------------------------------------------------- where it runs
 
 
-def test_a_step_without_verdicts_is_told_once_with_the_kind_of_fault(tmp_path, capsys):
+def test_what_keeps_most_responses_from_training_is_told_once_with_the_kind_of_fault(tmp_path, capsys):
     line = {
         "phase": "train",
         "time": 1.0,
         "rollout/frac_ungraded": 0.75,
         "reward/failed_no_answer": 0.7,
         "reward/failed_x": 0.05,
+        "rollout/truncated_rate": 1.0,
     }
     progress = Progress(tmp_path, 3, tmp_path / "train.log")
     lines = [line | {"step": 1, "rollout/frac_ungraded": 0.5}, line | {"step": 2}, line | {"step": 3}]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
     progress.update()
-    told = [line for line in capsys.readouterr().out.splitlines() if "ungraded" in line]
+    told = [line for line in capsys.readouterr().out.splitlines() if "of this step" in line]
     assert told == [
+        "all responses of this step are cut at the length limit. Raise --rollout.max_new_tokens or --data.max_len",
         "75% of this step's responses are ungraded, reward/failed_no_answer, and train nothing. "
-        f"See {tmp_path / 'train.log'}"
+        f"See {tmp_path / 'train.log'}",
     ]
 
 

@@ -148,6 +148,7 @@ REFUSED = [
     ("--ds.zero_stage 0", "Use --ds.zero_stage 2", "--ds.zero_stage 2"),
     ("--train.enable_ema", "makes no average. Leave it out", ""),
     ("--ds.ring_attn_size 2", "Use --ds.ring_attn_size 1", "--ds.ring_attn_size 1"),
+    ("--ds.tensor_parallel_size 16", "need as many GPUs of the policy, and it has fewer", ""),
     ("--data.max_images_per_prompt 1", "text prompts", ""),
     *(
         (f"{score} {flag}", f"score log_ratio_rollout {message}", score)

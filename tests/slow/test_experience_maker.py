@@ -264,6 +264,13 @@ def test_scores_against_the_sampler_need_no_old_forward_but_for_a_kl_term(change
     assert bool(made.forwards) == bool(share)
 
 
+@pytest.mark.parametrize("changes", [SAMPLERS, {"tis_cap": 2.0}])
+def test_an_agent_without_log_probabilities_is_refused_where_they_are_read(changes):
+    """The factor of --algo.real.tis_cap would be 1, in silence."""
+    with pytest.raises(ValueError, match="the agent returned responses without them. Return them as `rollout_log"):
+        Maker(arguments(**changes)).make_experience_batch(batch_of_rollouts(32, 4))
+
+
 def test_each_rollout_step_is_dealt_anew_and_a_seed_and_the_step_decide_it():
     args = arguments()
     args.train.max_steps = 4

@@ -124,6 +124,12 @@ class ExperienceMaker(RemoteExperienceMaker):
         Unknown values are nan, so that reading one by mistake ends the run. If nothing reads the old policy (the
         score is against vLLM, without a KL), vLLM's log-probabilities stand in for the old ones.
         """
+        reads_sampler = not self.reads_old or self.args.algo.real.tis_cap is not None
+        if reads_sampler and any(sample.rollout_log_probs is None for sample in samples):
+            raise ValueError(
+                "--algo.real.tis_cap and scores against vLLM need its log-probabilities, and the agent returned "
+                "responses without them. Return them as `rollout_log_probs`"
+            )
         for sample in samples:
             sample.action_log_probs = torch.full(sample.action_mask.shape, math.nan)
             if not self.reads_old:
