@@ -113,9 +113,9 @@ def find_home() -> None:
     if place := next((place for place in (sys.prefix, os.getcwd()) if writable(place)), None):
         if (models := cache / "huggingface" / "hub").is_dir():
             os.environ.setdefault("HF_HUB_CACHE", str(models))  # they can be read
-        os.environ["HOME"] = f"{place}/home"
-        Path(place, "home", ".cache").mkdir(parents=True, exist_ok=True)
-        print(f"HOME ({cache.parent}) cannot be written: caches are in {place}/home", file=sys.stderr)
+        os.environ["HOME"] = f"{place}/.real-cache"
+        Path(place, ".real-cache", ".cache").mkdir(parents=True, exist_ok=True)
+        print(f"HOME ({cache.parent}) cannot be written: caches are in {place}/.real-cache", file=sys.stderr)
 
 
 _environment: IO | None = None  # held until this process ends

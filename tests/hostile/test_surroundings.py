@@ -46,8 +46,8 @@ def test_a_home_that_cannot_be_written(shell, elsewhere):
     for home in ("/nonexistent", str(elsewhere / "rows.jsonl")):
         done = shell(f'unset REAL_CACHE; "{sys.executable}" -c "{program}"', HOME=home)
         assert done.returncode == 0, said(done)
-        told = f"HOME ({home}) cannot be written: caches are in {sys.prefix}/home"
-        assert told in said(done) and f"{sys.prefix}/home/.cache/real_openrlhf/reverse-" in said(done)
+        told = f"HOME ({home}) cannot be written: caches are in {sys.prefix}/.real-cache"
+        assert told in said(done) and f"{sys.prefix}/.real-cache/.cache/real_openrlhf/reverse-" in said(done)
 
 
 @pytest.mark.skipif(not may_mount(), reason="only the superuser may mount a small disk")
@@ -59,20 +59,27 @@ def test_too_little_room_for_temporary_files(shell):
 
 FILLS = """
 import sys; from real_openrlhf.cli import main; from real_openrlhf.training import command
-fill = "import sys; log = open(sys.argv[sys.argv.index('--train.run_dir') + 1] + '/metrics.jsonl', 'w');"
-command.TRAINER = "-c", fill + "log.write('{}' * 10_000_000)"
+command.TRAINER = "-c", "import os, sys; run = sys.argv[sys.argv.index('--train.run_dir') + 1]; " + sys.argv[1]
 sys.exit(main("train --run-name mine --runs-dir runs".split()))
 """
 
 
 @pytest.mark.skipif(not may_mount(), reason="only the superuser may mount a small disk")
-def test_a_disk_that_fills_in_mid_run_is_named_and_in_the_record(shell, elsewhere):
+@pytest.mark.parametrize(
+    "disk, folder, full",
+    [
+        ("runs", "run", "runs/mine is full: free some space, or move the run to another --runs-dir"),
+        ("/mnt", "os.environ['RAY_TMPDIR']", "/mnt is full: free some space, or set TMPDIR to another folder"),
+    ],
+)
+def test_a_disk_that_fills_in_mid_run_is_named_and_in_the_record(shell, elsewhere, disk, folder, full):
     (elsewhere / "fills.py").write_text(FILLS)
-    small = "mkdir runs && mount -t tmpfs -o size=4m tmpfs runs || exit 9"
-    (elsewhere / "on_it.sh").write_text(f'{small}\n"{sys.executable}" fills.py; echo $?; cat runs/mine/run.json')
+    fill = f"open({folder} + '/metrics.jsonl', 'w').write('{{}}' * 50_000_000)"
+    program = f'TMPDIR=/mnt "{sys.executable}" fills.py "{fill}"; cat runs/mine/run.json'
+    (elsewhere / "on_it.sh").write_text(f"mkdir runs && mount -t tmpfs -o size=40m tmpfs {disk} || exit 9; {program}")
     done = shell("unshare -m bash on_it.sh")
-    full = f"the disk of {elsewhere / 'runs' / 'mine'} is full: free some space, or move the run to another --runs-dir"
-    assert f"failed ({full})" in said(done) and f'"reason": "{full}"' in said(done), said(done)
+    reason = f"the disk of {elsewhere / full}"
+    assert f"failed ({reason})" in said(done) and f'"reason": "{reason}"' in said(done), said(done)
 
 
 @pytest.mark.skipif(not may_mount(), reason="only the superuser may mount a small disk")
