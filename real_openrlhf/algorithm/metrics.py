@@ -138,7 +138,7 @@ def token_gradients(
     The advantage is taken as 1, as in the paper's Table 1. Clipped tokens have |W| 0: `grpo` clips each token, `gspo`
     whole rollouts by their mean log-ratio.
     """
-    log_ratio = _log_ratio(log_probs, old_log_probs, action_mask)
+    log_ratio = log_ratios(log_probs, old_log_probs, action_mask)
     ratio = log_ratio.exp()
     if family == "gspo":
         mean = log_ratio.sum(-1, keepdim=True) / action_mask.bool().sum(-1, keepdim=True).clamp(min=1)
@@ -170,7 +170,7 @@ def ratio_table(
     `rollout_gradients`. Ignored rollouts are in neither class.
     """
     mask = action_mask.bool()
-    ratio = _log_ratio(log_probs, old_log_probs, mask).exp()
+    ratio = log_ratios(log_probs, old_log_probs, mask).exp()
     low, high = 1 - RATIO_EPSILON, 1 + RATIO_EPSILON
     ranges = (ratio < low, (ratio >= low) & (ratio < 1), (ratio >= 1) & (ratio <= high), ratio > high)
     sides = (labels == POSITIVE, (labels == NEGATIVE) | (labels == UNPARSABLE))
@@ -346,7 +346,7 @@ class MetricAccumulator:
         self, log_probs: Tensor, old_log_probs: Tensor, action_mask: Tensor, unmoved: Tensor, sampler: Tensor | None
     ) -> None:
         """A micro-batch's largest log(pi/pi_old), and the distance of the unmoved policy from vLLM."""
-        self.raise_to(log_ratio=_log_ratio(log_probs, old_log_probs, action_mask).max())
+        self.raise_to(log_ratio=log_ratios(log_probs, old_log_probs, action_mask).max())
         if sampler is not None:
             sums, largest = gaps(unmoved, sampler, action_mask)
             self.add(gaps=sums)
@@ -386,6 +386,7 @@ def fetch(values: Tensor) -> Tensor:
     return values.cpu()
 
 
-def _log_ratio(log_probs: Tensor, old_log_probs: Tensor, action_mask: Tensor) -> Tensor:
+def log_ratios(log_probs: Tensor, old_log_probs: Tensor, action_mask: Tensor) -> Tensor:
+    """(B, T) log(pi / pi_old) without a graph, 0 where nothing was sampled."""
     mask = action_mask.bool()
     return torch.where(mask, log_probs, 0.0).detach() - torch.where(mask, old_log_probs, 0.0).detach()

@@ -35,11 +35,6 @@ def kl_old(log_probs: Tensor, old_log_probs: Tensor, action_mask: Tensor) -> Ten
     return torch.where(mask, k3, 0.0).sum()
 
 
-def kl_k1(log_probs: Tensor, old_log_probs: Tensor, action_mask: Tensor) -> Tensor:
-    """The sum over tokens of log pi_old - log pi, the k1 estimate."""
-    return torch.where(action_mask.bool(), old_log_probs.detach() - log_probs, 0.0).sum()
-
-
 def real_policy_loss(
     log_probs: Tensor,
     old_log_probs: Tensor,
@@ -105,8 +100,6 @@ def group_weights(
     *,
     objective: str | Objective = "real",
     tau: float | None = None,
-    uniform_groups: str = "zero_loss",
-    own: Mapping[str, Any] | None = None,
 ) -> Tensor:
     """(rollouts,) advantages for a trainer: each rollout's weight while the policy equals the old policy.
 
@@ -115,14 +108,14 @@ def group_weights(
     scores. Arguments are those of `real_policy_loss`, whose gradient is taken here at equal policies.
     """
     equal = torch.zeros(len(rewards), 1, dtype=torch.float64, requires_grad=True)
-    settings = ObjectiveSettings(objective, uniform_groups, {"tau": tau, **(own or {})})
+    settings = ObjectiveSettings(objective, own={"tau": tau})
     if settings.score not in KNOWN_AT_OLD:
         raise ValueError(
             f"{settings.name} scores by {settings.score}, which rewards and groups do not tell. Take an objective of "
             f"{', '.join(KNOWN_AT_OLD)}, or real_policy_loss"
         )
     columns = (equal, equal.detach(), torch.ones_like(equal), rewards, group_ids)
-    loss, _ = real_policy_loss(*columns, objective=objective, tau=tau, uniform_groups=uniform_groups, own=own)
+    loss, _ = real_policy_loss(*columns, objective=objective, tau=tau)
     (slope,) = torch.autograd.grad(loss, equal)
     return 0.0 - len({*_listed(group_ids)}) * slope[:, 0]
 

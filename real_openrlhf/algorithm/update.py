@@ -23,6 +23,7 @@ from real_openrlhf.algorithm.metrics import (
     MetricAccumulator,
     fetch,
     group_metrics,
+    log_ratios,
     ratio_table,
     rollout_gradients,
     sum_over_ranks,
@@ -30,7 +31,7 @@ from real_openrlhf.algorithm.metrics import (
     token_gradients,
 )
 from real_openrlhf.algorithm.objective import ObjectiveSettings, WeighedLoss, rollout_scores
-from real_openrlhf.algorithm.policy_loss import RealPolicyLoss, kl_k1, kl_old
+from real_openrlhf.algorithm.policy_loss import RealPolicyLoss, kl_old
 from real_openrlhf.algorithm.schedule import Wave
 from real_openrlhf.algorithm.step_plan import PlannedUpdate
 from real_openrlhf.base.errors import NonFiniteError
@@ -131,7 +132,7 @@ class Update(ABC):
     def token_terms(self, now: Forward) -> dict[str, Tensor]:
         """Sums over tokens, for the log and for loss terms beside the method's; 0 for a term that is switched off."""
         terms = dict.fromkeys(TERMS, torch.zeros((), dtype=torch.float64, device=self.device))
-        terms["ppo_kl"] = kl_k1(now.log_probs, now.old, now.mask)
+        terms["ppo_kl"] = -log_ratios(now.log_probs, now.old, now.mask).sum()
         if self.coefficients.kl_old:
             terms["kl_old"] = kl_old(now.log_probs, now.old, now.mask)
         mask = now.mask.bool()
@@ -336,6 +337,6 @@ class CustomTokenUpdate(Update):
         """|weight| of each token at an advantage of 1 or -1; also measures how many tokens it leaves out."""
         weights = self.weights_at(now, torch.where(labels == POSITIVE, 1.0, -1.0)[:, None].expand_as(now.old))
         mask = now.mask.bool()
-        log_ratio = torch.where(mask, now.log_probs, 0.0) - torch.where(mask, now.old, 0.0)
+        log_ratio = log_ratios(now.log_probs, now.old, mask)
         self.meter.add(ppo_clip_ratio=(mask & self.tokens.clipped(weights, log_ratio)).sum())
         return weights.abs()

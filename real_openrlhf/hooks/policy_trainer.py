@@ -1,7 +1,23 @@
-"""The trainer of every method. An update is one loop over its waves: forward, exchange of scores, loss, backward.
+"""The trainer of every method. A rollout batch from top to bottom:
 
-`update` chooses what a method brings: a loss over the table of scores, constant weights of tokens, or OpenRLHF's
-loss of a micro-batch's tokens.
+the controller, in controller/experience_maker.py
+    label_rollouts       a score becomes a label: correct, incorrect or ignored
+    with_gradients       which responses can have a weight; for a loss of tokens their advantages
+    plan_rollouts        updates of whole prompts, waves, micro-batches of each rank: algorithm/step_plan.py
+    log_probs            of the old policy and the reference model, where the loss reads them
+    send                 one plan to all ranks; then OpenRLHF gives each rank its responses
+each rank, here
+    train_batch          for each update of the plan:
+        update               its loss, which the method chooses: algorithm/update.py
+        optimizer_step       for each wave, which holds whole prompts:
+            score_wave           unless scores are known: forward each micro-batch, keep the graphs,
+                exchange         add up the scores of all ranks; weights are the loss's gradient in them
+            forward              each micro-batch, unless its graph was kept
+            loss                 sum of weight x score, or the loss of its tokens; plus KL and entropy
+            backward             DeepSpeed adds up the gradient
+        step_optimizer       DeepSpeed changes the weights
+        logged               numbers of the update, summed over ranks
+    over_updates         numbers of the batch: algorithm/metrics.py
 """
 
 import math

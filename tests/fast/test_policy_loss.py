@@ -13,7 +13,7 @@ from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, OBJECTIVES, SCORES, O
 from real_openrlhf.algorithm.groups import IGNORED, POSITIVE, RolloutBatch
 from real_openrlhf.algorithm.metrics import GROUP_METRICS
 from real_openrlhf.algorithm.objective import ObjectiveSettings, rollout_scores, score_weights
-from real_openrlhf.algorithm.policy_loss import RealPolicyLoss, kl_k1, kl_old
+from real_openrlhf.algorithm.policy_loss import RealPolicyLoss, kl_old
 
 NAN = math.nan
 quick = settings(max_examples=20, deadline=None, derandomize=True, database=None)
@@ -123,7 +123,7 @@ def test_the_policies_that_it_is_compared_with_may_carry_a_graph(batch, score):
     for anchor in (new, new.detach()):
         columns = {"ref_log_probs": anchor, "rollout_log_probs": anchor}
         loss, _ = real_policy_loss(new, anchor, mask, rewards, groups, objective=given, **columns)
-        loss = loss + sum(kl(new, anchor, mask) for kl in (kl_old, kl_k1))
+        loss = loss + kl_old(new, anchor, mask)
         gradients.append(torch.autograd.grad(loss, new)[0])
     assert torch.equal(*gradients) and bool(gradients[0].any())
 
@@ -187,12 +187,11 @@ def test_a_broken_score_is_not_hidden_by_a_zero_weight():
     assert RealPolicyLoss()(scores, torch.zeros(1)).isnan()
 
 
-@pytest.mark.parametrize("kl", [kl_old, kl_k1])
-def test_kl_terms_add_up_over_micro_batches(batch, kl):
+def test_kl_old_adds_up_over_micro_batches(batch):
     new, old, mask, _, _, lengths = batch
     gaps = [new[r, t] - old[r, t] for r in range(8) for t in range(lengths[r])]
-    expected = sum(torch.exp(-gap) - 1 + gap for gap in gaps) if kl is kl_old else -sum(gaps)
-    parts = [kl(new[rows], old[rows], mask[rows]) for rows in ([0, 1], [2], [3, 4, 5, 6, 7])]
+    expected = sum(torch.exp(-gap) - 1 + gap for gap in gaps)
+    parts = [kl_old(new[rows], old[rows], mask[rows]) for rows in ([0, 1], [2], [3, 4, 5, 6, 7])]
     torch.testing.assert_close(sum(parts), expected, rtol=1e-12, atol=1e-14)
     gradients = [torch.autograd.grad(value, new, retain_graph=True)[0] for value in (sum(parts), expected)]
     torch.testing.assert_close(*gradients, rtol=1e-12, atol=1e-14)

@@ -60,7 +60,7 @@ def test_gradients_are_added_up_in_the_format_that_is_asked_for(one_rank, random
 # A nan on one of two ranks stops both before a weight changes, in REAL's trainer and in upstream's.
 
 
-PLACES = {"loss": "the loss is", "log_probs": "the loss is", "gradient": "a gradient is", "scores": "the scores of"}
+PLACES = {"loss": "the loss is", "log_probs": "the loss is", "gradient": "a gradient is", "scores": "a score of"}
 IN_ZERO_2 = (("real", "gradient"), ("real", "scores"), ("ppo", "loss"))
 FURTHER = (("real", "loss"), ("real", "log_probs"), ("ppo", "log_probs"), ("ppo", "gradient"))
 OFFLOADED = {"loss": "ppo", "dtype": "bf16", "flags": ("--ds.adam_offload",)}
