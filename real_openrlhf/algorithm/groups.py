@@ -15,7 +15,7 @@ IGNORED = -1  # the verifier failed or timed out: on neither side, weight exactl
 UNPARSABLE = -2  # a negative without a readable answer: one level below NEGATIVE for objectives that have levels
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TrainingProgress:
     """When in its run an update is, for margins and temperatures that follow a schedule; also after a resume."""
 
@@ -31,20 +31,6 @@ class TrainingProgress:
 
 
 START = TrainingProgress()
-
-
-class WithProgress:
-    """What a formula may know of its update's place in the run."""
-
-    training_progress: TrainingProgress
-
-    @property
-    def step(self) -> int:
-        return self.training_progress.step
-
-    @property
-    def progress(self) -> float:
-        return self.training_progress.progress
 
 
 @dataclass(frozen=True)
@@ -76,7 +62,7 @@ class RolloutBatch:
 
 
 @dataclass(frozen=True)
-class Groups(WithProgress):
+class Groups(TrainingProgress):
     """Which rollout is in which group and on which side."""
 
     labels: Tensor  # (K,)
@@ -85,7 +71,6 @@ class Groups(WithProgress):
     values: Tensor  # (K,) the rewards as they came, 0 for ignored rollouts
     lengths: Tensor  # (K,) action tokens
     ids: Tensor  # (count,) each group's number in the batch
-    training_progress: TrainingProgress
 
     @classmethod
     def from_batch(cls, table: RolloutBatch, training_progress: TrainingProgress = START) -> "Groups":
@@ -93,7 +78,7 @@ class Groups(WithProgress):
         values = table.labels == POSITIVE if table.values is None else table.values
         values = values.float().double().masked_fill(table.labels == IGNORED, 0.0)
         lengths = torch.ones_like(table.labels) if table.lengths is None else table.lengths
-        return cls(table.labels, index, len(ids), values, lengths, ids, training_progress)
+        return cls(table.labels, index, len(ids), values, lengths, ids, **vars(training_progress))
 
     @property
     def positive(self) -> Tensor:

@@ -102,7 +102,7 @@ def plan_rollouts(batch: RolloutBatch, rules: PlanRules, rollout_step: int = 0) 
             rollouts=rollouts,
             waves=waves,
             batch=batch,
-            training_progress=TrainingProgress(rollout_step + 1, rules.steps),
+            training_progress=TrainingProgress(step=rollout_step + 1, steps=rules.steps),
             on_policy=on_policy,
             scores_known=not rules.whole_groups or (on_policy and rules.known_at_old),
             num_groups=len(own.groups.unique()),

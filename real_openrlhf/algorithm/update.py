@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, TokenLoss
-from real_openrlhf.algorithm.groups import IGNORED, POSITIVE, Groups, TrainingProgress, WithProgress
+from real_openrlhf.algorithm.groups import IGNORED, POSITIVE, Groups, TrainingProgress
 from real_openrlhf.algorithm.metrics import (
     TERMS,
     TIS_METRICS,
@@ -271,11 +271,10 @@ class TokenUpdate(Update):
 
 
 @dataclass(frozen=True)
-class TokenGroup(WithProgress):
+class TokenGroup(TrainingProgress):
     """What a token loss may know beside its tokens. Columns of a rollout are (B, 1), so that they meet its tokens."""
 
     settings: ObjectiveSettings
-    training_progress: TrainingProgress
     positive: Tensor  # (B, 1) labelled correct
     values: Tensor  # (B, 1) rewards
     rate: Tensor  # (B, 1) share of correct responses among the prompt's graded ones
@@ -314,7 +313,7 @@ class CustomTokenUpdate(Update):
         )
         gap = None if now.sampler is None else -token_gaps(now.old, now.sampler, mask)
         positive, values, rate = self.columns_of[:, now.positions.to(self.device), None]
-        group = TokenGroup(self.settings, self.planned.training_progress, positive > 0, values, rate, gap)
+        group = TokenGroup(self.settings, positive > 0, values, rate, gap, **vars(self.planned.training_progress))
         return torch.where(mask, self.tokens.loss(new - old, advantages, mask, group), 0.0)
 
     def policy_loss(self, now: Forward) -> Tensor:

@@ -47,7 +47,7 @@ def objective_problem(settings: ObjectiveSettings, steps: int = 10, sampled: boo
     problems = {}
     for step in (1, max(steps, 1)):
         try:
-            problems[step] = of_moment(settings, TrainingProgress(step, steps))
+            problems[step] = of_moment(settings, TrainingProgress(step=step, steps=steps))
         except (Exception, SystemExit) as error:
             takes = f"rollouts of 1 to {max(LENGTHS)} tokens" if settings.objective.of_tokens else ", ".join(KINDS)
             problems[step] = f"it raises {raised(error)}. Change it so that it takes {takes}"
@@ -107,7 +107,7 @@ def _problem_of_tokens(settings: ObjectiveSettings, training_progress: TrainingP
 
     def weights(rows: slice, tokens: int) -> Tensor:
         gap = (drift.roll(1, 0) * mask)[rows, :tokens] if sampled else None
-        group = TokenGroup(settings, training_progress, positive[rows], values[rows], rate[rows], gap)
+        group = TokenGroup(settings, positive[rows], values[rows], rate[rows], gap, **vars(training_progress))
         return settings.objective.loss(drift[rows, :tokens], advantages[rows, :tokens], mask[rows, :tokens], group)
 
     result = weights(slice(None), max(LENGTHS))

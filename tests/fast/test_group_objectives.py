@@ -48,7 +48,7 @@ def test_loss_and_gradient_are_the_naive_ones(name, rows, tau, uniform_groups, d
     expected = torch.autograd.grad(loss, leaves) if loss.requires_grad else [0.0] * len(leaves)
     table = RolloutBatch(torch.tensor(labels), torch.zeros(len(rows), dtype=torch.long), torch.tensor(values))
     got = score_weights(
-        choices, torch.tensor(scores, dtype=torch.float64), table, training_progress=TrainingProgress(3)
+        choices, torch.tensor(scores, dtype=torch.float64), table, training_progress=TrainingProgress(step=3)
     )
     assert got.loss.item() == pytest.approx(loss.item(), rel=1e-10, abs=1e-12)
     assert got.weights.tolist() == pytest.approx([float(g) for g in expected], rel=1e-9, abs=1e-12)
@@ -67,7 +67,7 @@ def test_a_method_that_became_a_file_weighs_as_it_did_built_in(case):
     else:
         *ints, values, lengths, scores = (torch.tensor(column, dtype=torch.float64) for column in FROZEN["rollouts"])
         table = RolloutBatch(*(column.long() for column in ints), values, lengths)
-        weighed = score_weights(choices, scores, table, training_progress=TrainingProgress(5, 10))
+        weighed = score_weights(choices, scores, table, training_progress=TrainingProgress(step=5, steps=10))
         found = [weighed.loss.item(), *weighed.weights.tolist()]
     assert found == pytest.approx(expected, rel=1e-12, abs=1e-14)
 
@@ -84,7 +84,7 @@ def test_a_token_loss_in_a_file_has_its_papers_gradient(name, right, rate):
     for factor in (1.0, 0.7):
         choices = ObjectiveSettings(path, own={s: one.default * factor for s, one in find(path).settings.items()})
         column = torch.ones(5, 1, dtype=torch.float64)
-        group = TokenGroup(choices, TrainingProgress(), column * right > 0, column * right, column * rate, old - drawn)
+        group = TokenGroup(choices, column * right > 0, column * right, column * rate, old - drawn)
         found = choices.objective.loss(new - old, advantages, mask, group)
         for row in range(5):
             leaf = new[row, mask[row]].requires_grad_()
@@ -157,7 +157,7 @@ def test_rewards_and_lengths_travel_with_the_plan():
     seen = [row for own in tables for row in zip(own.values.tolist(), own.lengths.tolist(), strict=True)]
     assert sorted(seen) == sorted(zip(rewards, lengths, strict=True))
     # the fifth step, in a resumed run too
-    assert {update.training_progress for update in updates} == {TrainingProgress(5, 9)}
+    assert {update.training_progress for update in updates} == {TrainingProgress(step=5, steps=9)}
 
 
 def test_a_rollouts_weight_takes_the_clipped_factor_of_its_whole_answer():

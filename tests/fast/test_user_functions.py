@@ -145,7 +145,7 @@ def test_a_margin_may_follow_the_step():
         RolloutBatch(torch.tensor([1, 0]), torch.zeros(2)),
     )
     for step, expected in ((1, 1.0), (2, 1.5), (4, 1.0)):
-        found = score_weights(choices, torch.zeros(2), table, training_progress=TrainingProgress(step, 4))
+        found = score_weights(choices, torch.zeros(2), table, training_progress=TrainingProgress(step=step, steps=4))
         assert found.weights.tolist() == [-expected / 2] * 2
     assert validate_objective.objective_problem(choices, 4) is None
     assert "progress needs the number of steps. Give --train.max_steps" in validate_objective.objective_problem(

@@ -96,25 +96,21 @@ class ExperienceMaker(RemoteExperienceMaker):
         return sorted({*table.trained} - {*(updates[0].trained if updates else ())})
 
     def plan_rules(self) -> PlanRules:
-        train, real = self.args.train, self.args.algo.real
-        rules = PlanRules(
+        train, live = self.args.train, self.args.algo.real.max_live_micro_batches
+        of_groups = self.objective is not None
+        if of_groups and self.live_tokens is None:
+            self.live_tokens = min(ray.get(self.actor_model_group.async_run_method("call_trainer", "live_tokens")))
+        return PlanRules(
             groups_per_step=train.batch_size // self.args.rollout.n_samples_per_prompt,
             num_ranks=self.num_ranks,
             limit=limit_of(train, train.dynamic_batch_enable),
             seed=train.seed,
             steps=self.steps,
-            whole_groups=self.objective is not None,
-        )
-        if self.objective is None:
-            return rules
-        if self.live_tokens is None:
-            self.live_tokens = min(ray.get(self.actor_model_group.async_run_method("call_trainer", "live_tokens")))
-        return replace(
-            rules,
-            depth=int(real.max_live_micro_batches) or None if real.max_live_micro_batches != "auto" else None,
-            live_tokens=self.live_tokens,
-            score_first=real.max_live_micro_batches == "0",
-            known_at_old=self.objective.score in KNOWN_AT_OLD,
+            whole_groups=of_groups,
+            depth=None if live == "auto" else int(live) or None,
+            live_tokens=self.live_tokens or 0.0,
+            score_first=live == "0",
+            known_at_old=of_groups and self.args.derived.score in KNOWN_AT_OLD,
             spare=SPARE_ZERO_3 if self.args.ds.zero_stage == 3 else SPARE,
         )
 
