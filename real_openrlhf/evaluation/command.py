@@ -12,7 +12,7 @@ from real_openrlhf.base.parsing import path_of, positive
 from real_openrlhf.base.reward_variables import refuse_unreadable
 from real_openrlhf.data.benchmarks import BENCHMARKS
 from real_openrlhf.data.problems import load_tokenizer
-from real_openrlhf.evaluation.engines import EngineSettings, generate
+from real_openrlhf.evaluation.engines import Engine, generate
 from real_openrlhf.evaluation.grading import VERIFIERS, find_grader, grade, refuse, summarise, table
 from real_openrlhf.evaluation.questions import (
     LONGEST,
@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     every = [question for group in groups.values() for question in group]
     args.max_new_tokens = answer_length(model, every, args.max_new_tokens)
     sampling = {name: getattr(args, name) for name in ("temperature", "top_p", "max_new_tokens", "seed", "dtype")}
-    engine = EngineSettings(
+    engine = Engine(
         model=str(model),
         max_model_len=max(len(question.tokens) for question in questions) + args.max_new_tokens,
         tensor_parallel=args.tensor_parallel,

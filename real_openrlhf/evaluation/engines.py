@@ -33,7 +33,7 @@ Pair = tuple[Question, int]  # a problem, and the number of one of its samples
 
 
 @dataclass(frozen=True)
-class EngineSettings:
+class Engine:
     model: str
     temperature: float
     top_p: float
@@ -65,9 +65,9 @@ def engine_count(asked: int | None, gpus: int, width: int) -> int:
     return engines
 
 
-def generate(pairs: list[Pair], settings: EngineSettings, engines: int | None) -> Iterator[Sample]:
+def generate(pairs: list[Pair], engine: Engine, engines: int | None) -> Iterator[Sample]:
     """Samples in the order in which they finish."""
-    devices, width = visible_devices(), settings.tensor_parallel
+    devices, width = visible_devices(), engine.tensor_parallel
     if not devices and not nvidia.environment_for_cpu():
         raise UserError(
             "PyTorch sees no GPU, and this environment has vLLM's build for GPUs. `real-openrlhf doctor` finds the "
@@ -84,7 +84,7 @@ def generate(pairs: list[Pair], settings: EngineSettings, engines: int | None) -
     results = context.Queue()
     dealt = [pairs[rank::engines] for rank in range(engines)]
     gpus = [devices[width * rank : width * (rank + 1)] for rank in range(engines)]
-    parts = [(results, part, settings, own, engines) for part, own in zip(dealt, gpus, strict=True) if part]
+    parts = [(results, part, engine, own, engines) for part, own in zip(dealt, gpus, strict=True) if part]
     workers = [context.Process(target=_engine, args=part) for part in parts]
     try:
         for worker in workers:
@@ -124,7 +124,7 @@ class _Stopped(BaseException):
     """The parent process sent SIGTERM to this engine process."""
 
 
-def _engine(results: "Queue", pairs: list[Pair], settings: EngineSettings, devices: list[str], engines: int) -> None:
+def _engine(results: "Queue", pairs: list[Pair], engine: Engine, devices: list[str], engines: int) -> None:
     """The main function of an engine process. It catches every ending, so that vLLM's own processes end too."""
 
     def stop(*_: object) -> None:
@@ -148,9 +148,9 @@ def _engine(results: "Queue", pairs: list[Pair], settings: EngineSettings, devic
         try:
             from vllm import LLM
 
-            llm = LLM(**engine_arguments(settings, on_cpu=not devices))
+            llm = LLM(**engine_arguments(engine, on_cpu=not devices))
             try:
-                for sample in _samples(llm, pairs, settings):
+                for sample in _samples(llm, pairs, engine):
                     results.put(sample)
             finally:
                 llm.llm_engine.engine_core.shutdown()
@@ -160,14 +160,14 @@ def _engine(results: "Queue", pairs: list[Pair], settings: EngineSettings, devic
             results.put(first_line(error))
 
 
-def engine_arguments(settings: EngineSettings, on_cpu: bool) -> dict[str, Any]:
+def engine_arguments(engine: Engine, on_cpu: bool) -> dict[str, Any]:
     """What vLLM's LLM is made of, for this process's GPUs."""
-    memory = settings.gpu_memory_utilization
+    memory = engine.gpu_memory_utilization
     return {
-        "model": settings.model,
-        "tensor_parallel_size": settings.tensor_parallel,
-        "max_model_len": settings.max_model_len,
-        "dtype": settings.dtype,
+        "model": engine.model,
+        "tensor_parallel_size": engine.tensor_parallel,
+        "max_model_len": engine.max_model_len,
+        "dtype": engine.dtype,
         "enforce_eager": on_cpu,
         "enable_prefix_caching": not on_cpu,  # on CPU cached prefixes would change samples
         "seed": 0,
@@ -177,21 +177,21 @@ def engine_arguments(settings: EngineSettings, on_cpu: bool) -> dict[str, Any]:
     }
 
 
-def _samples(llm: "LLM", pairs: list[Pair], settings: EngineSettings) -> Iterator[Sample]:
+def _samples(llm: "LLM", pairs: list[Pair], engine: Engine) -> Iterator[Sample]:
     """Finished samples until all are drawn. hooks/engine/plugin.py ends the process with its parent."""
     from vllm import SamplingParams, TokensPrompt
 
     prompts = [TokensPrompt(prompt_token_ids=list(question.tokens)) for question, _ in pairs]
     # some models close their thinking with a special token
-    how: dict[str, Any] = {"temperature": settings.temperature, "top_p": settings.top_p, "skip_special_tokens": False}
-    seeds = [sample_seed(settings.seed, question.identity, number) for question, number in pairs]
-    sampling = [SamplingParams(max_tokens=settings.max_new_tokens, seed=seed, **how) for seed in seeds]
+    how: dict[str, Any] = {"temperature": engine.temperature, "top_p": engine.top_p, "skip_special_tokens": False}
+    seeds = [sample_seed(engine.seed, question.identity, number) for question, number in pairs]
+    sampling = [SamplingParams(max_tokens=engine.max_new_tokens, seed=seed, **how) for seed in seeds]
     names = llm.enqueue(prompts, sampling, use_tqdm=False)  # "17-0f3a..": vLLM's number and a random ending
     waiting = {name.partition("-")[0]: pair for name, pair in zip(names, pairs, strict=True)}
     while waiting:
         for output in llm.llm_engine.step():
             if output.finished:
                 (question, number), completion = waiting.pop(output.request_id), output.outputs[0]
-                seed = sample_seed(settings.seed, question.identity, number)
+                seed = sample_seed(engine.seed, question.identity, number)
                 tokens, truncated = len(completion.token_ids), completion.finish_reason == "length"
                 yield Sample(question.identity, number, seed, completion.text, tokens, truncated)

@@ -112,8 +112,8 @@ def test_an_engines_attention_and_sampler_need_no_compiler(on_cuda, monkeypatch,
     experts = {"moe_backend": "triton"} if capability >= (10, 0) else {}  # others stand in another order than is sent
     assert arguments == {**asked, **expected, **experts}
     assert flashinfer_sampler_supported() is False  # also where OpenRLHF plays an agent itself
-    settings = engines.EngineSettings("m", 0.6, 0.95, 9, 99, 42, "auto", 1)
-    evaluated = engines.engine_arguments(settings, on_cpu=False)
+    engine = engines.Engine("m", 0.6, 0.95, 9, 99, 42, "auto", 1)
+    evaluated = engines.engine_arguments(engine, on_cpu=False)
     assert {name: value for name, value in evaluated.items() if "attention" in name} == expected
     parsed = AsyncEngineArgs(**arguments)
     assert parsed.moe_backend == experts.get("moe_backend", "auto")

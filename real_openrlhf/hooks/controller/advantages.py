@@ -54,13 +54,13 @@ def shaped_rewards(estimator: str, rewards: Tensor, known: Tensor, size: int) ->
     return shaped.flatten(), spread.flatten()
 
 
-def whiten(samples: list[Experience], settings: SimpleNamespace) -> None:
+def whiten(samples: list[Experience], advantage: SimpleNamespace) -> None:
     """Centre advantages over all tokens of these rollouts, and divide them by their deviation unless it is off."""
     tokens = torch.cat([sample.advantages[sample.action_mask.bool()] for sample in samples] or [torch.zeros(0)])
     if not len(tokens):
         return
     mean, scale = tokens.mean(), torch.ones(())
-    if not settings.no_std_norm:
+    if not advantage.no_std_norm:
         scale = (tokens - mean).pow(2).mean().clamp(min=1e-8).rsqrt()
     for sample in samples:
         sample.advantages = (sample.advantages - mean) * scale

@@ -31,10 +31,10 @@ OF_FLAGS = ("betas", "eps", "weight_decay")  # of a parameter group, beside its 
 class AdamW(torch.optim.AdamW):
     """PyTorch's AdamW, constructed with the arguments that DeepSpeed passes to its FusedAdam."""
 
-    def __init__(self, params: Iterable[dict], adam_w_mode: bool = True, **settings: Any) -> None:
+    def __init__(self, params: Iterable[dict], adam_w_mode: bool = True, **named: Any) -> None:
         groups = list(params)
         numbers = sum(getattr(weight, "ds_numel", weight.numel()) for group in groups for weight in group["params"])
-        super().__init__(groups, fused=get_accelerator().device_name() != "cpu" or numbers > TINY, **settings)
+        super().__init__(groups, fused=get_accelerator().device_name() != "cpu" or numbers > TINY, **named)
 
 
 def builds_adam() -> bool:

@@ -23,11 +23,11 @@ SLACK = 1e-4  # nats: fp32 sums in another order
 
 def attach(actor: Any, strategy) -> None:
     """Refuse a model that the run would train wrongly; give OpenRLHF's Actor a fused head, if asked for."""
-    model, settings = actor.model, strategy.args.ds
-    features = model_support.Features(settings.attn_implementation, settings.packing_samples, settings.fused_logprobs)
+    model, ds = actor.model, strategy.args.ds
+    features = model_support.Features(ds.attn_implementation, ds.packing_samples, ds.fused_logprobs)
     if problems := [*model_support.model_problems(features, text_config(model), type(model))]:
         raise UserError(*problems)
-    if settings.fused_logprobs:
+    if ds.fused_logprobs:
         actor.fused_logprobs = FusedLogprobsHead(actor.model, actor.temperature, rounded=True, say=strategy.print)
         actor.fused_logprobs.trains_entropy = bool(strategy.args.actor.entropy_coef)
 
