@@ -91,7 +91,7 @@ def test_invariants_of_waves(case):
             assert wave.depth <= depth or alone  # 5.
             if wave.depth > depth:  # and that group needs it: one micro-batch less a rank does not do
                 assert packing.pack(wave.positions, wave.depth - 1) is None
-        assert packing.waves(step, depth) == waves  # 6.
+        assert packing.waves(step, depth) == waves  # 7.
 
 
 @quick
