@@ -3,6 +3,7 @@
 import ctypes
 import gc
 import importlib
+import json
 import math
 import re
 import sys
@@ -13,6 +14,7 @@ from typing import Any
 from unittest import mock
 
 import deepspeed
+import psutil
 import torch
 import torch.distributed as dist
 from deepspeed.utils import safe_get_full_grad
@@ -25,6 +27,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from real_openrlhf.base.errors import NonFiniteError
+from real_openrlhf.flags import memory as memory_of
 from real_openrlhf.hooks import policy_trainer
 from real_openrlhf.hooks.controller.experience_maker import ExperienceMaker
 from real_openrlhf.hooks.controller.labels import NO_ANSWER
@@ -269,6 +272,16 @@ def of_updates(**case) -> tuple[list[dict[str, float]], dict[str, float], list[i
     policy, _ = filled(**case)
     tokens = [planned.trained_tokens for planned in policy.trainer.plan.updates]
     return *statuses_of(policy), tokens
+
+
+def live_tokens(**case) -> tuple[float, float]:
+    """What the trainer tells the controller, and the forecast's number for the model's file."""
+    case = Case(**case)
+    args = arguments(case)
+    shape = memory_of.shape_of(json.loads((Path(case.model) / "config.json").read_text()))
+    adapters, free = shape.adapter_parameters(args.ds.lora.rank), psutil.virtual_memory().total / dist.get_world_size()
+    told = policy_actor(case, args).call_trainer("live_tokens")
+    return told, memory_of.live_tokens(shape, args, adapters, free)
 
 
 def stand_in_aux_loss(**case) -> tuple[float, float]:

@@ -66,6 +66,12 @@ def test_a_mixture_of_experts_loss_counts_once_an_update_in_every_layout(start_r
         assert norm == pytest.approx(expected, rel=1e-4)
 
 
+@pytest.mark.parametrize("lora", [False, True])
+def test_a_rank_limits_waves_by_the_forecasts_arithmetic(two_ranks, random_model, lora):
+    for told, expected in two_ranks("live_tokens", model=random_model, lora=lora):
+        assert told == expected > 0
+
+
 @pytest.mark.parametrize("skip", [True, False])
 def test_every_rank_tells_the_scores_and_weights_that_each_update_used(two_ranks, random_model, skip):
     """They are the formula's of these scores; what was left out has no score and weight 0."""
