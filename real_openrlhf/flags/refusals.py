@@ -92,6 +92,12 @@ def _whole_group_problems(args: SimpleNamespace) -> Iterator[str]:
             "which --train.batching whole_groups does not do. Use --algo.kl.init_coef 0 (the paper), or add "
             "--algo.kl.use_loss --algo.kl.estimator k3"
         )
+    (low, high), threshold = args.algo.dynamic_filtering_range, args.derived.threshold
+    if args.algo.dynamic_filtering_enable and not low <= threshold < high:
+        yield (
+            f"--algo.dynamic_filtering_range {low:g} {high:g} is of a prompt's mean score, and nearly all prompts "
+            f"would be dropped: a score is correct above {threshold:g}. Give a range of your scores"
+        )
     if args.train.max_epochs != 1:
         yield (
             f"--train.max_epochs {args.train.max_epochs}: --train.batching whole_groups trains each rollout once, as "

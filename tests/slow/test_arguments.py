@@ -119,6 +119,7 @@ def test_an_objective_of_the_users_own_is_found_from_anywhere_and_gets_what_it_n
 GROUPS, MICRO, LEVEL = "--train.batch_size", "--train.micro_batch_size", "--algo.advantage.is_correction_level"
 RANKS, SAMPLES = "--actor.num_gpus_per_node", "--rollout.n_samples_per_prompt"
 ESTIMATOR, CLIP = "--algo.advantage.estimator", "--algo.real.tis_cap"
+FILTER = "--algo.dynamic_filtering_enable"
 REFUSED = [
     ("--algo.advantage.estimator gae", "trains no critic", "--algo.advantage.estimator group_norm"),
     ("--reward.remote_url=", "there is none. Give --reward.remote_url FILE.py", ""),
@@ -178,6 +179,8 @@ REFUSED = [
         for which in (f"--algo.real.objective {name}",)
     ),
     ("--train.max_epochs 2", "trains each rollout once", ""),
+    (f"{FILTER} --algo.real.label_threshold 3", "a score is correct above 3. Give a range of your scores",
+     f"{FILTER} --algo.dynamic_filtering_range 1 5 --algo.real.label_threshold 3"),
 ]  # fmt: skip
 
 
