@@ -5,12 +5,15 @@ python docs/refresh.py --check    # changes nothing; exit 1 if a page says somet
 """
 
 import argparse
+import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
+import real_openrlhf
+from real_openrlhf import PUBLIC
 from real_openrlhf.algorithm.formulas import OBJECTIVES
 from real_openrlhf.algorithm.metrics import (
     GROUP_METRICS,
@@ -20,6 +23,7 @@ from real_openrlhf.algorithm.metrics import (
     UPDATE_METRICS,
     Metric,
 )
+from real_openrlhf.flags import arguments
 from real_openrlhf.flags.duration import card_of, spans
 from real_openrlhf.flags.memory import peak, shape_of
 from real_openrlhf.recipes.algorithms import ALGORITHMS
@@ -84,6 +88,30 @@ def time(_: str) -> str:
     return table(("recipe, `--algo real`", "GPUs", "prompts a step", "seconds a step", "steps", "hours", "$"), rows)
 
 
+def flags(_: str) -> str:
+    """Every flag that this project adds to OpenRLHF's parser; `rules` says which runs read it."""
+    parser = argparse.ArgumentParser(add_help=False)
+    arguments.add(parser)
+    lines = []
+    for action in parser._actions:
+        choices = f"{{{','.join(map(str, action.choices))}}}" if action.choices else action.metavar
+        value = f" {choices}" if action.nargs != 0 else ""
+        lines.append(f"- `{action.option_strings[0]}{value}`: {action.help}.\n")
+    return "".join(lines)
+
+
+def functions(_: str) -> str:
+    """The public functions with every argument, from their docstrings."""
+    texts = []
+    for name in PUBLIC:
+        function = getattr(real_openrlhf, name)
+        signature = inspect.signature(function)
+        plain = [one.replace(annotation=inspect.Parameter.empty) for one in signature.parameters.values()]
+        signature = signature.replace(parameters=plain, return_annotation=inspect.Signature.empty)
+        texts.append(f"### `{name}`\n\n```\n{name}{signature}\n```\n\n{inspect.getdoc(function)}\n")
+    return "\n" + "\n".join(texts) + "\n"
+
+
 MADE: dict[str, Callable[[str], str]] = {
     "algorithms": algorithms,
     "objectives": objectives,
@@ -91,6 +119,8 @@ MADE: dict[str, Callable[[str], str]] = {
     "plan_metrics": partial(metrics, PLAN_METRICS),
     "update_metrics": partial(metrics, UPDATE_METRICS),
     "mismatch_metrics": partial(metrics, MISMATCH_METRICS | TIS_METRICS),
+    "flags": flags,
+    "functions": functions,
     "memory": memory,
     "time": time,
 }

@@ -29,6 +29,7 @@ from check import (
     campaign,
     cells,
     conclusions,
+    holm,
     multiple,
     pm,
     spread_cells,
@@ -54,47 +55,67 @@ TABLE_1 = {
 TAU = 0.5  # the paper's
 PRETRAINED = ("pretrained", "pretrained, again")
 SIXTEEN = ("16 updates", "16 updates, 3e-4")  # each method at its own learning rate; one for all
-GIVEN = ("within 0.03", "τ = 0.02")  # chosen, not measured
+OWN_RATES = ("1 update", "4 updates", *PRETRAINED, SIXTEEN[0])  # where REAL and GRPO both train at their best rate
+GIVEN = ("within 0.03", "less than 0.03", "τ = 0.02", "0.199 ± 0.058")  # chosen, not measured
 
 
-# The table of claims
+# The table of comparisons
+
+# Of the page: settings in its order
+SETTINGS = {
+    "1 update": "A: 1 update",
+    "4 updates": "B: 4 updates",
+    SIXTEEN[0]: "C: 16 updates",
+    SIXTEEN[1]: "D: 16 updates, rate × 3",
+    "hard task": "E: hard start",
+    PRETRAINED[0]: "F: SmolLM2°",
+    PRETRAINED[1]: "G: SmolLM2, repeated",
+    "stale": "H: stale",
+    "queue of 4": "H: stale",
+}
 
 
 @dataclass(frozen=True)
-class Claim:
-    """A row: a place, and the arms of which the claim says that the first is the better one."""
+class Comparison:
+    """A row: a setting, and the arms of which the first is less the second."""
 
-    paper: str
+    title: str
     place: str
     arms: tuple[str, str]
-    preregistered: bool = False
     part: str = ""  # what the first arm lacks of the second; nothing else may differ
 
 
-def claims() -> Iterator[Claim]:
-    for place in ("4 updates", "hard task", *PRETRAINED, *SIXTEEN):
-        yield Claim("REAL > fixed weights", place, ("REAL", FIXED), place != "pretrained")
-    yield Claim(f"REAL > {BALANCED}", SIXTEEN[0], ("REAL", BALANCED), True)
-    for place in (SIXTEEN[1], "stale"):
-        yield Claim("surrogate without ratio > with ratio", place, ("ratio none", "ratio both"), True, "ratio")
-    for place in SIXTEEN:
-        yield Claim("REAL > that surrogate without ratio", place, ("REAL", "ratio none"), True)
-    yield Claim("with clip > without, both without ratio", SIXTEEN[0], ("ratio none", NEITHER), True)
+def comparisons() -> Iterator[Comparison]:
     for other, where in (
-        ("REINFORCE", ("1 update",)),
-        ("GRPO", ("1 update", "4 updates", "hard task", *PRETRAINED, *SIXTEEN)),
-        ("DAPO", ("4 updates", "hard task", "pretrained, again")),
-        ("GSPO", ("4 updates", "hard task", *PRETRAINED, *SIXTEEN)),
+        ("GRPO", ("1 update", "4 updates", *SIXTEEN, "hard task", *PRETRAINED)),
+        ("DAPO", ("4 updates", "hard task", PRETRAINED[1])),
+        ("GSPO", ("4 updates", *SIXTEEN, "hard task", *PRETRAINED)),
+        (FIXED, ("4 updates", *SIXTEEN, "hard task", *PRETRAINED)),
     ):
         for place in where:
-            clip = "" if other != "GSPO" else ", clip 0.2/0.3" if place == SIXTEEN[0] else ", paper's clip"
-            yield Claim(f"REAL > {other}{clip}", place, ("REAL", other), place != "pretrained")
-    yield Claim("τ 0.5 > τ 0.1", "queue of 4", ("REAL", "tau 0.1"), True)
+            yield Comparison(f"REAL − {other}", place, ("REAL", other))
+    yield Comparison("REAL − balanced REAL", SIXTEEN[0], ("REAL", BALANCED))
+    yield Comparison("REAL − REINFORCE", "1 update", ("REAL", "REINFORCE"))
+    for place in SIXTEEN:
+        yield Comparison("REAL − surrogate without ratio", place, ("REAL", "ratio none"))
+    for place in (SIXTEEN[1], "stale"):
+        yield Comparison("surrogate without ratio − with ratio", place, ("ratio none", "ratio both"), "ratio")
+    yield Comparison("without ratio, with clip − without clip", SIXTEEN[0], ("ratio none", NEITHER))
+    yield Comparison("REAL − REAL at τ 0.1", "queue of 4", ("REAL", "tau 0.1"))
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A difference with its conclusion; p-values have Holm's correction over the setting's comparisons."""
+
+    gap: Gap
+    conclusion: str
+    p: float
+    p_equivalent: float
 
 
 @functools.cache
-def concluded(place: str, pair: tuple[str, str]) -> tuple[Gap, str, int]:
-    """The difference with its conclusion and how many comparisons the correction is over."""
+def concluded(place: str, pair: tuple[str, str]) -> Verdict:
     one = pair[0]
     if pair == ("ratio none", NEITHER):
         family = [pair, ("REAL", BALANCED)]  # as PREDICTIONS.md of rates-16 says
@@ -106,29 +127,74 @@ def concluded(place: str, pair: tuple[str, str]) -> tuple[Gap, str, int]:
         family = [pair]
     gaps = [between(place, *arms) for arms in family]
     index = family.index(pair)
-    return gaps[index], conclusions(gaps)[index], len(family)
+    ps = holm([gap.p for gap in gaps])[index], holm([gap.p_equivalent for gap in gaps])[index]
+    return Verdict(gaps[index], conclusions(gaps)[index], *ps)
+
+
+def chance(p: float) -> str:
+    return "<0.001" if p < 0.001 else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
 
 
 def table() -> Iterator[list[str]]:
     before = ""
-    for claim in claims():
-        one, other = claim.arms
-        if claim.part:
-            assert COMPUTES[other] - COMPUTES[one] == {claim.part} and COMPUTES[one] < COMPUTES[other], claim
-        gap, conclusion, rows = concluded(claim.place, claim.arms)
-        if conclusion == CONCLUSIONS[3]:
-            conclusion += f" ({gap.detectable(rows):.2f})"
-        end = Gap.of(arm(claim.place, one).ends(), arm(claim.place, other).ends())
-        numbers = (f"{found.mean:+.3f}{PM}{found.se:.3f}" for found in (gap, end))
-        rates = "/".join(times(multiple(claim.place, label)) for label in claim.arms)
-        seeds = str(min(len(arm(claim.place, label).runs) for label in claim.arms))
-        title = claim.paper if claim.paper != before else ""
-        before = claim.paper
-        yield [title, claim.place, *numbers, rates, seeds, "yes" * claim.preregistered, conclusion]
+    for row in comparisons():
+        one, other = row.arms
+        if row.part:
+            assert COMPUTES[other] - COMPUTES[one] == {row.part} and COMPUTES[one] < COMPUTES[other], row
+        found = concluded(row.place, row.arms)
+        end = Gap.of(arm(row.place, one).ends(), arm(row.place, other).ends())
+        numbers = [f"{gap.mean:+.3f}{PM}{gap.se:.3f}" for gap in (found.gap, end)]
+        rates = " / ".join(times(multiple(row.place, label)) for label in row.arms)
+        seeds = str(min(len(arm(row.place, label).runs) for label in row.arms))
+        title = row.title if row.title != before else ""
+        before = row.title
+        clip = "" if other != "GSPO" else ", clip 0.2/0.3" if row.place == SIXTEEN[0] else ", paper's clip"
+        first, second = ("τ 0.5", "τ 0.1") if "τ" in row.title else row.title.split(" − ")
+        higher = {CONCLUSIONS[0]: f"**{first} higher**", CONCLUSIONS[1]: f"**{second} higher**"}
+        word = higher.get(found.conclusion, found.conclusion.partition(" within")[0])
+        chances = chance(found.p), chance(found.p_equivalent)
+        yield [title, SETTINGS[row.place] + clip, rates, seeds, numbers[0], *chances, numbers[1], word]
+
+
+def of_16() -> Iterator[list[str]]:
+    """Methods at 1e-4 on other seeds than those that chose it, and how many other rates do nearly as well."""
+    names = {"GSPO": "GSPO, clip 0.2/0.3", "ratio none": "surrogate without ratio", NEITHER: "the same without clip"}
+    for label in OWN:
+        near = [rate for rate, mean in rate_means(label).items() if mean > rate_means(label)[1e-4] - 0.1]
+        yield [names.get(label, label), pm(arm(SIXTEEN[0], label).means()), str(len(near) - 1)]
+
+
+def rate_means(label: str) -> dict[float, float]:
+    return {rate: float(np.mean(seeds)) for rate, seeds in tried("16 updates", label).items()}
+
+
+# The end of training, noticed afterwards
+
+ENDS = {  # a column: the places whose runs it counts
+    "B, C, E, F, G": ("4 updates", SIXTEEN[0], "hard task", *PRETRAINED),
+    "A": ("1 update",),
+    "D": (SIXTEEN[1],),
+}
+FALL = 0.1
+
+
+def fallen(place: str, label: str) -> tuple[int, int]:
+    """(runs whose last evaluation is more than FALL below their own best, all runs)"""
+    curves = arm(place, label).curves()
+    return sum(max(curve.values()) - curve[max(curve)] > FALL for curve in curves), len(curves)
+
+
+def ends() -> Iterator[list[str]]:
+    for label in ("REAL", "GRPO", "GSPO", "DAPO"):
+        cells = []
+        for places in ENDS.values():
+            counts = [fallen(place, label) for place in places if label in PLACES[place]]
+            cells.append("{} of {}".format(*map(sum, zip(*counts, strict=True))) if counts else "–")
+        yield [label, *cells]
 
 
 def tables() -> dict[str, Callable[[], Iterator[list[str]]]]:
-    return {"check claims": table}
+    return {"check comparisons": table, "check ends": ends, "check rates16": of_16}
 
 
 @functools.cache
@@ -136,10 +202,9 @@ def facts() -> dict[str, tuple[str, tuple[float | None, ...], str]]:
     """Every difference of two arms of one place as a page prints it, with the place, the arms' rates over their best,
     and the conclusion."""
     found = {}
-    others = [(SIXTEEN[1], ("REAL", label)) for label in (BALANCED, "CISPO", "REINFORCE")]
-    for place, pair in (*((claim.place, claim.arms) for claim in claims()), *others):
-        gap, conclusion, _ = concluded(place, pair)
-        found[size(gap)] = place, tuple(multiple(place, label) for label in pair), conclusion
+    for place, pair in ((row.place, row.arms) for row in comparisons()):
+        verdict = concluded(place, pair)
+        found[size(verdict.gap)] = place, tuple(multiple(place, label) for label in pair), verdict.conclusion
     return found
 
 
@@ -151,24 +216,35 @@ def sentences() -> dict[Path, list[str]]:
 
 
 def readme() -> Iterator[str]:
-    yield collapses_by_rate()
-    for place in ("4 updates", "hard task", *PRETRAINED, *SIXTEEN):
-        real, grpo = arm(place, "REAL"), arm(place, "GRPO")
-        found = Gap.of(real.means(), grpo.means()), Gap.of(real.ends(), grpo.ends())
-        yield "|".join(f"{gap.mean:+.3f} {PM} {gap.se:.3f}" for gap in found)
+    own = [concluded(place, ("REAL", "GRPO")) for place in OWN_RATES]
+    rates = {multiple(place, label) for place in OWN_RATES for label in ("REAL", "GRPO")}
+    assert rates == {1.0} and {verdict.conclusion for verdict in own} == {CONCLUSIONS[3]}
+    means = [verdict.gap.mean for verdict in own]
+    yield f"between {min(means):+.3f} and {max(means):+.3f} in five settings, none significant after correction"
+    for place, other, conclusion in ((SIXTEEN[1], "GRPO", 0), (SIXTEEN[1], "GSPO", 1), ("hard task", "GRPO", 1)):
+        assert concluded(place, ("REAL", other)).conclusion == CONCLUSIONS[conclusion]
+    yield "At three times the best rate REAL lost less than GRPO and more than GSPO"
+    yield "on a task that starts at 2 % correct GRPO learned faster"
 
 
 def results() -> Iterator[str]:
-    decided = [claim for claim in claims() if concluded(claim.place, claim.arms)[1] in CONCLUSIONS[:2]]
-    own = [claim for claim in decided if [times(multiple(claim.place, label)) for label in claim.arms] == ["1", "1"]]
-    assert {claim.paper for claim in own} == {"REAL > GSPO, paper's clip", "τ 0.5 > τ 0.1"}
-    yield f"Of {len(decided)} winners below, {len(own)} are at both best rates"
-    yield f"z|not reported|0 to {sums().z:.2f}|"
+    decided = [row for row in comparisons() if concluded(row.place, row.arms).conclusion in CONCLUSIONS[:2]]
+    own = [row for row in decided if [times(multiple(row.place, label)) for label in row.arms] == ["1", "1"]]
+    assert {row.title for row in own} == {"REAL − GSPO", "REAL − REAL at τ 0.1"}
+    yield f"In {words(len(own))} of {words(len(decided))} did both sides run at their best rate"
+    before, after = (chance(between(place, "REAL", "GRPO").p) for place in ("4 updates", SIXTEEN[0]))
+    yield f"GRPO would be ahead with four updates (p = {before}) and REAL with sixteen (p = {after})"
+    real, grpo = (
+        [fallen(place, label) for place in (*ENDS["B, C, E, F, G"], *ENDS["A"])] for label in ("REAL", "GRPO")
+    )
+    with_a = [tuple(map(sum, zip(*counts, strict=True))) for counts in (real, grpo)]
+    without = [tuple(map(sum, zip(*counts[:-1], strict=True))) for counts in (real, grpo)]
+    yield f"Fisher's p = {fisher(*without):.3f} in the first column, {fisher(*with_a):.2f} with A"
     least, most = zip(*map(table_1, TABLE_1), strict=True)
-    yield f"a standard deviation of at least {math.floor(1000 * min(least)) / 1000:.3f}"
+    yield f"log-ratios have a standard deviation of at least {math.floor(1000 * min(least)) / 1000:.3f}"
     yield "at most {:.2f} (correct) or {:.2f} (incorrect)".format(*(spread / TAU for spread in most))
     kl = [median_kl(label) for label in ("REAL", "GRPO")]
-    yield f"`ppo_kl` {kl[0]:.3f}, GRPO's {kl[1]:.3f}, medians"
+    yield f"median `ppo_kl` {kl[0]:.3f}, GRPO's {kl[1]:.3f}"
     by_length = {tokens: lengths(tokens) for tokens in (9, 64, 256)}
     spread = [np.mean([z for z, _ in runs]) for runs in by_length.values()]
     yield "z was {:.3f}, {:.3f} and {:.3f} at 9, 64 and 256 tokens".format(*spread)
@@ -180,8 +256,6 @@ def results() -> Iterator[str]:
     yield collapses_by_rate()
     yield f"Summed scores (z {sums().z:.2f}, 1.5 times the best rate): REAL gained {sums().gain:.3f}"
     yield from rates_of_16()
-    lower = [real_minus(label) for label in ("CISPO", "REINFORCE")]
-    yield f"keep the ratio and drop GRPO's clip and KL: {' and '.join(lower)} lower than REAL"
     clip = [100 * clipped(place, "GSPO") for place in ("4 updates", "hard task", SIXTEEN[1], *PRETRAINED)]
     yield f"it drops {min(clip):.0f} to {max(clip):.0f} % of the tokens"
     queue = "queue of 4"
@@ -200,32 +274,37 @@ def results() -> Iterator[str]:
 
 def rates_of_16() -> Iterator[str]:
     """16 updates: what the rates that were tried say, and the predictions of rates-16, A1 to A4."""
-    means = {label: {rate: np.mean(seeds) for rate, seeds in tried("16 updates", label).items()} for label in OWN}
+    means = {label: rate_means(label) for label in OWN}
     assert all(max(found, key=lambda rate: found[rate]) == 1e-4 for found in means.values())
     assert all(len(found) == 5 for found in means.values())
-    tested = [arm(SIXTEEN[0], label).means().mean() for label in OWN]
-    yield f"there 16 other seeds give {min(tested):.2f} to {max(tested):.2f}"
-    within = {label: sum(mean > found[1e-4] - 0.1 for mean in found.values()) - 1 for label, found in means.items()}
-    found = {number: [label for label in OWN if within[label] == number] for number in (3, 2, 1)}
-    assert found == {3: ["REAL", BALANCED, "GSPO", "ratio none"], 2: ["GRPO", NEITHER], 1: [FIXED]}
-    misses = means[FIXED][1e-4] - 0.1 - means[FIXED][1.5e-4]
-    yield "3 with REAL, balanced and GSPO; 3 with the surrogate without ratio; 2 with GRPO and the unclipped surrogate"
-    yield f"1 with fixed weights (another misses by {misses:.3f})"
+    within = {label: int(row[2]) for label, row in zip(OWN, of_16(), strict=True)}
     clips = [np.mean(by_learning_rate(TRIED["16 updates"], name)[1e-4][:1]) for name in (OWN["GSPO"], "gspo")]
     yield f"At 1e-4 with 16 updates it scores {clips[1]:.2f}, with 0.2/0.3 {clips[0]:.2f} (seed 1)"
-    gap, conclusion, _ = concluded(SIXTEEN[0], ("REAL", FIXED))
+    fixed = concluded(SIXTEEN[0], ("REAL", FIXED))
     others = {label: concluded(SIXTEEN[0], ("REAL", label)) for label in OWN if label != "REAL"}
     neither = arm(SIXTEEN[0], NEITHER)
-    verdicts = [conclusion, others["GRPO"][1], concluded(SIXTEEN[0], ("ratio none", NEITHER))[1]]
+    pair = concluded(SIXTEEN[0], ("ratio none", NEITHER))
+    verdicts = [one.conclusion for one in (fixed, others["GRPO"], pair)]
     held = {
-        "REAL higher than fixed weights": verdicts[0] == CONCLUSIONS[0] and gap.mean < 0.12,
-        "GRPO equivalent": verdicts[1] == CONCLUSIONS[2] and all(-found.mean < 0.05 for found, *_ in others.values()),
+        "REAL higher than fixed weights": verdicts[0] == CONCLUSIONS[0] and fixed.gap.mean < 0.12,
+        "GRPO equivalent": verdicts[1] == CONCLUSIONS[2] and all(-one.gap.mean < 0.05 for one in others.values()),
         "REAL more such rates": within["REAL"] > within[FIXED],
         "the surrogate without ratio lower if unclipped": verdicts[2] == CONCLUSIONS[0],
     }
     yield "; ".join(f"{name} ({'held' if holds else 'failed'})" for name, holds in held.items())
     assert verdicts == [CONCLUSIONS[3]] * 3  # "each failure is inconclusive"
-    yield f"The unclipped surrogate collapsed in {neither.collapses()} of {len(neither.runs)} at its own"
+    yield f"without ratio and clip collapsed in {neither.collapses()} of {len(neither.runs)} runs at its own rate"
+
+
+def words(number: int) -> str:
+    return "zero one two three four five six seven eight nine ten eleven twelve".split()[number]
+
+
+def fisher(one: tuple[int, int], other: tuple[int, int]) -> float:
+    """Fisher's exact test of two (counted, all), two-sided."""
+    (a, n), (b, m) = one, other
+    ways = [math.comb(n, k) * math.comb(m, a + b - k) for k in range(a + b + 1)]
+    return sum(way for way in ways if way <= ways[a]) / sum(ways)
 
 
 def table_1(side: str) -> tuple[float, float]:
@@ -295,10 +374,6 @@ def made_again() -> int:
         one, other = ({**run.train, "timing/step_total": {}} for run in (first[name], again[name]))
         assert (one, first[name].evals) == (other, again[name].evals), name
     return len(first)
-
-
-def real_minus(label: str) -> str:
-    return size(between(SIXTEEN[1], "REAL", label))
 
 
 def age(place: str, step: int) -> float:
