@@ -30,7 +30,7 @@ FAST = ("torch", "transformers", "matplotlib.pyplot")  # what fast tests import 
 GROUPS = {
     "peft": "engine_inputs memory_estimate",
     "parser": "arguments dry_run rollouts",
-    "ranks": "logit_free pretend_cuda",
+    "ranks": "fused_logprobs pretend_cuda",
     "more ranks": "checkpoints fixes zero_ranks",
     "training on one rank": "compare train",
     "more training on one rank": "like_gpu user_files",

@@ -49,8 +49,6 @@ STANDARD_LIBRARY_ONLY = """
     runs.provenance runs.run_folder training.checks.memory_estimate training.tiny_task hooks.arguments flags.memory
     algorithm.formulas algorithm.schedule evaluation.engines rewards.math_reward
 """.split()
-# OpenRLHF is for hooks/; this module asks for it inside functions.
-ASKS_OPENRLHF: set[str] = set()
 
 
 def module_name(path: Path) -> str:
@@ -107,7 +105,7 @@ def test_a_module_keeps_the_rule_of_its_room(name):
     allowed_packages, allowed_rooms = ROOMS[room(name)]
     assert packages(name) <= allowed_packages
     assert {room(other) for other in modules(name, anywhere=True)} <= allowed_rooms | {room(name)}
-    if room(name) != "hooks" and name not in ASKS_OPENRLHF:
+    if room(name) != "hooks":
         assert "openrlhf" not in packages(name, anywhere=True)
 
 

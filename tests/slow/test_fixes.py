@@ -30,6 +30,14 @@ def test_beside_a_gpu_neither_adam_needs_its_compiler():
     assert done.returncode == 0, done.stderr
 
 
+def test_ray_starts_a_python_whose_path_has_a_space(monkeypatch):
+    """Ray's own command for a worker lacks the quotes: each worker ended at once, and Ray waited 60 s for each."""
+    from real_openrlhf.hooks.fixes import process_starts
+
+    monkeypatch.setattr(sys, "executable", "/a b/python")
+    assert process_starts.quoted_python({"env_vars": {}}) == {"env_vars": {}, "py_executable": "'/a b/python'"}
+
+
 def test_training_compiles_nothing_unless_states_are_offloaded(two_ranks, random_model):
     from real_openrlhf.hooks.fixes.deepspeed_optimizers import AdamW
 

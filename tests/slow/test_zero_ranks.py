@@ -12,7 +12,7 @@ from packaging.version import parse
 from real_openrlhf.algorithm.objective import ObjectiveSettings
 from real_openrlhf.hooks.policy_trainer import Mismatch, MismatchError
 
-DEALT = {"loss": "ppo", "batching": "whole_groups", "groups_per_step": 4}
+WHOLE_GROUPS = {"loss": "ppo", "batching": "whole_groups", "groups_per_step": 4}
 
 
 def test_a_score_against_the_sampler_has_one_anchor_in_every_update(one_rank, random_model):
@@ -25,7 +25,7 @@ def test_a_score_against_the_sampler_has_one_anchor_in_every_update(one_rank, ra
 
 
 @pytest.mark.parametrize("skip", [True, False])
-@pytest.mark.parametrize("method", [{"loss": "real"}, {**DEALT, "groups_per_step": 2}], ids=["real", "ppo"])
+@pytest.mark.parametrize("method", [{"loss": "real"}, {**WHOLE_GROUPS, "groups_per_step": 2}], ids=["real", "ppo"])
 def test_means_of_a_batch_are_over_all_tokens_that_its_updates_trained(one_rank, random_model, method, skip):
     case = {"model": random_model, "prompts": 3, "kinds": ("mixed",), "skip": skip, "learning_rate": 3e-2, **method}
     ((updates, batch, tokens),) = one_rank("of_updates", **case)
@@ -51,7 +51,7 @@ def test_a_reference_that_is_nan_where_nothing_was_sampled_reaches_no_gradient(o
     assert all(math.isfinite(one["actor_grad_norm"]) for one in updates)
 
 
-@pytest.mark.parametrize("method", [{"loss": "real"}, DEALT], ids=["real", "ppo"])
+@pytest.mark.parametrize("method", [{"loss": "real"}, WHOLE_GROUPS], ids=["real", "ppo"])
 def test_no_entropy_is_logged_where_none_is_computed_or_nothing_trained(two_ranks, random_model, method):
     case = {"model": random_model, "skip": True, **method, "groups_per_step": 4}
     for changes in ({"entropy_coef": 0.0, "kinds": ("uniform",)}, {"kinds": ("mixed",)}):
@@ -97,7 +97,7 @@ def test_every_rank_tells_the_scores_and_weights_that_each_update_used(two_ranks
 # Both trainers stop where vLLM and the policy are unrelated; how far they are apart: test_differential.py
 
 
-@pytest.mark.parametrize("trainer", [{"loss": "real"}, DEALT], ids=["real", "grpo"])
+@pytest.mark.parametrize("trainer", [{"loss": "real"}, WHOLE_GROUPS], ids=["real", "grpo"])
 def test_unrelated_models_stop_every_rank_and_say_where_to_look(two_ranks, random_model, tmp_path, trainer):
     one, other = two_ranks("unrelated", model=random_model, run_dir=str(tmp_path), **trainer)
     assert one == other and one["told"].startswith(

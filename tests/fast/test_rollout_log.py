@@ -19,7 +19,7 @@ from real_openrlhf.report import show
 HOSTILE = "<script>alert(1)</script>\x1b[2J\x07\r\u202e\ud800' onload='x\nline 2 \x9b31m</td>"
 
 
-def keeper(folder, count=2) -> RolloutLogger:
+def rollout_logger(folder, count=2) -> RolloutLogger:
     return RolloutLogger(with_groups(folder, count), Numbers())
 
 
@@ -66,7 +66,7 @@ def test_scores_and_weights_are_those_of_the_last_update_of_a_group(tmp_path):
     before = last.clone()
     before[1:] = 9.0
     samples = sampled("a", 1.0, torch.nan) + sampled("b", 1.0, 0.0)
-    rows = keeper(tmp_path).of_step(samples, [before, last[:, :2], last[:, 2:]])
+    rows = rollout_logger(tmp_path).of_step(samples, [before, last[:, :2], last[:, 2:]])
     assert [row["prompt"] for row in rows] == ["a", "b"]
     shown = [[(one["label"], one["score"], one["weight"]) for one in row["rollouts"]] for row in rows]
     assert shown == [
@@ -91,7 +91,7 @@ def test_a_response_that_training_ignores_is_ignored_in_the_log_of_every_method(
     complete_info(samples, run_args(real={"truncated": "ignore"}))
     log, nan = run_log(tmp_path), torch.nan
     for tables in ([], [torch.tensor([[0.0, 0.0], [nan, nan], [0.0, 0.0]])]):
-        log.groups = keeper(tmp_path).of_step(samples, tables)
+        log.groups = rollout_logger(tmp_path).of_step(samples, tables)
         assert [[one["label"] for one in row["rollouts"]] for row in log.groups] == [
             ["ignored", "ignored"],
             ["positive", "negative"],
@@ -104,7 +104,7 @@ def test_a_response_that_training_ignores_is_ignored_in_the_log_of_every_method(
 
 
 def test_a_built_in_loss_has_no_weights_and_labels_by_the_score(tmp_path):
-    (row,) = keeper(tmp_path, 1).of_step(sampled("a", 1.0, 0.0) + sampled("b", 1.0, 1.0), [])
+    (row,) = rollout_logger(tmp_path, 1).of_step(sampled("a", 1.0, 0.0) + sampled("b", 1.0, 1.0), [])
     assert [(one["label"], one["score"], one["weight"]) for one in row["rollouts"]] == [
         ("positive", None, None),
         ("negative", None, None),

@@ -41,7 +41,7 @@ def batch() -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("packing", [False, True])
-def test_a_logit_free_actor_has_the_log_probs_entropies_and_gradients_of_a_plain_one(packing):
+def test_a_fused_actor_has_the_log_probs_entropies_and_gradients_of_a_plain_one(packing):
     *pair, lines = actors(packing)
     given, found = batch(), []
     for actor in pair:
@@ -57,7 +57,7 @@ def test_a_logit_free_actor_has_the_log_probs_entropies_and_gradients_of_a_plain
     assert len(lines) == 1 and "8 tokens" in lines[0]
 
 
-def test_a_logit_free_actor_that_is_asked_for_logits_gives_them():
+def test_a_fused_actor_that_is_asked_for_logits_gives_them():
     plain, fused_logprobs, lines = actors(packing=False)
     given = batch() | {"action_mask": None}
     logits = [actor(**given, return_output=True)["logits"] for actor in (plain, fused_logprobs)]
