@@ -59,7 +59,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         for choice in choices:
             line, deep = f"  {choice.name:{width}}  {choice.about}", " " * (width + 4)
             lines.append(textwrap.fill(line, 79, subsequent_indent=deep, break_on_hyphens=False))
-    lines.append("Other algorithms are files in examples/objectives: --algo.real.objective FILE.py:NAME.")
+    lines.append("Others are files in examples/objectives: --algo.real.objective FILE.py:NAME.")
     lines += ["Flags that you type override the recipe, and --no-FLAG removes one from it.", "All flags:"]
     parser.epilog = "\n".join([*lines, "  python -m openrlhf.cli.train_ppo_ray --help"])
     add, default = parser.add_argument, " (default: %(default)s)"
