@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from real_openrlhf.base import model_tokenizer
 from real_openrlhf.base.errors import UserError, first_line
 from same_answer.extract import json_texts
 
@@ -164,10 +165,8 @@ def bare_problem(text: str) -> str:
 
 
 def load_tokenizer(name: str) -> "PreTrainedTokenizerBase":
-    from transformers import AutoTokenizer
-
     try:
-        return AutoTokenizer.from_pretrained(name, trust_remote_code=False)  # else it would ask on the terminal
+        return model_tokenizer.load_tokenizer(name, trust_remote_code=False)  # else it would ask on the terminal
     except Exception as error:  # transformers and the hub raise OSError, ValueError, TypeError and more for one cause
         raise UserError(
             f"cannot load a tokenizer from {name} ({first_line(error)}). Give a model folder or a hub id"

@@ -9,11 +9,14 @@ import pytest
 import tiny_task
 import torch
 from every import every
+from openrlhf.utils import get_tokenizer
 from safetensors.torch import load_file
 from tiny_task import DIGITS, TASK, answer
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from real_openrlhf.base.errors import UserError
+from real_openrlhf.data import problems
 from real_openrlhf.training import tiny_task as packed
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -108,6 +111,40 @@ def test_a_model_of_a_gguf_file_has_its_tokens_end_and_template_and_knows_a_capi
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     answer = model.generate(tokens, max_new_tokens=10, do_sample=False)[0, tokens.shape[1] :]
     assert "Paris" in tokenizer.decode(answer) and int(answer[-1]) == tokenizer.eos_token_id
+
+
+# DeepSeek-R1-Distill-Qwen's form: the class that transformers takes for its type has rules of its own
+
+
+@pytest.fixture
+def own_rules(tmp_path) -> Tokenizer:
+    """Of `tmp_path / "model"`: it takes numbers whole, and letters with their accents apart."""
+    tokenizer = Tokenizer(models.BPE())
+    digits, letters = pre_tokenizers.Digits(), pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Sequence([digits, letters]), decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(vocab_size=300, special_tokens=["<eos>"], initial_alphabet=letters.alphabet())
+    tokenizer.train_from_iterator(["1234 + 5678"] * 9, trainer)
+    (tmp_path / "model").mkdir()
+    tokenizer.save(str(tmp_path / "model/tokenizer.json"))
+    written = {"tokenizer_class": "LlamaTokenizerFast", "eos_token": "<eos>", "chat_template": "-"}
+    (tmp_path / "model/tokenizer_config.json").write_text(json.dumps(written))
+    (tmp_path / "model/config.json").write_text(json.dumps({"model_type": "qwen2"}))
+    return tokenizer
+
+
+@pytest.mark.parametrize("load", [problems.load_tokenizer, lambda name: get_tokenizer(name, None)])
+def test_a_tokenizer_has_the_tokens_of_its_file_in_a_run_and_when_the_run_s_model_is_read(own_rules, load, tmp_path):
+    texts = ["1234 plus 5678", "e\u0301 \u00e9"]
+    expected = [own_rules.encode(text).ids for text in texts]
+    plain = AutoTokenizer.from_pretrained(tmp_path / "model")
+    assert [plain.encode(text) for text in texts] != expected  # else transformers is mended: patch 0019 can go
+    loaded = load(str(tmp_path / "model"))
+    loaded.save_pretrained(tmp_path / "saved")
+    (tmp_path / "model/config.json").rename(tmp_path / "saved/config.json")
+    again = load(str(tmp_path / "saved"))
+    for tokenizer in (loaded, again):
+        assert [tokenizer.encode(text, add_special_tokens=False) for text in texts] == expected
+        assert (tokenizer.eos_token, tokenizer.chat_template) == ("<eos>", "-")
 
 
 # The tiny task
