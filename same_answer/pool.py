@@ -24,6 +24,18 @@ logger = logging.getLogger("same_answer")
 START_SECONDS = 60.0
 PATIENCE = 10  # times the deadline, for a worker that waits
 ALGEBRA = "same_answer.worker"
+# Modules come from the standard library first, then from site-packages, then from where the client finds its own; never
+# from the working directory first, as with `-m`, which may hold a json.py. same_answer is the client's own copy.
+_START = """
+import sys
+sys.path = [*filter(None, sys.path)]
+import importlib.util, json, runpy
+sys.path += json.loads(sys.argv.pop(1))
+spec = importlib.util.spec_from_file_location("same_answer", sys.argv.pop(1))
+sys.modules["same_answer"] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(sys.modules["same_answer"])
+runpy.run_module(sys.argv.pop(1), run_name="__main__")
+"""
 
 
 @dataclass(frozen=True)
@@ -38,10 +50,11 @@ class Worker:
     """One process and its two pipes; used by one thread at a time."""
 
     def __init__(self, program: str, limits: Limits):
-        root = str(Path(__file__).resolve().parents[1])
-        path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-        environment = os.environ | {"PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
-        words = [sys.executable, "-m", program, str(limits.memory), str(os.getpid())]
+        environment = os.environ | {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+        environment.pop("PYTHONPATH", None)  # it would come before the standard library
+        beside = json.dumps([path for path in sys.path if path])
+        words = [sys.executable, "-c", _START, beside, str(Path(__file__).resolve().with_name("__init__.py")), program]
+        words += [str(limits.memory), str(os.getpid())]
         self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
 
     def kill(self) -> None:
@@ -74,14 +87,14 @@ class WorkerPool:
     """A few ready workers, one more than callers need: nobody waits while a killed worker is replaced."""
 
     def __init__(self, size: int, limits: Limits, program: str = ALGEBRA):
-        self.limits, self.program = limits, program
+        self.size, self.limits, self.program = size, limits, program
         # Last in, first out: the worker asked last has its caches warm, and the spare stays a spare.
         self._ready: queue.LifoQueue[Worker | NoVerdict] = queue.LifoQueue()
         self._wanted: queue.SimpleQueue[None] = queue.SimpleQueue()
         for _ in range(size):
             self._wanted.put(None)
-        # One thread starts all workers and lives as long as this process: Linux kills a child that asked to die with
-        # its parent when the *thread* that started it ends.
+        # One thread starts all workers, waits for none, and lives as long as this process: Linux kills a child that
+        # asked to die with its parent when the *thread* that started it ends.
         threading.Thread(target=self._start_workers, name="verifier-workers", daemon=True).start()
 
     def ask(self, request: dict) -> dict:
@@ -111,14 +124,18 @@ class WorkerPool:
         return reply
 
     def _next_worker(self) -> Worker:
+        end, failures = time.monotonic() + START_SECONDS, 0
         while True:
             try:
-                worker = self._ready.get(timeout=START_SECONDS)
+                worker = self._ready.get(timeout=max(0, end - time.monotonic()))
             except queue.Empty:
                 raise NoVerdict("worker_unavailable", f"none was free for {START_SECONDS:.0f} s") from None
             if isinstance(worker, NoVerdict):
                 self._wanted.put(None)
-                raise worker
+                failures += 1
+                if failures > self.size:  # each of them, and then one that was started once more
+                    raise worker
+                continue
             if worker.process.poll() is None:
                 return worker
             logger.warning("an idle verifier worker was gone (pid %d); starting another", worker.process.pid)
@@ -133,11 +150,14 @@ class WorkerPool:
             self._wanted.get()
             try:
                 worker = Worker(self.program, self.limits)
-                try:
-                    worker.ask(None, START_SECONDS)
-                except NoVerdict:
-                    worker.kill()
-                    raise
-                self._ready.put(worker)
+                threading.Thread(target=self._make_ready, args=(worker,), daemon=True).start()
             except Exception as error:
                 self._ready.put(NoVerdict("worker_unavailable", f"the worker could not be started: {error}"))
+
+    def _make_ready(self, worker: Worker) -> None:
+        try:
+            worker.ask(None, START_SECONDS)
+            self._ready.put(worker)
+        except Exception as error:
+            worker.kill()
+            self._ready.put(NoVerdict("worker_unavailable", f"the worker could not be started: {error}"))

@@ -39,7 +39,8 @@ def serve(graders: Graders, prepare: Callable[[], object]) -> None:
     logging.disable(logging.ERROR)
     prepare()
     gc.freeze()  # the libraries' objects live as long as the worker: no collection needs to look at them
-    size = int(sys.argv[1]) << 20
+    size, most = int(sys.argv[1]) << 20, resource.getrlimit(resource.RLIMIT_AS)[1]
+    size = size if most == resource.RLIM_INFINITY else min(size, most)  # a batch system may allow less
     resource.setrlimit(resource.RLIMIT_AS, (size, size))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     replies.write('{"ready": true}\n')

@@ -1,10 +1,14 @@
 """The verifier's worker, made to fail: SAME_ANSWER_FAULTS has the faults (hang, oom, exit), each with its marker.
 
-A worker fails when the marker is in a gold or an answer. So the paths for failures are tested for real.
+A worker fails when the marker is in a gold or an answer. So the paths for failures are tested for real. In
+SAME_ANSWER_START is a fault of the first start, and a file that says there was one.
 """
 
 import json
 import os
+import sys
+import time
+from pathlib import Path
 
 from same_answer import compare, process, worker
 
@@ -21,5 +25,15 @@ def robust(gold: str, answer: str) -> bool:
     return compare.same(gold, answer, digits=True)
 
 
+def fail_at_first(fault: str, started: str) -> None:
+    try:
+        Path(started).touch(exist_ok=False)
+    except FileExistsError:
+        return
+    sys.exit(1) if fault == "exit" else time.sleep(1e6)
+
+
 if __name__ == "__main__":
+    if "SAME_ANSWER_START" in os.environ:
+        fail_at_first(*os.environ["SAME_ANSWER_START"].split(" ", 1))
     process.serve({"robust": robust}, prepare=lambda: robust(worker.FIRST_FORMULA, "0"))

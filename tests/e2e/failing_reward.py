@@ -16,8 +16,7 @@ from same_answer.pool import ALGEBRA as WORKER
 from same_answer.pool import Limits, WorkerPool
 
 if "SAME_ANSWER_FAULTS" in os.environ:
-    beside = [str(Path(__file__).parents[2] / "same_answer/tests"), os.environ.get("PYTHONPATH")]
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, beside))  # of the workers
+    sys.path.append(str(Path(__file__).parents[2] / "same_answer/tests"))  # which the workers get
     verdict._workers[WORKER] = WorkerPool(2, Limits(), "failing_worker")
 
 from real_openrlhf.rewards import math_reward

@@ -6,6 +6,7 @@ No test has a bar in seconds: benchmarks/speed.py measures. Deadlines are CPU ti
 import json
 import logging
 import math
+import shutil
 import subprocess
 import sys
 import time
@@ -19,6 +20,7 @@ import pytest
 from same_answer import verdict, verify
 from same_answer.pool import ALGEBRA, Limits, WorkerPool
 
+PACKAGE = Path(__file__).resolve().parents[2]
 HARD = "\\sqrt{50}"  # equal to 5\\sqrt{2} by algebra only
 
 
@@ -34,7 +36,7 @@ def pool(monkeypatch):
     def start(fault: str = "", deadline: float = 1.0, size: int = 1) -> list[psutil.Process]:
         before = {worker.pid for worker in workers()}
         monkeypatch.setenv("SAME_ANSWER_FAULTS", json.dumps({fault: "\\clubsuit"} if fault else {}))
-        monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+        monkeypatch.syspath_prepend(str(Path(__file__).parents[1]))
         failing = WorkerPool(size, Limits(deadline, memory=1024), "failing_worker")
         monkeypatch.setattr(verdict, "_workers", {ALGEBRA: failing})
         verdict.ask.cache_clear()
@@ -105,6 +107,36 @@ def test_workers_that_cannot_start_are_no_verdict(monkeypatch):
     failed = verify(boxed("5\\sqrt{2}"), HARD)
     assert failed.ignored and failed.reason == "worker_unavailable"
     assert verify(boxed("7"), "7").score == 1.0  # what needs no worker is not affected
+
+
+@pytest.mark.parametrize("fault, size", [("exit", 1), ("hang", 2)])
+def test_a_start_that_fails_or_hangs_costs_no_verdict(pool, monkeypatch, tmp_path, fault, size):
+    """The one is started again, beside the other a second one is ready."""
+    monkeypatch.setenv("SAME_ANSWER_START", f"{fault} {tmp_path / 'started'}")
+    pool(size=size)
+    assert (tmp_path / "started").exists()
+
+
+PLACE = r"""
+import resource, sys
+sys.path += sys.argv[1:]
+from same_answer import verify
+resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+print(verify(r'\boxed{5\sqrt{2}}', r'\sqrt{50}').reason)
+"""
+
+
+@pytest.mark.parametrize("module", ["json", "logging", "ctypes", "mpmath", "same_answer"])
+def test_a_worker_runs_no_module_of_the_working_directory_and_fits_a_hard_limit(tmp_path, module):
+    """Nor what lies beside an installed package, before the standard library."""
+    site, here = tmp_path / "site", tmp_path / "here"
+    shutil.copytree(PACKAGE, site / "same_answer", ignore=shutil.ignore_patterns("tests"))
+    here.mkdir()
+    for folder in (here, *[site] * (module in ("json", "logging", "ctypes"))):
+        (folder / f"{module}.py").write_text(f"print('{module} of', __file__)\nraise SystemExit")
+    (tmp_path / "ask.py").write_text(PLACE)
+    words = [sys.executable, tmp_path / "ask.py", site]
+    assert subprocess.run(words, cwd=here, capture_output=True, text=True).stdout == "algebra\n"
 
 
 ASK = r"""
