@@ -11,11 +11,15 @@ from same_answer.reading.tree import Answer, Call, Expr, Number, Symbol, letters
 MAX_BITS = 40_000  # 2^{1009} and 100! are answers; a tower of powers is not
 # Significant digits that a decimal needs to be accepted for a value that has no finite decimal.
 ROUNDED_DIGITS = 6
-_PRIME = 2**127 - 1
+# p and (p-1)/2 are primes: a power is 1 modulo p for no small exponent, as 2^127 is modulo 2^127 - 1.
+_PRIMES = (134885792497856471641883841714805067819, 121458035329048733225552693220129189683)
 _REAL_ONLY = frozenset("^ root ln log lg arcsin arccos arcsec arccsc arccosh arctanh arccoth arcsech".split())
 _LARGEST = 10**6  # exponents and arguments beyond this have no digits to compare: a tower of powers, a sine of it
+_MOST_DIGITS = 20_000  # before or behind the point; all are computed, so that a difference of one unit shows
+_LONGEST_PRODUCT = 20_000  # factors of a factorial or a binomial modulo a prime
 _SIZE_OF_A_COMPLEX_NUMBER = Call("abs", (Symbol("z"),))  # treated as unknown, because z may be complex
 _GROWING = frozenset("exp sinh cosh coth sech csch sin cos tan cot sec csc sinc factorial binomial".split())
+_SATURATED = frozenset("tanh coth".split())
 _WITH_CORNERS = frozenset("abs floor ceil mod max min".split())
 
 
@@ -25,6 +29,10 @@ class NoFraction(Exception):
 
 class TooLarge(NoFraction):
     """The value is a number with more digits than any answer has."""
+
+
+class GoldTooLarge(TooLarge):
+    """The value of the gold is such a number, so no answer can be compared with it."""
 
 
 class NoValue(NoFraction):
@@ -96,17 +104,19 @@ def _root(index: Fraction, value: Fraction) -> Fraction:
 
 
 def _whole_root(value: int, index: int) -> int:
-    low, high = 0, 1 << (value.bit_length() // index + 1)
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if middle**index <= value else (low, middle - 1)
-    return low
+    if index == 2 or value < 2:
+        return math.isqrt(value)
+    root, better = 0, 1 << -(-value.bit_length() // index)
+    while better < root or not root:  # Newton's method, from above
+        root = better
+        better = ((index - 1) * root + value // root ** (index - 1)) // index
+    return root
 
 
 def _factorial(value: Fraction) -> Fraction:
     if value.denominator != 1 or value < 0:
         raise NotRational
-    if value > 3_000:
+    if value * value.numerator.bit_length() > 2 * MAX_BITS:
         raise TooLarge
     return Fraction(math.factorial(int(value)))
 
@@ -136,44 +146,61 @@ _EXACT: dict[str, Callable[..., Fraction]] = {
 }  # fmt: skip
 
 
-def modular(expr: Expr, point: dict[str, int]) -> int:
+def modular(expr: Expr, point: dict[str, int], prime: int) -> int:
     """The value of a rational function modulo a large prime: two functions that agree at a random point are equal."""
     if isinstance(expr, Number):
-        return expr.value.numerator * _inverse(expr.value.denominator) % _PRIME
+        return expr.value.numerator * _inverse(expr.value.denominator, prime) % prime
     if isinstance(expr, Symbol):
         if expr.name not in point:
             raise NotRational
         return point[expr.name]
-    if expr.name == "^":
+    if expr.name in ("^", "factorial", "binomial"):
         try:
-            exponent = exact(expr.args[1])
+            top, *rest = map(exact, expr.args[expr.name == "^" :])
         except (NoValue, TooLarge) as error:
             raise NotRational from error
-        if exponent.denominator != 1 or abs(exponent) > 2**64:
+        if any(value.denominator != 1 for value in (top, *rest)):
             raise NotRational
-        base = modular(expr.args[0], point)
-        return pow(base if exponent >= 0 else _inverse(base), abs(int(exponent)), _PRIME)
+        if expr.name != "^":
+            return _product(int(top), int(rest[0] if rest else top), not rest, prime)
+        if abs(top) > 2**64:
+            raise NotRational
+        base = modular(expr.args[0], point, prime)
+        return pow(base if top >= 0 else _inverse(base, prime), abs(int(top)), prime)
     if expr.name not in ("+", "-", "*", "/"):
         raise NotRational
-    values = [modular(arg, point) for arg in expr.args]
+    values = [modular(arg, point, prime) for arg in expr.args]
     if expr.name == "/":
-        return values[0] * _inverse(values[1]) % _PRIME
-    return {"+": sum(values), "-": -values[0], "*": values[0] * values[-1]}[expr.name] % _PRIME
+        return values[0] * _inverse(values[1], prime) % prime
+    return {"+": sum(values), "-": -values[0], "*": values[0] * values[-1]}[expr.name] % prime
 
 
-def _inverse(value: int) -> int:
-    if value % _PRIME == 0:
+def _product(top: int, count: int, factorial: bool, prime: int) -> int:
+    """`top!`, or the number of ways to choose `count` of them, modulo a prime."""
+    count = count if factorial else min(count, top - count)
+    if not 0 <= count <= _LONGEST_PRODUCT:
+        raise NotRational
+    above = below = 1
+    for at in range(count):
+        above = above * (top - at) % prime
+        below = 1 if factorial else below * (at + 1) % prime
+    return above * _inverse(below, prime) % prime
+
+
+def _inverse(value: int, prime: int) -> int:
+    if value % prime == 0:
         raise NoValue
-    return pow(value, -1, _PRIME)
+    return pow(value, -1, prime)
 
 
-def same_rational_function(one: Expr, other: Expr) -> bool | None:
-    """Whether two expressions in letters are the same rational function; None if one is not rational."""
-    generator = random.Random(2)
+def same_rational_function(one: Expr, other: Expr, ratio: bool = False) -> bool | None:
+    """Whether two expressions are the same rational function, or in a constant ratio; None if one is not rational."""
+    generator, names = random.Random(2), sorted(letters_of(one) | letters_of(other))
     try:
-        for _ in range(2):
-            point = {name: generator.randrange(2, _PRIME) for name in sorted(letters_of(one) | letters_of(other))}
-            if modular(one, point) != modular(other, point):
+        for prime in _PRIMES:
+            points = [{name: generator.randrange(2, prime) for name in names} for _ in range(1 + ratio)]
+            (above, below), *more = [(modular(one, point, prime), modular(other, point, prime)) for point in points]
+            if above != below and not ratio or any((above * d - below * c) % prime for c, d in more):
                 return False
     except NotRational:
         return None
@@ -223,23 +250,36 @@ def is_finite_decimal(value: Fraction) -> bool:
 
 def numeric(expr: Expr, point: dict[str, Fraction], digits: int, real: bool = False) -> Any:
     """The finite value at a point with this many digits; raises NoValue where there is none, NotReal if asked to."""
+    return _sized(expr, point, digits, real)[0]
+
+
+def _sized(expr: Expr, point: dict[str, Fraction], digits: int, real: bool = False) -> tuple[Any, int]:
+    """The value, and the most digits before or behind the point of any value in the expression."""
     import mpmath
 
     with mpmath.workdps(digits):
+        numbers = _Numeric(point, mpmath.mp, real)
         try:
-            value = _Numeric(point, mpmath.mp, real).of(expr)
+            value = numbers.of(expr)
         except (ZeroDivisionError, ValueError, TypeError, OverflowError, NotImplementedError) as error:
             raise NoValue from error
         if not mpmath.isfinite(value):
             raise NoValue
-        return value
+        return value, int(numbers.size * 0.302)
 
 
 class _Numeric:
     def __init__(self, point: dict[str, Fraction], mp: Any, real: bool):
         self.point, self.mp, self.real = point, mp, real
+        self.size = 0  # bits before or behind the point
 
     def of(self, expr: Expr) -> Any:
+        value = self.value(expr)
+        size = abs(self.mp.mag(value)) if value and self.mp.isfinite(value) else 0
+        self.size = max(self.size, int(size))
+        return value
+
+    def value(self, expr: Expr) -> Any:
         mp = self.mp
         if isinstance(expr, Number):
             return mp.mpf(expr.value.numerator) / expr.value.denominator
@@ -273,6 +313,8 @@ class _Numeric:
             return self.unknown(name + "()", sorted(values, key=float))
         if name in _GROWING and max(map(abs, values)) > _LARGEST:
             raise TooLarge
+        if name in _SATURATED:
+            self.size = max(self.size, int(2 * abs(first)))  # 1 - tanh(x) is about e^{-2x}
         if name == "^":
             return self.power(first, second)
         if name == "root":
@@ -313,11 +355,29 @@ class _Numeric:
         return mp.power(base, exponent)
 
 
+def _enough(size: int) -> int:
+    """Digits with which the difference of 1/N and 1/(N+1) shows beside N, and more, for an N of this size."""
+    return 60 + (3 * size + min(size, 1_000) if size > 10 else 0)
+
+
 def _agree(one: Expr, other: Expr, point: dict[str, Fraction], real: bool = False) -> bool:
     """Whether the difference shrinks when it is computed with more digits, as only that of equal values does."""
+    sizes = []
+    for side in (one, other):
+        try:
+            sizes.append(_sized(side, point, 60, real)[1])
+            if sizes[-1] > _MOST_DIGITS:
+                raise TooLarge
+        except TooLarge as error:
+            raise error if sizes else GoldTooLarge from error
+    first = _enough(max(sizes))
     difference = Call("+", (one, Call("-", (other,))))
-    rough, fine = (abs(numeric(difference, point, digits, real)) for digits in (60, 150))
-    return bool(fine <= rough * 1e-60 if rough else fine < 1e-100 * (1 + abs(numeric(one, point, 30))))
+    rough, fine = (abs(numeric(difference, point, digits, real)) for digits in (first, first + 90))
+    import mpmath
+
+    with mpmath.workdps(30):
+        least = mpmath.mpf(10) ** (max(sizes) - first)  # what rounding may leave
+        return bool(fine <= max(rough, least) * mpmath.mpf(10) ** -60)
 
 
 def _agree_at_points(one: Expr, other: Expr, real: bool) -> bool | None:
@@ -364,31 +424,52 @@ def _has_value(expr: Expr, point: dict[str, Fraction]) -> bool:
 
 def proportional(one: Expr, other: Expr) -> int | None:
     """The sign of the constant factor between two expressions; None if their ratio is no real constant."""
-    ratios = _ratios(one, other, real=True) or _ratios(one, other, real=False)
-    if len(ratios) < 4 or ratios[0].imag or any(abs(ratio - ratios[0]) > abs(ratios[0]) * 1e-40 for ratio in ratios):
+    if same_rational_function(one, other, ratio=True) is False:
         return None
+    digits = 60
+    for real in (True, False):
+        ratios, size = _ratios(one, other, real, digits)
+        if size > 10:
+            digits = _enough(size)
+            ratios, _ = _ratios(one, other, real, digits)
+        if ratios:
+            break
+    if len(ratios) < 4 or ratios[0].imag:
+        return None
+    import mpmath
+
+    with mpmath.workdps(digits):
+        if any(abs(ratio - ratios[0]) > abs(ratios[0]) * mpmath.mpf(10) ** (20 - digits) for ratio in ratios):
+            return None
     return 1 if ratios[0].real > 0 else -1 if ratios[0].real < 0 else None
 
 
-def _ratios(one: Expr, other: Expr, real: bool) -> list:
-    """Four of them; fewer where the second one alone is 0, or where too few points count."""
+def _ratios(one: Expr, other: Expr, real: bool, digits: int) -> tuple[list, int]:
+    """Four of them, and the most digits of any value; fewer where the second alone is 0, or too few points count."""
+    import mpmath
+
     ratios: list = []
+    most = 0
     for point, near in _points(letters_of(one) | letters_of(other), corners=False):
         try:
-            above, below = (numeric(side, point, 60, real) for side in (one, other))
+            (above, size), (below, other_size) = (_sized(side, point, digits, real) for side in (one, other))
+            if max(size, other_size) > _MOST_DIGITS:
+                raise TooLarge
         except NoValue:
             continue
         except TooLarge:
             if near:
                 raise
             continue
+        most = max(most, size, other_size)
         if abs(below) > 1e-40:
-            ratios.append(above / below)
+            with mpmath.workdps(digits):
+                ratios.append(above / below)
         elif abs(above) > 1e-40:
-            return []
+            return [], most
         if len(ratios) == 4:
             break
-    return ratios
+    return ratios, most
 
 
 def same_value(one: Expr, other: Expr, enough: int = ROUNDED_DIGITS, digits: bool = False) -> bool:
@@ -403,7 +484,7 @@ def same_value(one: Expr, other: Expr, enough: int = ROUNDED_DIGITS, digits: boo
             agreed = _agree_at_points(one, other, real=True)
         return _agree_at_points(one, other, real=False) is True if agreed is None else agreed
     values: list[Fraction | None] = []
-    large = 0
+    large = False
     for expr in (one, other):
         try:
             values.append(exact(expr))
@@ -411,7 +492,7 @@ def same_value(one: Expr, other: Expr, enough: int = ROUNDED_DIGITS, digits: boo
             return False
         except (NotRational, TooLarge) as error:
             values.append(None)
-            large += isinstance(error, TooLarge)
+            large |= isinstance(error, TooLarge)
     first, second = values
     if first is not None and second is not None:
         return (
@@ -419,8 +500,8 @@ def same_value(one: Expr, other: Expr, enough: int = ROUNDED_DIGITS, digits: boo
             or (not is_finite_decimal(first) and rounds_to(other, first, enough))
             or (not is_finite_decimal(second) and rounds_to(one, second, enough))
         )
-    if large == 1 and (first is not None or second is not None):
-        return False
+    if large and (known := same_rational_function(one, other)) is not None:
+        return known  # 2^{100000} - 1
     if not digits:
         raise NeedsDigits
     if _agree(one, other, {}):
@@ -428,11 +509,15 @@ def same_value(one: Expr, other: Expr, enough: int = ROUNDED_DIGITS, digits: boo
     if first is None and second is None:
         return False
     decimal, irrational = (one, other) if second is None else (other, one)
-    value = numeric(irrational, {}, 60)
-    if value.imag != 0 or decimal_digits(decimal) is None:
+    written = decimal_digits(decimal)
+    if written is None:
+        return False
+    digits = 60 + sum(map(abs, written))
+    value = numeric(irrational, {}, digits)
+    if value.imag != 0:
         return False
     import mpmath
 
-    with mpmath.workdps(60):
-        scale = 10**50
+    with mpmath.workdps(digits):
+        scale = 10 ** (digits - 10)
         return rounds_to(decimal, Fraction(int(mpmath.floor(value.real * scale)), scale), enough)

@@ -4,11 +4,13 @@ import re
 from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
+from functools import lru_cache
 
 from same_answer import arithmetic
 from same_answer.arithmetic import ROUNDED_DIGITS, NeedsDigits, NoValue
 from same_answer.process import NoVerdict
 from same_answer.reading.answer_parser import parse_answer
+from same_answer.reading.cutting import is_name_row, split, trimmed
 from same_answer.reading.grammar import expression
 from same_answer.reading.tex import Tokens, clean, tokens, untokenize
 from same_answer.reading.tree import (
@@ -35,6 +37,38 @@ from same_answer.reading.units import Dimensions, Unit
 
 _APPROXIMATE_DIGITS = 2  # significant digits that a decimal after `\approx` needs, as in `\sqrt{2} \approx 1.4`
 _OPERATIONS: dict[Dimensions, str] = {(("%", 1),): "percent", (("deg", 1),): "degrees"}
+# Words of which a line has the opposites: none may stand in an answer whose gold has another one.
+_LINES = """
+increase increases increased increasing rise rises/decrease decreases decreased decreasing fall falls
+profit gain/loss
+north northward/south southward/east eastward/west westward/northeast/northwest/southeast/southwest
+left/right
+up upward upwards/down downward downwards
+above/below
+maximum max maxima/minimum min minima
+earlier before/later after
+longer taller/shorter
+larger greater bigger more/smaller less fewer
+faster/slower
+older/younger
+boy boys/girl girls
+man men male males/woman women female females
+clockwise/counterclockwise anticlockwise counter-clockwise
+even/odd
+inside/outside
+positive/negative
+convergent converges converge/divergent diverges diverge
+concave/convex
+head heads/tail tails
+win wins/lose loses
+red/blue/green/yellow/black/white/orange/purple/pink/brown
+"""
+_OPPOSITES = {
+    word: (at, meaning)
+    for at, line in enumerate(_LINES.split("\n"))
+    for meaning, words in enumerate(line.split("/"))
+    for word in words.split()
+}
 _DECORATION = str.maketrans("", "", "|{}[]() '")
 
 
@@ -46,11 +80,15 @@ def same(gold: str, answer: str, digits: bool = False, written: bool = False) ->
     """
     if untokenize(tokens(clean(gold))) == untokenize(tokens(clean(answer))):
         return True  # the same text in other fonts
+    if _contradict(gold, answer):
+        return False
     wanted = parse_answer(gold)
     try:
         return _Comparison(digits, written=written).equal(wanted, parse_answer(answer))
     except RecursionError:  # hundreds of terms or brackets: no gold has them
         return False
+    except arithmetic.GoldTooLarge as error:
+        raise NoVerdict("gold_unparsed", "too large to compare") from error
     except arithmetic.TooLarge as error:
         raise NoVerdict("too_large") from error
 
@@ -58,7 +96,7 @@ def same(gold: str, answer: str, digits: bool = False, written: bool = False) ->
 def unread(gold: str, answer: str) -> bool:
     """Whether an answer was taken for words although it has all digits and letters of a gold that is none."""
     given, wanted = (Counter(_digits_and_letters(text)) for text in (answer, gold))
-    return not wanted - given and _has_words(parse_answer(answer)) and not _has_words(parse_answer(gold))
+    return not wanted - given and has_words(parse_answer(answer)) and not has_words(parse_answer(gold))
 
 
 def _digits_and_letters(text: str) -> list[str]:
@@ -66,12 +104,12 @@ def _digits_and_letters(text: str) -> list[str]:
     return [one for piece in pieces for one in piece if one[-1].isalnum()]
 
 
-def _has_words(answer: Answer) -> bool:
+def has_words(answer: Answer) -> bool:
     value = answer.value
     if isinstance(value, Group | Row):
-        return any(map(_has_words, value.items))
+        return any(map(has_words, value.items))
     if isinstance(value, Relation):
-        return any(map(_has_words, value.sides))
+        return any(map(has_words, value.sides))
     return isinstance(value, Text) and not answer.base
 
 
@@ -84,8 +122,12 @@ class _Comparison:
             return True
         if isinstance(gold.value, Either) or isinstance(answer.value, Either):
             return any(self.equal(one, other) for one in self._forms(gold) for other in self._forms(answer))
+        answer = _in_parameter_of(gold, answer)
         if not _agree(gold, answer):
             return False
+        rows = _by_name(gold), _by_name(answer)
+        if all(rows):
+            return self._groups(*rows)
         if gold.name and answer.name:
             if _same_name(gold.name, answer.name):
                 return self._values(gold, answer)
@@ -127,18 +169,26 @@ class _Comparison:
             matrix = bool(shapes & {"column", "row"} and shapes & {"()", "[]"})  # of one row or column, as a tuple
             return (len(shapes) == 1 or matrix) and self._in_order(one.items, other.items)
         if isinstance(one, Group) and isinstance(other, Group):
+            if {one.sign, other.sign} == {r"\cup", ","}:
+                return False  # intervals and points
             return self._groups(one.items, other.items)
         if isinstance(one, Group | Row) and isinstance(other, Group | Row):
-            # A tuple written without its parentheses, or a list written with them.
-            loose = [side.brackets == "()" if isinstance(side, Row) else not side.braced for side in (one, other)]
+            # A tuple written without its parentheses, or a list written with them; a column of named values.
+            named = _by_name(gold) or _by_name(answer)
+            loose = [
+                side.brackets in ("()", "column" if named else "()") if isinstance(side, Row) else not side.braced
+                for side in (one, other)
+            ]
             return all(loose) and self._in_order(one.items, _by_letter(other.items))
         if isinstance(one, Relation) and isinstance(other, Relation):
             return self._relations(one, other)
         if isinstance(one, Expr) and isinstance(other, Relation) and other.sign == "=":
             if letters_of(one):
                 return all(self.equal(gold, side) for side in other.sides)  # (x-3)(x+3) = x^2-9
-            last = quantity(other.sides[1])  # x + y = 5 for 5
-            return last is not None and not letters_of(last) and self.equal(gold, other.sides[1])
+            left, last = map(quantity, other.sides)  # x + y = 5 for 5, but not 2x = 5
+            if left is None or last is None or letters_of(last) or not _is_named(left):
+                return False
+            return self.equal(gold, other.sides[1])
         if isinstance(one, Expr) and isinstance(other, Group) and other.alternatives:
             return all(self.equal(gold, item) for item in other.items)  # \frac{\sqrt{2}}{2} or 1/\sqrt{2}
         if (letters := _chosen(gold) or _chosen(answer)) and not (_chosen(gold) and _chosen(answer)):
@@ -182,11 +232,14 @@ class _Comparison:
         bases = [{untokenize(item.name).partition("_")[0] for item in items} for items in (gold, answer)]
         if named[0] != named[1] and len(bases[named.index(True)]) > 1:
             return self._in_order(gold, _by_letter(answer))
+        words = [[*map(_words_of, items)] for items in (gold, answer)]
+        counted = len({*words[0]}) > 1 and sorted(words[0]) == sorted(words[1])  # 5 apples, 3 pears
         rest = list(answer)
         for wanted in gold:
             # An identical item first: it saves comparisons, and another pair might raise NeedsDigits.
             rest.sort(key=lambda item: item != wanted)
-            match = next((item for item in rest if self.equal(wanted, item)), None)
+            alike = (item for item in rest if not counted or _words_of(item) == _words_of(wanted))
+            match = next((item for item in alike if self.equal(wanted, item)), None)
             if match is None:
                 return False
             rest.remove(match)
@@ -223,6 +276,8 @@ class _Comparison:
             return True
         # One has a unit that is also an operation. `62.5%` is 0.625; without a sign 62.5 is only 62.5.
         name = _OPERATIONS.get((gold_unit or unit or Unit()).dimensions, "")
+        if name == "degrees" and "pi" in names_of(answer if gold_unit else gold, Symbol):
+            return self._same(Call(name, (gold,)) if gold_unit else gold, Call(name, (answer,)) if unit else answer)
         if not name or (name == "degrees" and "degrees" not in names_of(gold, Call) | names_of(answer, Call)):
             return False  # an angle in degrees is one in radians only where it is worked out: 30^\circ + 45^\circ
         return self._same(Call(name, (gold,)) if gold_unit else gold, Call(name, (answer,)) if unit else answer)
@@ -246,6 +301,79 @@ def _agree(gold: Answer, answer: Answer) -> bool:
     labels = [(gold.letter, answer.letter), (gold.bounds, answer.bounds), (gold.base, answer.base)]
     pairs = (*labels, *zip(gold.condition, answer.condition, strict=False))
     return all(one == other or not one or not other for one, other in pairs)
+
+
+def _by_name(answer: Answer) -> tuple[Answer, ...]:
+    """The named values of `x = 1, y = 2` and of `(x, y) = (1, 2)`; none for another answer."""
+    value = answer.value
+    if isinstance(value, Group) and all(item.name for item in value.items):
+        return value.items
+    names = [*map(trimmed, split(answer.name[1:-1], ","))] if is_name_row(answer.name) else []
+    if not isinstance(value, Row) or len(names) != len(value.items):
+        return ()
+    return tuple(replace(item, name=name) for name, item in zip(names, value.items, strict=True))
+
+
+def _words_of(item: Answer) -> str:
+    return item.unit.words if item.unit else ""
+
+
+def _is_named(expr: Expr) -> bool:
+    """`x + y`, `f(-1)`, `|z|` and `|\\vec{a}|`, but not the left side of an equation: `2x`, `x^2`, `|x|`."""
+    if isinstance(expr, Call) and expr.name == "abs" and isinstance(expr.args[0], Symbol):
+        return expr.args[0].name in ("z", "w") or expr.args[0].name.startswith("\\")
+    if isinstance(expr, Call) and expr.name.endswith("()"):
+        return True
+    return len(letters_of(expr)) > 1 and not _numbers_in(expr)
+
+
+def _numbers_in(expr: Expr) -> bool:
+    return isinstance(expr, Number) or isinstance(expr, Call) and any(map(_numbers_in, expr.args))
+
+
+@lru_cache(maxsize=4096)
+def _meanings(text: str) -> dict[int, set[int]]:
+    """For each line of opposites the meanings that the words of a text have."""
+    found: dict[int, set[int]] = {}
+    for token in tokens(clean(text)):
+        line, meaning = _OPPOSITES.get(token.text.lower(), (-1, 0)) if token.kind in ("word", "letters") else (-1, 0)
+        if line >= 0:
+            found.setdefault(line, set()).add(meaning)
+    return found
+
+
+def _contradict(gold: str, answer: str) -> bool:
+    """Whether one says `increase` where the other says `decrease`: a word may be left out, not changed."""
+    one, other = _meanings(gold), _meanings(answer)
+    return any(not meanings & other[line] for line, meanings in one.items() if line in other)
+
+
+def _parameter(answer: Answer) -> str:
+    """The letter that stands for any integer: where the condition says so, else one beside pi."""
+    for text in answer.condition:
+        if found := re.fullmatch("([a-z]) whole", text):
+            return found[1]
+    letters = letters_of(answer.value) if isinstance(answer.value, Expr) else set()
+    beside = isinstance(answer.value, Expr) and "pi" in names_of(answer.value, Symbol)
+    return next(iter(letters)) if beside and len(letters) == 1 and letters <= {*"klmn"} else ""
+
+
+def _in_parameter_of(gold: Answer, answer: Answer) -> Answer:
+    """`3 + 7n` in the letter of `3 + 7k`, if each is said to be any integer."""
+    wanted, given = _parameter(gold), _parameter(answer)
+    said_alike = bool(gold.condition) == bool(answer.condition)
+    if not said_alike or not wanted or not given or f"'{wanted}'" in str(answer.value):
+        return answer
+    condition = tuple(f"{wanted} whole" if text == f"{given} whole" else text for text in answer.condition)
+    return replace(_with_letter(answer, given, wanted), condition=condition)
+
+
+def _with_letter(answer: Answer, old: str, new: str) -> Answer:
+    value = answer.value
+    if isinstance(value, Group | Row):
+        items = tuple(_with_letter(item, old, new) for item in value.items)
+        return replace(answer, value=replace(value, items=items))
+    return replace(answer, value=_renamed(value, old, new)) if isinstance(value, Expr) else answer
 
 
 def _by_letter(items: tuple[Answer, ...]) -> tuple[Answer, ...]:
@@ -280,8 +408,10 @@ def _unsigned(expr: Expr) -> Expr:
 
 def _conversion(gold: Unit, answer: Unit) -> Fraction | None:
     """The factor from the answer's unit to the gold's; None for another quantity. Counted things are ignored."""
-    if gold.words or answer.words:
-        return None if gold.dimensions or answer.dimensions else Fraction(1)
+    if gold.words or answer.words:  # and one has no other unit, as people per day has
+        worded = bool(gold.words and answer.words)
+        if not (worded and gold.dimensions and answer.dimensions):
+            return Fraction(1) if worded or not (gold.dimensions or answer.dimensions) else None
     temperatures = {(("deg", 1),), (("degC", 1),), (("degF", 1),)}
     if gold.dimensions != answer.dimensions:
         both = {gold.dimensions, answer.dimensions}

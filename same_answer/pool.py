@@ -24,8 +24,8 @@ logger = logging.getLogger("same_answer")
 START_SECONDS = 60.0
 PATIENCE = 10  # times the deadline, for a worker that waits
 ALGEBRA = "same_answer.worker"
-# Modules come from the standard library first, then from site-packages, then from where the client finds its own; never
-# from the working directory first, as with `-m`, which may hold a json.py. same_answer is the client's own copy.
+# Modules come from the standard library, then site-packages, then where the client finds its own; not from the working
+# directory first, as with `-m`, which may hold a json.py. same_answer is the client's own copy.
 _START = """
 import sys
 sys.path = [*filter(None, sys.path)]

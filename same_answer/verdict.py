@@ -79,11 +79,13 @@ def _verdict(response: str, label: object, think: Think, prompt: str, allowed: t
         return Verdict(0.0, "no_answer")
     if answer in golds:
         return Verdict(1.0, "exact")
+    normal = tuple(dict.fromkeys(filter(None, map(_normal_gold, golds))))
     if len(answer) > _MAX_LENGTH:
-        return Verdict(0.0, "too_long")
-    if too_deep(answer):
-        return Verdict(0.0, "too_deep")
-    verdict = _compared(tuple(dict.fromkeys(map(_normal_gold, golds))), clean(answer))
+        verdict = Verdict(0.0, "too_long")
+    else:
+        verdict = Verdict(0.0, "too_deep") if too_deep(answer) else _compared(normal, clean(answer))
+    if verdict.score == 0.0 and not all(map(_normal_gold, golds)):
+        raise NoVerdict("gold_unparsed", "too long or nested too deep")
     if verdict.score == 1.0:
         broken = [conventions.broken(gold, answer, prompt, allowed, _equal) for gold in golds]
         return Verdict(0.0, max(broken)) if all(broken) else verdict
@@ -144,7 +146,9 @@ def too_deep(answer: str) -> bool:
 def _prose(gold: str) -> bool:
     """Whether a gold is prose with formulas in it; only the same text can be recognised as equal. A name is none."""
     words = [word for word in _WORD.findall(_TEXT.sub(" ", gold)) if word not in FUNCTIONS]
-    return len(words) >= 3 and not gold[:1].isdigit() and not _NAME.fullmatch(gold)
+    if len(words) < 3 or _NAME.fullmatch(gold):
+        return False
+    return not gold[:1].isdigit() or compare.has_words(parse_answer(gold))  # 5 cubic feet per minute
 
 
 def _unfonted(text: str) -> str:
@@ -153,9 +157,8 @@ def _unfonted(text: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _normal_gold(gold: str) -> str:
-    if len(gold) > _MAX_LENGTH or too_deep(gold):
-        raise NoVerdict("gold_unparsed", "too long or nested too deep")
-    return clean(gold)
+    """The gold in one spelling; an empty text if it is too long or nested too deep."""
+    return "" if len(gold) > _MAX_LENGTH or too_deep(gold) else clean(gold)
 
 
 @lru_cache(maxsize=4096)

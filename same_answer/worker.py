@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from same_answer import compare, process
+from same_answer import arithmetic, compare, process
 
 # Compared once before the first request, which then finds compiled patterns and warm caches.
 FIRST_FORMULA = (
@@ -10,5 +10,6 @@ FIRST_FORMULA = (
 )
 
 if __name__ == "__main__":
+    arithmetic.MAX_BITS = 400_000  # there is time here
     robust = partial(compare.same, digits=True)
     process.serve({"robust": robust}, prepare=lambda: robust(FIRST_FORMULA, "0"))

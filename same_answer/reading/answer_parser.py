@@ -85,6 +85,8 @@ def _choice(parts: Tokens) -> Answer | None:
     letter = texts[1] if bracketed else texts[0] if texts else ""
     if not re.fullmatch("[A-Z]", letter):
         return None
+    if texts[1:2] == [":"] and any(texts_of(trimmed(piece))[1:2] == [":"] for piece in split(parts, ",", ";")[1:]):
+        return None  # A: 1, B: 2
     rest = parts[3:] if bracketed else parts[2:] if texts[1:2] in ([")"], ["."], [":"]) else None
     if rest is None or (rest and not bracketed and not rest[0].spaced and texts[1] == "."):
         return None
@@ -166,9 +168,29 @@ def _listed(parts: Tokens) -> Answer | None:
     pieces, words = listing(parts) or ([parts], set())
     if len(pieces) == 1:
         return None if len(pieces[0]) == len(parts) else answer_of(pieces[0])
-    items = [answer_of(piece) for piece in pieces]
+    for sign, wanted in ((";", any), ("or", all)):  # x = 1, y = 2; x = 3, y = 4
+        outer = split(parts, sign)
+        rows = [answer_of(piece) for piece in outer if piece] if len(outer) > 1 and len(outer) < len(pieces) else []
+        if rows and wanted(isinstance(row.value, Group) and (sign == ";" or _named(row)) for row in rows):
+            return Answer(Group(tuple(rows)))
+    sign = r"\cup" if r"\cup" in words else "," if not {"and", "or"} & words else ""
+    items = [answer_of(piece) if sign == r"\cup" else _member(piece) for piece in pieces]
     different = len({*items}) == len(items)
-    return joint(items, words) or as_group(items, alternatives="or" in words and different)
+    return joint(items, words) or as_group(items, "or" in words and different, sign=sign)
+
+
+def _named(answer: Answer) -> bool:
+    return isinstance(answer.value, Group) and all(item.name for item in answer.value.items)
+
+
+def _member(piece: Tokens) -> Answer:
+    """One of several; a set stays one of them."""
+    answer = answer_of(piece)
+    return Answer(Row(r"\{\}", (answer,))) if answer == NOTHING or _is_braced(trimmed(piece)) else answer
+
+
+def _is_braced(parts: Tokens) -> bool:
+    return texts_of(parts[:1]) == [r"\{"] and closing(parts, 0) == len(parts) - 1
 
 
 def _item(parts: Tokens) -> Answer:
@@ -192,7 +214,7 @@ def _measured(parts: Tokens) -> Answer | None:
 
 
 def _plus_minus(parts: Tokens) -> Answer | None:
-    if not any(token.text in (r"\pm", r"\mp") for token in parts):
+    if not any(token.text in (r"\pm", r"\mp") for token in parts) or _is_braced(parts):
         return None
     signs = {r"\pm": "+-", r"\mp": "-+"}
     sides = (tuple(Token("sign", signs[t.text][at]) if t.text in signs else t for t in parts) for at in (0, 1))
@@ -209,7 +231,7 @@ def _set(parts: Tokens) -> Answer | None:
             return (rest and intersection([whole, rest])) or as_text(parts)
     if r"\cap" in texts_of(parts) or r"\setminus" in texts_of(parts):
         return as_text(parts)
-    if parts[0].text != r"\{" or closing(parts, 0) != len(parts) - 1:
+    if not _is_braced(parts):
         return None
     inside = parts[1:-1]
     at = find(inside, lambda token: token.text in ("|", ":"))
@@ -217,9 +239,7 @@ def _set(parts: Tokens) -> Answer | None:
         return answer_of(inside[at + 1 :])
     if not inside:
         return NOTHING
-    items = [answer_of(piece) for piece in split(inside, ",", ";") if piece]
-    group = as_group(items, braced=True)
-    return Answer(Row(r"\{\}", (NOTHING,))) if group == NOTHING else group
+    return as_group([_member(piece) for piece in split(inside, ",", ";") if piece], braced=True)
 
 
 def _labelled(parts: Tokens) -> Answer | None:
@@ -289,6 +309,8 @@ def _related(parts: Tokens) -> Answer | None:
         return answer_of(pieces[-1])
     if set(signs) == {"="}:
         return _equation(pieces)
+    if signs == [r"\equiv"] and (congruence := _congruence(*pieces)):
+        return congruence
     if signs == [r"\in"]:
         if len(pieces[0]) == 1 or is_name(pieces[0]) or is_name_row(pieces[0]) or is_measure(pieces[0]):
             inner = answer_of(pieces[1])
@@ -311,6 +333,15 @@ def _related(parts: Tokens) -> Answer | None:
     if len(signs) == 1:
         return Answer(Relation(signs[0], (answer_of(pieces[0]), answer_of(pieces[1]))))
     return as_text(parts)
+
+
+def _congruence(side: Tokens, residue: Tokens) -> Answer | None:
+    """`x \\equiv -1 \\pmod{4}`, where the sign belongs to the residue."""
+    at = next((at for at, token in enumerate(residue) if token.text in (r"\mod", "mod")), 0)
+    values = [expr_of(part) for part in (residue[:at], residue[at + 1 :])] if at else [None]
+    if not all(values):
+        return None
+    return Answer(Relation(r"\equiv", (answer_of(side), Answer(Call("mod", tuple(filter(None, values)))))))
 
 
 def _equation(pieces: list[Tokens]) -> Answer:
@@ -355,7 +386,7 @@ def _inequality(pieces: list[Tokens], signs: list[str]) -> Answer:
     return Answer(Relation(signs[0], (answer_of(pieces[0]), answer_of(pieces[1]))))
 
 
-def as_group(items: list[Answer], alternatives: bool = False, braced: bool = False) -> Answer:
+def as_group(items: list[Answer], alternatives: bool = False, braced: bool = False, sign: str = "") -> Answer:
     flat: list[Answer] = []
     for item in items:
         for one in item.value.items if isinstance(item.value, Group) and item.bare else (item,):
@@ -367,7 +398,11 @@ def as_group(items: list[Answer], alternatives: bool = False, braced: bool = Fal
     first = flat[0]
     if first.name and not isinstance(first.value, Row) and not any(item.name for item in flat[1:]):
         flat[0] = replace(first, name=())  # a = 4, -8, -10
-    return Answer(Group(tuple(flat), alternatives, braced))
+    pairs = all(isinstance(one.value, Row) and one.value.brackets == "()" and not one.bounds for one in flat)
+    either = pairs and not any(
+        end in (LOW, HIGH) for one in flat if isinstance(one.value, Row) for end in one.value.items
+    )
+    return Answer(Group(tuple(flat), alternatives, braced, sign if either else ""))
 
 
 def as_interval(opening: str, closing_: str, ends: tuple[Answer, ...], bounds: str = "") -> Answer:

@@ -88,10 +88,12 @@ def listing(parts: Tokens) -> tuple[list[Tokens], set[str]] | None:
     """(pieces between commas, `and`, `or`, unions and adjacent tuples; texts of all tokens); None for a phrase."""
     joined: list[Token] = []
     side_by_side = are_tuples(parts)
+    logical = {r"\land": "and", r"\lor": "or"} if any(token.text in RELATIONS for token in parts) else {}  # not p, q
     for at, token in enumerate(parts):
         if side_by_side and token.text == "(" and at and parts[at - 1].text == ")":
             joined.append(Token("sign", ","))
-        conjunction = token.text.lower() in ("and", "or") and token.kind in ("word", "letters")
+        token = token._replace(text=logical.get(token.text, token.text))
+        conjunction = token.text.lower() in ("and", "or") and (logical or token.kind in ("word", "letters"))
         joined.append(token._replace(text=token.text.lower()) if conjunction else token)
     texts = texts_of(tuple(joined))
     if any(pair in _NO_CONJUNCTION for pair in pairwise(texts)):

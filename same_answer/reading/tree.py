@@ -94,6 +94,7 @@ class Group:
     items: tuple["Answer", ...]
     alternatives: bool = field(default=False, compare=False)  # `or` stands between them
     braced: bool = field(default=False, compare=False)  # written in braces, so not a tuple without parentheses
+    sign: str = ""  # a comma or `\\cup` between `(1,2)` and `(3,4)`, which are points or intervals
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ Dimensions = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True)
 class Unit:
-    """`factor` base units, such as 1/100 of a metre; an unknown unit has `words` and no dimensions."""
+    """`factor` base units, such as 1/100 of a metre; an unknown unit and counted things have `words`."""
 
     factor: Fraction = Fraction(1)
     dimensions: Dimensions = ()
@@ -156,9 +156,8 @@ class _Units:
                 raise _NoUnit
         if waiting:
             raise _NoUnit
-        if self.words:
-            return Unit(words=" ".join(self.words))
-        return Unit(self.factor, tuple(sorted(item for item in self.dimensions.items() if item[1])))
+        dimensions = tuple(sorted(item for item in self.dimensions.items() if item[1]))
+        return Unit(self.factor, dimensions, " ".join(self.words))  # people per day has both
 
     def power(self, default: int, here: bool = False) -> int:
         """Pass the next token and an exponent after it, such as `^2` or `squared`; return the exponent."""

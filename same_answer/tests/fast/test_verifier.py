@@ -102,14 +102,28 @@ def test_any_gold_of_a_label_counts_and_without_one_there_is_no_verdict():
 
 
 PROSE = "f(x)=ax+b where b is any integer and \\mho(a)=0"
+DIGIT_FIRST = ("9. Anya climbs one floor; while Vanya needs five", "12 moves are enough, but 11 are not",
+               "3 apples and then two oranges are left over")  # fmt: skip
 
 
-@pytest.mark.parametrize("gold", [PROSE, r"\int_0^1 x\,dx", r"\sum_{n=1}^{\infty}\frac{1}{n^2}"])
+@pytest.mark.parametrize(
+    "gold",
+    [
+        PROSE,
+        *DIGIT_FIRST,
+        r"p \land q",
+        "x+" * 501 + "1",
+        "(" * 30 + "x" + ")" * 30,
+        r"\int_0^1 x\,dx",
+        r"\sum_{n=1}^{\infty}\frac{1}{n^2}",
+    ],
+)
 def test_a_gold_that_cannot_be_read_or_has_no_finished_value_is_no_verdict_unless_the_text_agrees(gold):
     assert verify(boxed(gold), gold).score == 1.0
     assert verify(boxed(gold), r"\sqrt{2}").score == 0.0
-    other = verify(boxed(r"\sqrt{2}"), gold)
-    assert other.ignored and other.reason == "gold_unparsed"
+    for answer in (r"\sqrt{2}", r"p \lor q", gold + "+0"):
+        other = verify(boxed(answer), gold)
+        assert other.ignored and other.reason == "gold_unparsed"
     assert verify(boxed("x+x"), [gold, "2x"]).score == 1.0
 
 
@@ -144,6 +158,34 @@ def test_a_tower_of_powers_is_wrong_and_leaves_its_worker_alive(gold):
     assert set(reasons.values()) <= {"too_large", "different"}, reasons
     assert sum(reason == "too_large" for reason in reasons.values()) >= len(TOWERS) - 3, reasons
     assert set(verdict_module.pool()._ready.queue) >= workers
+
+
+LARGE = (r"2^{100000}", r"7^{30000}", "5000!", r"\binom{20000}{10000}", r"10^{200}\sqrt{2}", r"2^{1000}\sqrt{2}",
+         r"10^{2000}\pi", "e^{5000}", r"(\sqrt{2}+1)^{1000}", r"3^{5000}\ln 2", "9^{9^9}",
+         r"(1+\sqrt{5})^{2000}")  # fmt: skip
+NEAR = (("N", "N+1"), ("N", "N-7"), ("N", "N+10^{-100}"), ("1/N", "1/(N+1)"), ("2N", "N+1+N"), ("N", "N+1/N"),
+        ("-N", "1-N"), ("N", r"\sqrt{N^2+1}"), ("N+10^{100}", "N"))  # fmt: skip
+SMALL = (("1", r"\tanh(200)"), ("1", r"\cos(10^{-100})"), (r"\frac{\pi}{2}", r"\arctan(10^{300})"),
+         (r"10000\ln 2", r"\ln(2^{10000}+1)"), (r"\frac{e^{1000}}{2}", r"\cosh(1000)"), ("x", "2^{127}x"),
+         ("0", "(2^{127}-1)x"), ("y=10^{50}x", "y=10^{50}x+1"),
+         (r"y=10^{200}\pi x", r"y=10^{200}\pi x+1"))  # fmt: skip
+SPELLED = (("2^{100000}", "4^{50000}"), ("5000!", r"5000\cdot 4999!"), ("e^{3000}", "(e^{100})^{30}"),
+           ("9^{9^9}", "9^{387420489}"), (r"\frac{5001!}{5000!}", "5001"), ("2", r"2^{100000} \bmod 7"),
+           (r"(\sqrt{2}+1)^{1000}", r"(3+2\sqrt{2})^{500}"), (r"10^{200}\sqrt{2}", r"10^{200}\cdot 2^{1/2}"),
+           (r"2\cosh(1000)", "e^{1000}+e^{-1000}"), (r"\ln(2^{10000})", r"10000\ln 2"))  # fmt: skip
+
+
+def test_a_large_number_is_no_number_near_it():
+    pairs = [tuple(side.replace("N", f"({large})") for side in near) for large in LARGE for near in NEAR]
+    assert [pair for pair in (*pairs, *SMALL) if verify(boxed(pair[1]), pair[0]).score == 1.0] == []
+    assert len(pairs) > 100
+    for tower in ("9^{9^{9^9}}", r"\sqrt{2}^{9^{9^9}}"):  # no gold that can be compared
+        assert verify(boxed("7"), tower).reason == "gold_unparsed"
+
+
+@pytest.mark.parametrize("gold, answer", SPELLED)
+def test_a_large_number_in_another_spelling(gold, answer):
+    assert verify(boxed(answer), gold).score == 1.0
 
 
 ALONE = r"""
