@@ -512,12 +512,12 @@ def same_value(one: Expr, other: Expr, enough: int = ROUNDED_DIGITS, digits: boo
     written = decimal_digits(decimal)
     if written is None:
         return False
-    digits = 60 + sum(map(abs, written))
-    value = numeric(irrational, {}, digits)
+    places = 60 + sum(map(abs, written))
+    value = numeric(irrational, {}, places)
     if value.imag != 0:
         return False
     import mpmath
 
-    with mpmath.workdps(digits):
-        scale = 10 ** (digits - 10)
+    with mpmath.workdps(places):
+        scale = 10 ** (places - 10)
         return rounds_to(decimal, Fraction(int(mpmath.floor(value.real * scale)), scale), enough)
