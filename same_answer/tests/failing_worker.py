@@ -1,7 +1,7 @@
 """The verifier's worker, made to fail: SAME_ANSWER_FAULTS has the faults (hang, oom, exit), each with its marker.
 
-A worker fails when the marker is in a gold or an answer. So the paths for failures are tested for real. In
-SAME_ANSWER_START is a fault of the first start, and a file that says there was one.
+A worker fails when the marker is in a gold or an answer. So the paths for failures are tested for real. For a fault of
+the first start (`exit at first`, `hang at first`) the marker is a file that says there was one.
 """
 
 import json
@@ -30,10 +30,11 @@ def fail_at_first(fault: str, started: str) -> None:
         Path(started).touch(exist_ok=False)
     except FileExistsError:
         return
-    sys.exit(1) if fault == "exit" else time.sleep(1e6)
+    sys.exit(1) if fault == "exit at first" else time.sleep(1e6)
 
 
 if __name__ == "__main__":
-    if "SAME_ANSWER_START" in os.environ:
-        fail_at_first(*os.environ["SAME_ANSWER_START"].split(" ", 1))
+    for fault, marker in FAULTS.items():
+        if fault.endswith("at first"):
+            fail_at_first(fault, marker)
     process.serve({"robust": robust}, prepare=lambda: robust(worker.FIRST_FORMULA, "0"))

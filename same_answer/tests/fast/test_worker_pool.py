@@ -33,9 +33,11 @@ def workers(of: psutil.Process | None = None) -> list[psutil.Process]:
 def pool(monkeypatch):
     """Replaces the workers of this process by impatient ones that fail on purpose; returns their processes."""
 
-    def start(fault: str = "", deadline: float = 1.0, size: int = 1) -> list[psutil.Process]:
+    def start(
+        fault: str = "", deadline: float = 1.0, size: int = 1, marker: str = "\\clubsuit"
+    ) -> list[psutil.Process]:
         before = {worker.pid for worker in workers()}
-        monkeypatch.setenv("SAME_ANSWER_FAULTS", json.dumps({fault: "\\clubsuit"} if fault else {}))
+        monkeypatch.setenv("SAME_ANSWER_FAULTS", json.dumps({fault: marker} if fault else {}))
         monkeypatch.syspath_prepend(str(Path(__file__).parents[1]))
         failing = WorkerPool(size, Limits(deadline, memory=1024), "failing_worker")
         monkeypatch.setattr(verdict, "_workers", {ALGEBRA: failing})
@@ -110,10 +112,9 @@ def test_workers_that_cannot_start_are_no_verdict(monkeypatch):
 
 
 @pytest.mark.parametrize("fault, size", [("exit", 1), ("hang", 2)])
-def test_a_start_that_fails_or_hangs_costs_no_verdict(pool, monkeypatch, tmp_path, fault, size):
+def test_a_start_that_fails_or_hangs_costs_no_verdict(pool, tmp_path, fault, size):
     """The one is started again, beside the other a second one is ready."""
-    monkeypatch.setenv("SAME_ANSWER_START", f"{fault} {tmp_path / 'started'}")
-    pool(size=size)
+    pool(f"{fault} at first", size=size, marker=str(tmp_path / "started"))
     assert (tmp_path / "started").exists()
 
 
