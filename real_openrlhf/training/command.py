@@ -4,20 +4,16 @@ The command is OpenRLHF's own (`python -m openrlhf.cli.train_ppo_ray FLAGS`); no
 """
 
 import argparse
-import contextlib
 import os
-import platform
-import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from real_openrlhf import __version__
-from real_openrlhf.base.files import FINISHED, ROLLOUTS
+from real_openrlhf.base.files import ROLLOUTS
 from real_openrlhf.base.parsing import command_line, path_of, whole
-from real_openrlhf.base.signals import ENDING, code_and_words, signals_held
+from real_openrlhf.base.signals import ENDING, code_and_words
 from real_openrlhf.data.sources import SUFFIXES
 from real_openrlhf.flags import parser as flags_parser
 from real_openrlhf.recipes.algorithms import ALGORITHMS
@@ -26,23 +22,18 @@ from real_openrlhf.recipes.run import (
     KINDS,
     USER,
     FlagValue,
-    Run,
-    recorded_flags,
-    typed,
 )
-from real_openrlhf.runs import provenance, run_folder
-from real_openrlhf.training import run_inputs
+from real_openrlhf.runs import run_folder
 from real_openrlhf.training.checks import run_checks
 from real_openrlhf.training.launch_target import TRAINER
 from real_openrlhf.training.progress import Progress, end_unwatched, final_summary
+from real_openrlhf.training.record import Training, recorded
 from real_openrlhf.training.run_inputs import RUNS, Request, WithConfig
 from real_openrlhf.training.start import Start
-from real_openrlhf.training.trainer_process import Watch, drop_stale_locks, scratch, scratch_base, supervise
+from real_openrlhf.training.trainer_process import Watch, drop_stale_locks, scratch, supervise
 
 PARSER = WithConfig
-FULL_BYTES = 1 << 20
 SCRATCH = ".scratch"  # in a run's folder while it trains: a link to its temporary files
-ROOM = ".room"  # in a run's folder while it trains: what its record takes on a full disk
 SIGNALS = [128 + number for number in ENDING]  # exit codes
 
 
@@ -121,89 +112,51 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _train(start: Start) -> int:
-    request, args = start.request, start.request.args
-    origin = run_inputs.provenance_of(start.run, start.environment)
-    with contextlib.ExitStack() as stack:
-        with signals_held():  # a folder without a record would be nobody's
-            path = (request.resumed or run_folder.create(args.runs_dir, request.stem, args.run_name)).resolve()
-            lock = stack.enter_context(run_folder.only_one(path))
-            if not request.resumed:
-                run_folder.refuse_name(args.runs_dir, args.run_name)  # another command may have been there before
-            run = replace(request, folder=path).run
-            record = {
-                "name": path.name,
-                "algo": args.algo,
-                "recipe": request.recipe.name,
-                "seed": run.args.train.seed,
-                "status": "running",
-                "reason": None,
-                "started": run_folder.now(),
-                "finished": None,
-                "command": typed(),
-                "words": request.words,
-                "host": platform.node(),
-                "flags": recorded_flags(run),
-                **origin,
-            }
-            if request.resumed:
-                before = run_folder.read(path)
-                record["started"] = before.get("started", record["started"])
-                record |= provenance.earlier(before, record) | run_inputs.earlier_flags(before, run)
-            run_folder.write(path, record)
-        (path / FINISHED).unlink(missing_ok=True)
-        (path / ROOM).write_bytes(bytes(1 << 16))
-        print(f"run folder: {path}\n", flush=True)
-        code = 1
-        reason: str | None = "the launcher failed"
+    with recorded(start) as training:
+        print(f"run folder: {training.path}\n", flush=True)
         try:
-            code, reason = _supervised(path, run, start.environment, lock, start.target.address is None)
+            training.code, training.reason = _supervised(training)
         except KeyboardInterrupt as ended:
-            code, reason = code_and_words(ended)
-        finally:
-            with signals_held():
-                places = {path: "move the run to another --runs-dir"}
-                if start.target.address is None:
-                    places[Path(scratch_base(start.environment))] = "set TMPDIR to another folder"
-                for place, other in places.items():
-                    if reason and shutil.disk_usage(place).free < FULL_BYTES:
-                        reason = f"the disk of {place} is full: free some space, or {other}"
-                (path / ROOM).unlink(missing_ok=True)
-                status = "failed" if reason else "finished"
-                steps = run.args.train.max_steps, run.args.logger.logging_steps
-                reason = reason or run_folder.early_end(path, *steps)
-                run_folder.write(path, record | {"status": status, "reason": reason, "finished": run_folder.now()})
+            training.code, training.reason = code_and_words(ended)
+    _show_ending(training)
+    return training.code
+
+
+def _supervised(training: Training) -> tuple[int, str | None]:
+    """Run the training to its end: (exit code, why it failed)."""
+    path, run, environment = training.path, training.run, training.start.environment
+    progress = Progress(path, run.args.train.max_steps or None, path / "train.log")
+    watch = Watch(path, run.args.train.watchdog_minutes)
+    command = [sys.executable, *TRAINER, *run.argv()]
+    if training.start.target.address:
+        return supervise(command, environment, training.lock, progress, watch)
+    if "TORCH_EXTENSIONS_DIR" in environment:
+        drop_stale_locks(Path(environment["TORCH_EXTENSIONS_DIR"]).resolve())
+    with scratch(environment, path / SCRATCH) as own:
+        code, reason = supervise(command, own.environment, training.lock, progress, watch)
+        own.keep = bool(reason) and code not in SIGNALS
+    if own.keep:
+        print(f"Ray's own logs: {own.folder}")
+    return code, reason
+
+
+def _show_ending(training: Training) -> None:
+    path, args = training.path, training.start.request.args
+    status, reason = training.record["status"], training.record["reason"]
     print(f"\n{status}{f' ({reason})' if reason else ''}: {path}")
     if status == "finished":
         print(f"\n{final_summary(path)}")
         if (path / ROLLOUTS).exists():
             print(f"read its responses: {command_line('show', os.path.relpath(path))}")
+        return
+    print(f"its output: {path / 'train.log'}")
+    again = "the same command" if args.resume else "the same command with --resume"
+    other = "" if args.run_name else f"; to train on with other flags add --run-name {path.name}"
+    if run_folder.last_step(path / "metrics.jsonl"):
+        print(f"continue it: {again}{other}")
     else:
-        print(f"its output: {path / 'train.log'}")
-        again = "the same command" if args.resume else "the same command with --resume"
-        other = "" if args.run_name else f"; to train on with other flags add --run-name {path.name}"
-        if run_folder.last_step(path / "metrics.jsonl"):
-            print(f"continue it: {again}{other}")
-        else:
-            mend = "" if code in SIGNALS else "mend the cause, then "
-            print(f"no step was trained: {mend}start again with {again if args.run_name else 'the same command'}")
-    return code
-
-
-def _supervised(path: Path, run: Run, environment: dict, lock: int, local: bool) -> tuple[int, str | None]:
-    """Run the training to its end: (exit code, why it failed)."""
-    progress = Progress(path, run.args.train.max_steps or None, path / "train.log")
-    watch = Watch(path, run.args.train.watchdog_minutes)
-    if local and "TORCH_EXTENSIONS_DIR" in environment:
-        drop_stale_locks(Path(environment["TORCH_EXTENSIONS_DIR"]).resolve())
-    command = [sys.executable, *TRAINER, *run.argv()]
-    if not local:
-        return supervise(command, environment, lock, progress, watch)
-    with scratch(environment, path / SCRATCH) as own:
-        code, reason = supervise(command, own.environment, lock, progress, watch)
-        own.keep = bool(reason) and code not in SIGNALS
-    if own.keep:
-        print(f"Ray's own logs: {own.folder}")
-    return code, reason
+        mend = "" if training.code in SIGNALS else "mend the cause, then "
+        print(f"no step was trained: {mend}start again with {again if args.run_name else 'the same command'}")
 
 
 # What is printed before a run; a dry run prints every flag

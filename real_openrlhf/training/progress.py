@@ -157,9 +157,11 @@ def summary(run_dir: Path) -> str:
 
 def end_unwatched(path: Path) -> str | None:
     """For an ended run that no command watched: record its end, return a line to print; else None."""
-    message = run_folder.record_ending(path)
-    finished = message and run_folder.read(path)["status"] == "finished"
-    return f"{message}\n{final_summary(path)}" if finished else message
+    record = run_folder.record_ending(path)
+    if record is None:
+        return None
+    summed = f"\n{final_summary(path)}" if record["status"] == "finished" else ""
+    return run_folder.ending(path, record) + summed
 
 
 def final_summary(path: Path) -> str:
