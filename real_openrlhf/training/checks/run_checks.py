@@ -62,16 +62,16 @@ def _places(start: Start) -> Iterator[str]:
     request, cache = start.request, tiny_task.cache_folder()
     places = {request.folder / "run.json": "Name another --runs-dir."}
     for path in request.missing():
-        places[path] = (
-            "Set REAL_CACHE to a folder with space." if cache in path.parents else "Name another --data-dir."
-        )
+        variable = "REAL_CACHE" if "REAL_CACHE" in os.environ else "HOME"
+        ours = cache in path.parents
+        places[path] = f"Set {variable} to a folder with space." if ours else "Name another --data-dir."
     if start.target.address is None:
         base = Path(scratch_base(start.environment))
         places[base / "real_"] = other = f"Set TMPDIR to another folder, of at most {LONGEST - 14} letters."
         if (free := shutil.disk_usage(base).free) < SCRATCH_BYTES:
             yield f"Ray needs {amount(SCRATCH_BYTES)} for temporary files, {base} has {amount(free)} free. {other}"
-    for path, other in places.items():
-        folder = next(parent for parent in path.resolve().parents if os.path.lexists(parent))
+    folders = {next(filter(os.path.lexists, path.resolve().parents)): other for path, other in places.items()}
+    for folder, other in folders.items():
         try:
             tempfile.TemporaryFile(dir=folder).close()
         except OSError as error:
