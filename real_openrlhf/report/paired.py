@@ -1,11 +1,11 @@
 """Two evaluations of the same problems with the same settings, problem by problem: `real-openrlhf eval --compare`."""
 
-import json
 from pathlib import Path
 
 import numpy as np
 
-from real_openrlhf.base.errors import UserError
+from real_openrlhf.base.errors import UserError, first_line
+from real_openrlhf.base.files import parsed
 from real_openrlhf.data.benchmarks import BENCHMARKS, average_title
 from real_openrlhf.report.statistics import bootstrap
 from real_openrlhf.report.table_forms import Row, Table, to_markdown
@@ -64,9 +64,11 @@ def compare_two(a: Path, b: Path) -> str:
 def _read(folder: Path) -> tuple[dict, Problems]:
     """results.json and the problems of a folder that `real-openrlhf eval --out` wrote."""
     try:
-        results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
-        lines = (folder / "per_problem.jsonl").read_text(encoding="utf-8").splitlines()
+        results = parsed((folder / "results.json").read_bytes())
+        lines = [*map(parsed, (folder / "per_problem.jsonl").read_bytes().splitlines())]
     except FileNotFoundError as error:
         missing = f"{folder} has no {Path(error.filename).name}"
         raise UserError(f"{missing}. Name a folder that real-openrlhf eval --out has filled") from error
-    return results, {(line["benchmark"], line["id"]): line for line in map(json.loads, lines)}
+    except ValueError as error:
+        raise UserError(f"{folder} has a broken file ({first_line(error)}). Evaluate again") from error
+    return results, {(line["benchmark"], line["id"]): line for line in lines}

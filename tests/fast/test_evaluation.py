@@ -341,6 +341,12 @@ def test_what_is_no_pair_is_refused(tmp_path, refused, options, said):
     assert said in refused("eval", "--compare", a, b)
 
 
+def test_half_an_evaluation_is_refused(tmp_path, refused):
+    a = folder(tmp_path, "a", {"x": [0.0, 0.5]})
+    (a / "results.json").write_text('{"settings": {"k": 4')
+    assert f"{a} has a broken file" in refused("eval", "--compare", a, a)
+
+
 def test_a_folder_that_is_no_model_says_where_the_model_is(tmp_path):
     (tmp_path / "run.json").touch()
     with pytest.raises(UserError, match=f"is a run. Give its model: --model {tmp_path}/model"):
