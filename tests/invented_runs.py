@@ -101,12 +101,3 @@ def break_folders(root: Path) -> dict[str, str]:
         "empty": "not a run",
     }
     return {name: reason for name, (_, _, reason) in BROKEN.items()} | none
-
-
-def map_run(root: Path, algo: str, rate: float, batch: int, seed: int, curve: list[float], **record) -> Path:
-    flags = {"--actor.adam.lr": rate, "--train.batch_size": batch}
-    folder = write_run(root, algo, seed, 2, flags, f"{algo}-{rate}-{batch}-s{seed}", **record)
-    lines = [{"phase": "eval", "step": 10 * n, "time": 1, "eval_x_pass1": value} for n, value in enumerate(curve)]
-    share = {"update/frac_clipped": 0.25 * seed, "entropy_loss": 0.5, "real/weight_cv": 0.1}
-    lines += [{"phase": "train", "step": n, "time": 1, **share, "entropy_loss": 0.5 / n} for n in (1, 2)]
-    return write_lines(folder, lines)

@@ -438,17 +438,10 @@ def is_group(one: torch.ScriptObject) -> bool:
     return "ProcessGroup" in str(one._type())
 
 
-def collectives_of(function: str, swapped: bool = False, **case) -> list[tuple]:
-    """While a job of another module runs. `swapped`: then two that every rank begins, but not in one order."""
+def collectives_of(function: str, **case) -> list[tuple]:
+    """While a job of another module runs."""
     module, _, name = function.rpartition(".")
     job = getattr(importlib.import_module(module), name)
     with Order() as order:
         job(**case)
-        if swapped:
-            own = [torch.zeros(size) for size in (1, 2)][:: 1 if dist.get_rank() else -1]
-            groups = [dist.new_group(backend="gloo") for _ in range(2)][:: 1 if dist.get_rank() else -1]
-            for work in [
-                dist.all_reduce(one, group=group, async_op=True) for one, group in zip(own, groups, strict=True)
-            ]:
-                work.wait()
     return order.calls

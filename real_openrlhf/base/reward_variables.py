@@ -32,9 +32,6 @@ def reward_variables() -> dict[str, str]:
 
 def variable_problems(environment: Mapping[str, str] = os.environ) -> Iterator[str]:
     """Values that no reward function here can read: it would say so when it is loaded, after the model."""
-    for name in (name for name in LIMITS if name.startswith("SAME_ANSWER")):
-        if (old := f"REAL_VERIFIER_{name.removeprefix('SAME_ANSWER_')}") in environment:
-            yield f"{old} is not read. Its name is {name} now."
     for name, value in ((name, environment[name]) for name in NAMES if name in environment):
         if known := CHOICES.get(name):
             words = [word for word in value.split(",") if word] if name == "REAL_ALLOW" else [value]

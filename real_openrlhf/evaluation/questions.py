@@ -102,7 +102,7 @@ def fingerprint(model: Path) -> str:
 def answer_length(model: Path, questions: list[Question], asked: int | None) -> int:
     """Tokens of an answer: as asked for, else LONGEST or what the longest prompt leaves of the model's context."""
     longest = max(len(question.tokens) for question in questions)
-    context = json.loads((model / "config.json").read_text()).get("max_position_embeddings")
+    context = read_config(str(model)).get("max_position_embeddings")
     room = context - longest if context else LONGEST
     if context and (room < 1 or (asked or 1) > room):
         fits = f"Use --max-new-tokens {room} or less" if room > 0 else "Leave that benchmark out"

@@ -97,11 +97,6 @@ WRONG = [
 ]
 
 
-def test_the_old_name_of_a_variable_is_refused():
-    told = [*reward_variables.variable_problems({"REAL_VERIFIER_WORKERS": "4"})]
-    assert told == ["REAL_VERIFIER_WORKERS is not read. Its name is SAME_ANSWER_WORKERS now."]
-
-
 @pytest.mark.parametrize("setting", WRONG)
 def test_an_unknown_option_is_told_by_each_who_reads_it(load, capsys, tmp_path, setting):
     """By a run before its start, with all else that is wrong: tests/slow/test_dry_run.py."""

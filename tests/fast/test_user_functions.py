@@ -26,9 +26,6 @@ BY_FILE = {
 OTHERS = [f"{EXAMPLE.with_name(file)}.py:{name}" for file, names in BY_FILE.items() for name in names.split()]
 
 
-KEPT = {True: "zero_loss", False: "keep"}  # uniform groups, of a loss of tokens and of scores
-
-
 def problem(function, **needs) -> str | None:
     return validate_objective.objective_problem(ObjectiveSettings(Objective(function, **needs)))
 
