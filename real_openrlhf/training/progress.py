@@ -49,8 +49,9 @@ class Progress:
         print("this takes about 40 s on two free cores, minutes on busy ones or with a large model", flush=True)
 
     def update(self) -> None:
-        for failure in failed_calls(self.new_lines(self.log)):
-            self.tell_once("failure", f"{failure}. Further ones: {self.log}")
+        for output in _text(self.new_lines(self.log)).splitlines():
+            if FAILED in output:
+                self.tell_once("failure", f"{FAILED}{output.partition(FAILED)[2]}. Further ones: {self.log}")
         for note in self.new_lines(self.notes).splitlines():
             with contextlib.suppress(ValueError, TypeError, LookupError):
                 print(parsed(note)["say"], flush=True)
@@ -103,10 +104,6 @@ class Progress:
         return "  ".join(parts)
 
     close = update
-
-
-def failed_calls(log: bytes) -> list[str]:
-    return [FAILED + line.partition(FAILED)[2] for line in _text(log).splitlines() if FAILED in line]
 
 
 def _text(log: bytes) -> str:
