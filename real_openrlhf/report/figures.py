@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from real_openrlhf.report.read_runs import Run, read_run
-from real_openrlhf.report.tables import TRAINING, against_reference
+from real_openrlhf.report.tables import FINAL, TRAINING, against_reference
 from real_openrlhf.report.task_runs import (
     MethodRuns,
     TaskRuns,
@@ -28,6 +28,7 @@ Curve = Callable[[Run], pd.Series | None]
 HUES = ("#0072b2", "#d55e00")  # the reference, the best of the others; all others are grey
 GREYS, LINES = ("0.3", "0.5", "0.7"), ("-", "--", ":", "-.")
 PANEL = (5.2, 3.3)  # inches
+LETTER = 0.072  # inches, of a legend
 FEW = 4  # settings that all have a band
 MAX_POINTS = 100  # a curve is averaged over equal windows of steps until it has no more points than this
 COLUMNS = ("curve", "metric", "step", "runs", "mean", "se")
@@ -44,7 +45,7 @@ WEIGHTS = {
 def dynamics(task: TaskRuns, path: Path) -> pd.DataFrame | None:
     """The paper's training dynamics: entropy, validation, reward and all-solved groups."""
     reward, solved, entropy, _ = ((title, partial(training, keys=keys)) for title, keys in TRAINING.items())
-    held_out = "Validation pass@1", partial(validation, sets=task.sets)
+    held_out = FINAL, partial(validation, sets=task.sets)
     return _draw(task, dict((held_out, reward, entropy, solved)), path)
 
 
@@ -91,7 +92,9 @@ def _draw(task: TaskRuns, panels: Mapping[str, Curve], path: Path) -> pd.DataFra
             axes.margins(x=0.01)
             _panel(axes, styles, panels[title])
         if len(settings) > 1:
-            figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2 * across, fontsize=8)
+            lines, names = axes.get_legend_handles_labels()
+            columns = max(int(PANEL[0] * across / (LETTER * max(map(len, names)) + LETTER * 8)), 1)
+            figure.legend(lines, names, loc="outside lower center", ncols=columns, fontsize=8)
         path.parent.mkdir(parents=True, exist_ok=True)
         FigureCanvasAgg(figure).print_png(path)
     return points

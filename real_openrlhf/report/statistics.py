@@ -4,7 +4,6 @@ Runs of one seed share their prompts, but their results correlate little, so pai
 in degrees of freedom.
 """
 
-import functools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ BOOTSTRAPS = 10_000
 FEWEST = 3  # runs of a setting that is compared
 LEVEL = 0.05  # chance that a table of equal settings names a difference
 MOST_FREEDOM = 1000  # beyond it Student's t is normal, and the series of mpmath converges too slowly
-MARGIN = 0.03  # of pass@1: settings whose 90 % interval lies within it are equivalent
+MARGIN = 0.03  # of pass@1: settings that differ by less are equivalent
 
 
 @dataclass(frozen=True)
@@ -62,9 +61,12 @@ class Difference:
         """Two-sided; 0 and 1 if no run of a setting differs from the next."""
         return two_sided(abs(self.mean) / self.se, self.freedom) if self.se else float(self.mean == 0)
 
-    def interval(self, probability: float) -> tuple[float, float]:
-        reach = student_quantile((1 + probability) / 2, self.freedom) * self.se
-        return self.mean - reach, self.mean + reach
+    @property
+    def p_equivalent(self) -> float:
+        """Of a difference of MARGIN or more, by two one-sided tests."""
+        inside = MARGIN - abs(self.mean)
+        tail = two_sided(abs(inside) / self.se, self.freedom) / 2 if self.se else 0.0
+        return tail if inside > 0 else 1 - tail
 
 
 def difference(minuend: Sequence[float], subtrahend: Sequence[float]) -> Difference | None:
@@ -93,17 +95,3 @@ def two_sided(t: float, freedom: float) -> float:
 
     freedom = min(freedom, MOST_FREEDOM)
     return float(betainc(freedom / 2, 0.5, 0, freedom / (freedom + t**2), regularized=True))
-
-
-@functools.cache
-def student_quantile(probability: float, freedom: float) -> float:
-    """The quantile of Student's t with `freedom` degrees of freedom at this probability, above 0.5."""
-    from mpmath import betainc, findroot
-
-    tails, freedom = 2 * (1 - probability), min(freedom, MOST_FREEDOM)
-
-    def miss(x: float) -> float:
-        return betainc(freedom / 2, 0.5, 0, x, regularized=True) - tails
-
-    x = findroot(miss, (0, 1), solver="illinois", maxsteps=200)
-    return math.sqrt(freedom * (1 / x - 1))

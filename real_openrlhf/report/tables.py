@@ -19,7 +19,7 @@ from real_openrlhf.report.task_runs import (
     validation,
 )
 
-MAIN, FINAL = "Mean over training", "Final pass@1"
+MAIN, FINAL = "Mean over training", "Held-out pass@1"
 TRAINING = {  # title -> keys of metrics, of which the first that a run logged counts
     "Training reward": ("rollout/reward_mean", "reward"),
     "All-solved ratio": ("rollout/frac_all_correct",),
@@ -37,22 +37,20 @@ def summary(task: TaskRuns) -> Table:
         curves = [validation(run, task.sets) for run in setting.counted]
         row: Row = {"Method": setting.label, FINAL: _mean(at_the_end, curves), MAIN: _mean(over_training, curves)}
         if reference and setting in differences:
-            gap, p = differences[setting]
+            gap, p, p_equivalent = differences[setting]
             row[f"vs {reference.method}"] = Estimate(gap.mean, gap.se, signed=True)
-            row |= {
-                "95 % interval": "{:.3f} to {:.3f}".format(*gap.interval(0.95)),
-                "Conclusion": conclusion(gap, p),
-            }
+            row |= {"p": "<0.001" if p < 0.001 else f"{p:.3f}", "Conclusion": conclusion(gap, p, p_equivalent)}
         elif reference:
-            row |= dict.fromkeys((f"vs {reference.method}", "95 % interval"))
+            row |= dict.fromkeys((f"vs {reference.method}", "p"))
             row["Conclusion"] = "reference" if setting is reference else "too few runs"
         rows.append(row | {"Runs": setting.seeds})
     notes = [
-        f"{MAIN}: average of the evaluations after step 0. It varies least, so differences and conclusions are of it.",
-        "Differences: the row minus the reference, by Welch's test at 5 % with Holm's correction. "
+        f"{FINAL}: the last evaluation. {MAIN}: average of the evaluations after step 0. It varies least, so "
+        "differences and conclusions are of it.",
+        "Differences: the row minus the reference, by Welch's test at 5 %; p has Holm's correction. "
         "Both need three finished runs.",
-        f"Conclusions: higher or lower if the test says so; equivalent within {MARGIN} if the 90 % interval lies "
-        f"within ±{MARGIN}; else inconclusive.",
+        f"Conclusions: higher or lower if the test says so; equivalent within {MARGIN} if two one-sided tests do, "
+        "also with Holm's correction; else inconclusive.",
     ]
     return Table("summary", "Summary", rows, notes)
 
@@ -65,7 +63,7 @@ def results(task: TaskRuns) -> Table:
         curves = [validation(run, task.sets) for run in setting.counted]
         logged = {title: [training(run, keys) for run in setting.counted] for title, keys in TRAINING.items()}
         row: Row = {"Setting": setting.label, MAIN: _mean(over_training, curves)}
-        row["Validation pass@1"] = _mean(at_the_end, curves)
+        row[FINAL] = _mean(at_the_end, curves)
         row |= {title: _mean(near_end, values) for title, values in logged.items()}
         row["Clipped updates"] = _mean(pd.Series.mean, (training(run, CLIPPED) for run in setting.counted))
         steps = ", ".join(map(str, sorted({run.last_step for run in setting.counted})))
@@ -76,7 +74,7 @@ def results(task: TaskRuns) -> Table:
     notes = [
         *[mixed] * (machines > 1),
         SE_NOTE,
-        "Validation pass@1: the last evaluation. Training metrics: mean over the last tenth of the steps.",
+        "Training metrics: mean over the last tenth of the steps.",
         "Clipped updates: the share that `--actor.max_norm` shortened. If settings differ here, compare them with "
         "`--actor.max_norm 100`.",
     ]
@@ -87,8 +85,9 @@ def _mean(value: Callable[[pd.Series], float], curves: Iterable[pd.Series | None
     return estimate(float(value(curve)) for curve in curves if curve is not None)
 
 
-def against_reference(task: TaskRuns) -> tuple[MethodRuns | None, dict[MethodRuns, tuple[Difference, float]]]:
-    """The first setting of the summary with enough runs; all others minus it, each with p by Holm's correction."""
+def against_reference(task: TaskRuns) -> tuple[MethodRuns | None, dict[MethodRuns, tuple[Difference, float, float]]]:
+    """The first setting of the summary with enough runs; all others minus it, each with p and p of equivalence by
+    Holm's correction."""
     values: dict[MethodRuns, list[float]] = {}  # of finished runs
     for setting in task.methods:
         for run in setting.counted:
@@ -97,16 +96,19 @@ def against_reference(task: TaskRuns) -> tuple[MethodRuns | None, dict[MethodRun
     for reference in filter(values.__contains__, best_of_each_method(task)):
         others = {other: difference(values[other], values[reference]) for other in values if other is not reference}
         if known := {setting: gap for setting, gap in others.items() if gap is not None}:
-            corrected = holm([gap.p for gap in known.values()])
-            return reference, {setting: (gap, p) for (setting, gap), p in zip(known.items(), corrected, strict=True)}
+            corrected = zip(
+                holm([g.p for g in known.values()]), holm([g.p_equivalent for g in known.values()]), strict=True
+            )
+            return reference, {
+                setting: (gap, *ps) for (setting, gap), ps in zip(known.items(), corrected, strict=True)
+            }
     return None, {}
 
 
-def conclusion(gap: Difference, p: float) -> str:
+def conclusion(gap: Difference, p: float, p_equivalent: float) -> str:
     if p < LEVEL:
         return "higher" if gap.mean > 0 else "lower"
-    low, high = gap.interval(0.9)
-    return f"equivalent within {MARGIN}" if -MARGIN < low and high < MARGIN else "inconclusive"
+    return f"equivalent within {MARGIN}" if p_equivalent < LEVEL else "inconclusive"
 
 
 RANGES = {"below": "< 1−ε", "low": "[1−ε, 1)", "high": "[1, 1+ε]", "above": "> 1+ε"}

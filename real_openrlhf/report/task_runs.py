@@ -28,6 +28,7 @@ WORDS = {  # labels of flags that a run may change or add; any other flag has it
     "--algo.kl.init_coef": "KL to reference {}",
     "--algo.advantage.is_correction_level": "sampler corrected by {}",
 }
+SHORT = {"--actor.adam.lr": "lr", "--actor.eps_clip_low_high": "clip", "--train.batch_size": "batch"}
 # Flags that can change what is learned; the others (engines, logging, checkpoints) cannot.
 LEARNING = ("--actor.", "--algo.", "--train.", "--rollout.", "--data.", "--reward.", "--eval.")
 NOT_LEARNING = ("--train.seed", "--train.run_dir", "--algo.real.max_live_micro_batches")  # the last: the layout only
@@ -116,11 +117,19 @@ def _settings(runs: Iterable[Run]) -> tuple[MethodRuns, ...]:
         several_files = code and sum(key[:2] == (algo, changed) for key in alike) > 1
         seeds: dict[tuple, list[Run]] = defaultdict(list)
         for run in sorted(members, key=lambda run: (run.seed is None, run.seed, run.name)):
-            words = [f"{name.removeprefix('--')} {flags[run].get(name, 'not set')}" for name in varied]
+            words = [f"{SHORT.get(name, name.removeprefix('--'))} {_short(flags[run].get(name))}" for name in varied]
             seeds[*map(word, words), *([f"file {code}"] if several_files else [])].append(run)
         settings += [MethodRuns(algo, changed, words, *_without_repeats(same)) for words, same in seeds.items()]
     order = [*ALGORITHMS]
     return tuple(sorted(settings, key=lambda s: ([*order, s.algo].index(s.algo), s.algo, s.changed, s.varied)))
+
+
+def _short(value: Any) -> str:
+    """1e-4 for 0.0001"""
+    if isinstance(value, float) and 0 < value < 1e-3:
+        digits, power = f"{value:.3e}".split("e")
+        return f"{float(digits):g}e{int(power)}"
+    return "not set" if value is None else str(value)
 
 
 def _own_code(run: Run) -> str:
@@ -156,7 +165,7 @@ def _changed(run: Run) -> tuple[str, ...]:
         value = flags[flag]
         text = " ".join(map(str, value)) if isinstance(value, list) else PurePath(str(value)).name
         text = f"{value:g}" if isinstance(value, float) else text
-        words.append(word(WORDS.get(flag, flag.removeprefix("--") + " {}").format(text)))
+        words.append(word(WORDS.get(flag, f"{SHORT.get(flag, flag.removeprefix('--'))} {{}}").format(text)))
     return tuple(words)
 
 
