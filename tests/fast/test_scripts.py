@@ -164,6 +164,22 @@ def test_bounds_on_z_are_read_from_any_trainers_log(text, row, tmp_path, monkeyp
     assert (*(z_from_logs.read(tmp_path / "run.log")[key] for key in ("trainer", "together", "independent")),) == row
 
 
+def test_cuts_of_one_batch_are_told_apart_by_their_gradient(monkeypatch):
+    for folder in ("benchmarks", "benchmarks/one_gradient"):
+        monkeypatch.syspath_prepend(SCRIPTS.parents[1] / folder)
+    import one_gradient
+    import ours_step
+
+    whole, cut = ours_step.gradient("real"), ours_step.gradient("real", size=2)
+    assert one_gradient.compared(whole, cut) == pytest.approx((1, 1), abs=1e-9)
+    wrong: list[str] = []
+    numbers = {"whole": (1.0, 1.0), one_gradient.HALF: one_gradient.compared(whole, cut / 2)}
+    assert f"{one_gradient.HALF}: 0.5 (1.000)" in one_gradient.row("TRL 1.7.1", "dapo", numbers, wrong)
+    assert not wrong
+    one_gradient.row("TRL 1.16.0", "dapo", numbers, wrong)
+    assert len(wrong) == 1
+
+
 def test_the_evaluation_of_the_paper_prepares_its_benchmarks_and_takes_more_options(call, tmp_path):
     places = {"BENCHMARKS": str(tmp_path / "data"), "TP": "2"}
     prepare, evaluate = call("eval_math.sh", "M", "O", "--k", "2", installed=True, **places)
