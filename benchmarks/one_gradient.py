@@ -32,7 +32,7 @@ TRAINERS = {  # name: (module, wheels beside the environment's, what of the trai
     "TRL 1.7.1": ("trl_step", "trl==1.7.1", "its step: `GRPOTrainer.train()`, gradient taken before the optimizer"),
     "TRL 1.16.0": ("trl_step", "trl==1.16.0", "the same"),
     "verl 0.9.1": ("verl_step", VERL, "its engine's loop: `forward_backward_batch` with `ppo_loss`; our forward"),
-    "OpenRLHF 0.11.2": ("openrlhf_step", "", "its loss and window counts; the loop and DeepSpeed's division repeated"),
+    "OpenRLHF 0.11.2": ("openrlhf_step", "openrlhf==0.11.2", "its loss and window counts; loop and division repeated"),
     "real-openrlhf": ("ours_step", "", "its loss; the loop of its trainer repeated"),
 }
 HALF, DOUBLE = "4 steps a generation, 2 accumulated", "2 steps a generation, 4 accumulated"
