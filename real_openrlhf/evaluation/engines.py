@@ -135,7 +135,7 @@ def _engine(results: "Queue", pairs: list[Pair], engine: Engine, devices: list[s
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process: the parent decides
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
-    os.environ.update(plugin.environment())
+    os.environ.update(plugin.ENVIRONMENT)
     if not devices:
         os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB
         os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # compiling takes longer than a small evaluation

@@ -21,7 +21,7 @@ DIRTY = "-dirty"
 # Instruction sets that PyTorch and oneDNN choose their kernels by.
 INSTRUCTIONS = "avx2 fma avx512f avx512_vnni avx512_bf16 avx512_fp16 amx_bf16 amx_int8 avx_vnni asimd sve bf16".split()
 # Variables that may change numbers, recorded where they are set.
-CHANGES = "OMP_NUM_THREADS ATEN_CPU_CAPABILITY ONEDNN_MAX_CPU_ISA MKL_CBWR".split()
+CHANGES = "VLLM_USE_V2_MODEL_RUNNER OMP_NUM_THREADS ATEN_CPU_CAPABILITY ONEDNN_MAX_CPU_ISA MKL_CBWR".split()
 PACKAGE = Path(__file__).resolve().parents[1]
 PLACE = ("machine", "variables")
 CODE = ("code_version", "tree")

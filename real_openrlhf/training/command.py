@@ -20,10 +20,11 @@ from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
 from real_openrlhf.recipes.run import (
     KINDS,
+    RECIPE,
     USER,
     FlagValue,
 )
-from real_openrlhf.runs import run_folder
+from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.training.checks import run_checks
 from real_openrlhf.training.launch_target import TRAINER
 from real_openrlhf.training.progress import Progress, end_unwatched, final_summary
@@ -176,6 +177,10 @@ def show(start: Start) -> None:
         middle = max(len(setting.origin) for setting in run.flags.values())
         for flag, setting in run.flags.items():
             print(f"  {words[flag]:{left}}  {setting.origin:{middle}}  {setting.note}".rstrip())
+        runner = {"VLLM_USE_V2_MODEL_RUNNER": "0" if start.target.on_cpu else "1"}
+        for name, value in (runner | provenance.variables(start.environment)).items():
+            origin = USER if os.environ.get(name) else RECIPE if start.environment.get(name) else "default"
+            print(f"  {f'{name}={value}':{left}}  {origin}")
         print()
     if run.changes:
         print("changed by you:")

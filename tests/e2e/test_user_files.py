@@ -67,7 +67,7 @@ def test_a_users_objective_and_agent_train_and_are_recorded(train, tmp_path):
     for title, devices, values in seen:
         assert devices == [0, "cpu", "cpu"], title
         assert {*values.pop("CUDA_VISIBLE_DEVICES").split(",")} == {"-1"}, title
-        others = {*plugin.environment(), "RAY_RUNTIME_ENV_HOOK"}  # of engines, and of the tests' forks
+        others = {*plugin.ENVIRONMENT, "RAY_RUNTIME_ENV_HOOK"}  # of engines, and of the tests' forks
         assert {name: values[name] for name in values if name not in others}.items() <= variables.items(), title
 
     record = json.loads((run.folder / "run.json").read_text())

@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -105,8 +106,8 @@ def test_parts_of_a_gpu_trial_whose_packages_are_missing_are_skipped(tmp_path):
 def test_the_workflow_of_a_public_runner_runs_commands_that_are_there():
     jobs = yaml.safe_load((SCRIPTS.parents[1] / ".github/workflows/test.yml").read_text())["jobs"]
     commands = [step["run"] for job in jobs.values() for step in job["steps"] if "run" in step]
-    called = [Path(word) for command in commands for word in command.split() if "/" in word and word[0] != "/"]
-    assert len(called) == 3 and all((SCRIPTS.parents[1] / path).exists() for path in called)
+    called = [Path(word) for command in commands for word in command.split() if re.match(r"(?!\.venv)[^/]+/", word)]
+    assert len(called) == 6 and all((SCRIPTS.parents[1] / path).exists() for path in called)
 
 
 @pytest.mark.parametrize("allocated, fits", [(48.0, True), (53.0, False)])

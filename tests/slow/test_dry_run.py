@@ -77,6 +77,15 @@ def test_the_page_says_a_runs_time_and_money_as_a_dry_run_does(capsys, recipe):
     assert said in printed
 
 
+@pytest.mark.parametrize("recipe, given, said", [("qwen7b", "", "1"), ("cpu", "", "0"), ("qwen7b", "0", "0")])
+def test_vllms_runner_is_among_the_runs_variables(capsys, monkeypatch, recipe, given, said):
+    """Its own choice: the second wherever Triton is, so on GPUs."""
+    monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", given)
+    _, printed, _ = dry_run(capsys, "--recipe", recipe)
+    (line,) = (line.split() for line in printed.splitlines() if "V2_MODEL_RUNNER" in line)
+    assert line == [f"VLLM_USE_V2_MODEL_RUNNER={said}", "user" if given else "default"]
+
+
 def test_a_model_whose_answers_would_leak_is_refused_by_its_configuration(capsys, tmp_path):
     sizes = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 2}
     config = {"model_type": "lfm2", "vocab_size": 64, "full_attn_idxs": [2], **sizes}

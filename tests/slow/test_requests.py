@@ -89,7 +89,7 @@ def on_cuda(monkeypatch):
         found = classmethod(lambda cls: DeviceCapability(*capability))
         monkeypatch.setattr(type(current_platform), "is_cuda", lambda self: True)
         monkeypatch.setattr(type(current_platform), "get_device_capability", found)
-        for name in (*plugin.environment(), "VLLM_ALLOW_INSECURE_SERIALIZATION"):
+        for name in (*plugin.ENVIRONMENT, "VLLM_ALLOW_INSECURE_SERIALIZATION"):
             monkeypatch.setenv(name, "")
         monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
 
@@ -124,23 +124,21 @@ class Made(Exception):
     """An engine's arguments."""
 
 
-@pytest.mark.parametrize("agent, runner", [(None, None), (None, "1"), (str(AGENT_FILE), None)])
-def test_openrlhfs_actor_prepares_its_process_before_it_makes_an_engine(on_cuda, monkeypatch, agent, runner):
-    """Also where it plays an agent itself, and knows nothing else of ours. The runner is the first or the user's."""
+@pytest.mark.parametrize("agent", [None, str(AGENT_FILE)])
+def test_openrlhfs_actor_prepares_its_process_before_it_makes_an_engine(on_cuda, monkeypatch, agent):
+    """Also where it plays an agent itself, and knows nothing else of ours."""
 
     def made(**arguments):
         raise Made(arguments)
 
     monkeypatch.setattr(vllm_engine.vllm, "AsyncEngineArgs", made)
     on_cuda(10, 0)
-    monkeypatch.setenv(plugin.V2, runner or "")
     actor = vllm_engine.RolloutRayActor.__ray_metadata__.modified_class
     asked = {"model": "m", "max_num_seqs": 256}
     with pytest.raises(Made) as stopped:
         asyncio.run(actor.__init__(object.__new__(actor), **asked, num_gpus=1, agent_func_path=agent))
     assert stopped.value.args == ({**asked, "attention_backend": "FLASH_ATTN", "moe_backend": "triton"},)
-    first_runner = {"VLLM_USE_V2_MODEL_RUNNER": runner or "0"}
-    assert {name: os.environ[name] for name in plugin.environment()} == plugin.ENVIRONMENT | first_runner
+    assert {name: os.environ[name] for name in plugin.ENVIRONMENT} == plugin.ENVIRONMENT
 
 
 def test_each_engine_is_told_how_many_answers_it_draws_at_once(monkeypatch):

@@ -15,15 +15,7 @@ from multiprocessing.process import BaseProcess
 WANTED = "REAL_ENGINE"
 # FlashInfer's sampler is compiled with nvcc at its first use, and does not support requests with a seed.
 ENVIRONMENT = {WANTED: "1", "VLLM_USE_FLASHINFER_SAMPLER": "0"}
-# vLLM has two model runners, and takes the second wherever it finds Triton, so on every GPU. Our tests run the first:
-# the second needs Triton, and nobody has compared both in training (docs/use/gpu.md). The user's value wins.
-V2 = "VLLM_USE_V2_MODEL_RUNNER"
 PATIENCE = 10.0  # seconds between SIGTERM and SIGKILL
-
-
-def environment() -> dict[str, str]:
-    """Variables of a process that makes an engine."""
-    return ENVIRONMENT | {V2: os.environ.get(V2) or "0"}
 
 
 def start() -> None:

@@ -68,7 +68,7 @@ async def held(tokenizer: Any) -> Any:
 
 def engine_arguments(asked: dict[str, Any]) -> dict[str, Any]:
     """Arguments of the engine that this actor makes next. The engine's process inherits this one's variables."""
-    os.environ.update(plugin.environment())
+    os.environ.update(plugin.ENVIRONMENT)
     if os.environ.get("RAY_ADDRESS") == "local":
         # With several GPUs the engine's process joins Ray. For "local" it would start a second one, without our GPUs.
         os.environ["RAY_ADDRESS"] = ray.get_runtime_context().gcs_address
