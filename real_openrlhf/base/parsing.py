@@ -45,9 +45,13 @@ def words_of(option: str, text: str) -> list[str]:
         raise UserError(f"{option} {text}: {error}. Close each quote.") from None
 
 
+def shortest(path: str | Path) -> str:
+    return min(os.path.relpath(path), str(path), key=len)
+
+
 def command_line(*words: str | Path) -> str:
     """What to type next, also in a shell that has not activated the environment."""
-    activate = f"source {os.path.relpath(sys.prefix)}/bin/activate && " * (sys.prefix != sys.base_prefix)
+    activate = f"source {shortest(sys.prefix)}/bin/activate && " * (sys.prefix != sys.base_prefix)
     activate *= os.environ.get("VIRTUAL_ENV") != sys.prefix
     return f"{activate}real-openrlhf {shlex.join(map(str, words))}"
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from real_openrlhf import __version__
 from real_openrlhf.base.files import ROLLOUTS
-from real_openrlhf.base.parsing import command_line, path_of, whole
+from real_openrlhf.base.parsing import command_line, path_of, shortest, whole
 from real_openrlhf.base.signals import ENDING, code_and_words
 from real_openrlhf.data.sources import SUFFIXES
 from real_openrlhf.flags import parser as flags_parser
@@ -148,7 +148,7 @@ def _show_ending(training: Training) -> None:
     if status == "finished":
         print(f"\n{final_summary(path)}")
         if (path / ROLLOUTS).exists():
-            print(f"read its responses: {command_line('show', os.path.relpath(path))}")
+            print(f"read its responses: {command_line('show', shortest(path))}")
         return
     print(f"its output: {path / 'train.log'}")
     again = "the same command" if args.resume else "the same command with --resume"

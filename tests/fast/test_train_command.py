@@ -244,7 +244,7 @@ def test_a_run_that_made_its_steps_is_finished_whatever_was_pressed(request_for,
     assert (read(tmp_path / "runs/mine")["status"], read(tmp_path / "runs/mine")["reason"]) == ("finished", None)
     told = capfd.readouterr().out
     assert "\nfinished: " in told
-    activate = f"source {os.path.relpath(sys.prefix)}/bin/activate"
+    activate = f"source {min(os.path.relpath(sys.prefix), sys.prefix, key=len)}/bin/activate"
     assert told.endswith(f"\nread its responses: {activate} && real-openrlhf show runs/mine\n")
 
 
@@ -410,6 +410,8 @@ def test_a_runs_scratch_folder_goes_with_rays_last_processes(monkeypatch, tmp_pa
         return made
 
     other = agent(str(tmp_path))
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "precious")  # as a stranger's run may have it
     for failed, titled in ((False, False), (True, False), (False, True)):
         with trainer_process.scratch({"TMPDIR": str(tmp_path)}, tmp_path / "link") as own:
             own_agent = agent(own.folder, titled)
@@ -419,7 +421,7 @@ def test_a_runs_scratch_folder_goes_with_rays_last_processes(monkeypatch, tmp_pa
         assert own_agent.wait(30) == -signal.SIGKILL and os.path.exists(own.folder) == failed
         assert (tmp_path / "link").is_symlink() == failed
         assert {path.name for path in tmp_path.glob("real_*")} == ({os.path.basename(own.folder)} if failed else set())
-    assert other.poll() is None
+    assert other.poll() is None and (tmp_path / "precious").is_dir()
     other.kill()
     other.wait()
 
