@@ -71,7 +71,7 @@ def read(path: Path) -> dict[str, object]:
     if printed:
         kls = [float(value) for value in printed]
         # k1 has either sign: a mean near 0 is bounded by half of the last digit, or by two standard errors
-        least = 0.5 * 10.0**-digits if digits < 5 else 2 * stdev(kls) / len(kls) ** 0.5 if len(kls) > 1 else 0.0
+        least = 0.5 * 10.0**-digits if 1 < digits < 5 else 2 * stdev(kls) / len(kls) ** 0.5 if len(kls) > 1 else 0.0
     else:  # half of the tokens outside the range have the sign that is clipped
         kls = [(CLIP / NormalDist().inv_cdf(1 - float(s))) ** 2 / 2 if float(s) > 0 else 0.0 for s in clipped]
         least = 0.0
