@@ -141,8 +141,9 @@ def test_without_entropy_there_is_none_and_the_rest_is_the_same():
 
 
 def test_a_label_too_few_is_refused():
-    """The log-probabilities would be those of other tokens."""
+    """With one to ignore among them, the log-probabilities would be those of other tokens, in silence."""
     given = draw(6, 50, 4)
+    given.labels[2] = -100
     with pytest.raises(ValueError, match=r"labels must be \(tokens,\) of hidden, got \(5,\) for \(6, 4\)"):
         token_log_probs(given.hidden, given.weight, given.labels[1:])
 
