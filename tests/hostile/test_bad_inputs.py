@@ -23,6 +23,7 @@ from real_openrlhf.evaluation.questions import file_records
 from real_openrlhf.training import tiny_task
 
 ROWS = 64
+ANSWER = {"role": "assistant", "content": "1"}
 GOOD = {"prompt": "12=", "label": "21"}
 RUN = {"recipe": "cpu", "algo": "real", "seed": 42, "status": "failed", "flags": {}, "objective": {}, "name": "mine"}
 Spoil = Callable[[Path], object]  # a folder with rows.jsonl and model/
@@ -115,6 +116,8 @@ DATA = [
     Case("a prompt that is empty", _rows(_row(prompt="")), "row 65 has a prompt that is no text, or an empty one"),
     Case("a chat without a template", _file("rows.jsonl", _row(prompt=[{"role": "user", "content": "1="}]) + "\n"),
          "row 1 has a chat for a prompt. Add --data.apply_chat_template"),
+    Case("a chat with its answer", _rows(_row(prompt=[{"role": "user", "content": "1="}, ANSWER])),
+         "row 65 has a chat that ends with the assistant's message", "--data.apply_chat_template --no-eval.dataset"),
     Case("no label at all", _file("rows.jsonl", (_row(label="") + "\n") * ROWS), "no row has a label in 'label'"),
     Case("a line of 10 MB", _rows(_row(prompt="1" * 10_000_000)), "row 65 has a prompt that does not fit into"),
 ]  # fmt: skip

@@ -89,6 +89,9 @@ def _of_prompt(prompt: object, chat: bool, fits: Callable[[str], bool]) -> list[
     texts = [message.get("content") if isinstance(message, dict) else None for message in messages]
     if not texts or not all(isinstance(text, str) and text for text in texts):
         return ["has a prompt that is no text, or an empty one. Mend the row, or leave it out."]
+    if messages[-1].get("role") == "assistant":
+        seen = "has a chat that ends with the assistant's message, and the model would see it. Leave that out, as"
+        return [f"{seen} `real-openrlhf data FILE --out OUT.jsonl` does."]
     long = "has a prompt that does not fit into --data.max_len less --rollout.max_new_tokens, and OpenRLHF would cut"
     return [] if fits("".join(map(str, texts))) else [f"{long} its beginning. Raise --data.max_len, or leave it out."]
 
