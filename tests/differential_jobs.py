@@ -71,7 +71,7 @@ def compared(**changes) -> list[dict]:
 
     policy.strategy.optimizer_step, trainer.optimizer_step = beside, recorded
     statuses, status = statuses_of(policy)
-    unread = () if trainer.reads_old else OF_THE_OLD
+    unread = () if args.derived.reads_old else OF_THE_OLD
     for record, logged in zip(records, statuses, strict=True):
         record |= {"status": logged, "pairs": pairs(logged, record.pop("numbers"), unread)}
     of_batch = naive.of_batch()

@@ -83,7 +83,6 @@ class PolicyTrainer(EngineStartTrainer):
         patching.assert_applied()
         super().__init__(*args, **kwargs)
         self.objective, self.token_loss = objectives_of(self.args)
-        self.reads_old = self.args.derived.reads_old
         self.replay_buffer: list[Experience] = []  # this rank's rollouts of one batch, joined
         self.rollouts: dict[Position, Experience] = {}  # the same, one by one, during the batch's updates
         self.engine = self.actor.model
@@ -153,7 +152,9 @@ class PolicyTrainer(EngineStartTrainer):
         """The next update, with the method's loss and the coefficients of the flags."""
         real, actor = self.args.algo.real, self.args.actor
         sampled = self.replay_buffer[0].rollout_log_probs is not None
-        sampled = sampled and (planned.on_policy or self.reads_old)  # else old log-probabilities are vLLM's
+        sampled = sampled and (
+            planned.on_policy or self.args.derived.reads_old
+        )  # else old log-probabilities are vLLM's
         coefficients = Coefficients(real.kl_old_coef, kl_ctl, actor.entropy_coef, real.tis_cap)
         family = "grpo" if actor.policy_loss_type == "ppo" else actor.policy_loss_type
         make: Callable[..., Update] = partial(TokenUpdate, self.actor_loss_fn, family, tuple(actor.eps_clip_low_high))
@@ -204,7 +205,7 @@ class PolicyTrainer(EngineStartTrainer):
                 return_output=True,
                 return_entropy=args.actor.entropy_coef is not None and differentiable,
             )
-        if planned.on_policy and self.reads_old:
+        if planned.on_policy and args.derived.reads_old:
             experience.action_log_probs = log_probs.detach()  # the policy is still the old one
         old, reference, kl = experience.action_log_probs, experience.base_action_log_probs, None
         unmoved = log_probs.detach() if planned.on_policy else None

@@ -41,11 +41,8 @@ class ExperienceMaker(RemoteExperienceMaker):
 
     def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)
-        self.rollout_step, self.steps = 0, self.args.train.max_steps
-        derived = self.args.derived
-        self.num_ranks, self.skips = derived.layout.data_parallel, derived.skips
+        self.rollout_step, self.num_ranks = 0, self.args.derived.layout.data_parallel
         self.objective, self.token_loss = objectives_of(self.args)
-        self.reads_old = derived.reads_old
         self.live_tokens: float | None = None
 
     @torch.no_grad()
@@ -82,14 +79,14 @@ class ExperienceMaker(RemoteExperienceMaker):
             has_gradient = torch.tensor([bool((sample.advantages * sample.action_mask).any()) for sample in samples])
             if self.token_loss and not self.token_loss.objective.two_sides:  # it may weigh tokens of advantage 0
                 has_gradient = known
-        return replace(table, has_gradient=has_gradient, is_trained=has_gradient if self.skips else None)
+        return replace(table, has_gradient=has_gradient, is_trained=has_gradient if self.args.derived.skips else None)
 
     def needs_forward(self, table: RolloutBatch, updates: list[PlannedUpdate]) -> Positions:
         """The rollouts whose old log-probabilities are computed before training.
 
         Those of an objective's first update come with its own forward, because the policy is still the old policy.
         """
-        if not self.reads_old:
+        if not self.args.derived.reads_old:
             return []
         if self.objective is None:
             return table.trained
@@ -105,7 +102,7 @@ class ExperienceMaker(RemoteExperienceMaker):
             num_ranks=self.num_ranks,
             limit=limit_of(train, train.dynamic_batch_enable),
             seed=train.seed,
-            steps=self.steps,
+            steps=train.max_steps,
             whole_groups=of_groups,
             depth=None if live == "auto" else int(live) or None,
             live_tokens=self.live_tokens or 0.0,
@@ -120,7 +117,7 @@ class ExperienceMaker(RemoteExperienceMaker):
         Unknown values are nan, so that reading one by mistake ends the run. If nothing reads the old policy (the
         score is against vLLM, without a KL), vLLM's log-probabilities stand in for the old ones.
         """
-        reads_sampler = not self.reads_old or self.args.algo.real.tis_cap is not None
+        reads_sampler = not self.args.derived.reads_old or self.args.algo.real.tis_cap is not None
         if reads_sampler and any(sample.rollout_log_probs is None for sample in samples):
             raise ValueError(
                 "--algo.real.tis_cap and scores against vLLM need its log-probabilities, and the agent returned "
@@ -128,7 +125,7 @@ class ExperienceMaker(RemoteExperienceMaker):
             )
         for sample in samples:
             sample.action_log_probs = torch.full(sample.action_mask.shape, math.nan)
-            if not self.reads_old:
+            if not self.args.derived.reads_old:
                 sample.action_log_probs = sample.rollout_log_probs.clone()
             sample.base_action_log_probs = sample.action_log_probs if self.initial_model_group is not None else None
         lengths, trained = table.whole.tolist(), table.trained

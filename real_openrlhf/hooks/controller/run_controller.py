@@ -70,8 +70,7 @@ class RunController:
 
     def group_stats(self, samples: list) -> dict[str, float]:
         """Statistics of all rollouts; upstream's own cover only rollouts that ranks hold."""
-        maker = self.trainer.experience_maker
-        own = self.trainer._compute_rollout_stats(samples) if getattr(maker, "skips", False) else {}
+        own = self.trainer._compute_rollout_stats(samples) if self.args.derived.skips else {}
         if self.log:
             own |= self.log.group_stats(samples)
         if self.log and self.keeper:
