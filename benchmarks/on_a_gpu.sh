@@ -154,6 +154,11 @@ first_day() {
     return $status
 }
 
+if [ "${parts[*]}" = first-day ] && ! has torch vllm >/dev/null; then
+    mode=$([ -n "${SMALL:-}" ] && echo cpu || echo gpu)
+    echo "there is no environment to run in: make it with 'bash examples/scripts/setup_env.sh $mode'" >&2
+    exit 2
+fi
 if [ "${parts[*]}" = first-day ] && [ -n "${SMALL:-}" ] && [ -z "${REAL_FORKS_START_FORKS:-}" ]; then
     exec "$python" tests/forked_workers.py bash benchmarks/on_a_gpu.sh first-day # nine starts of the stack: half the time
 fi

@@ -4,6 +4,7 @@ One pass over blocks of words, written here because library functions were slowe
 """
 
 import functools
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
@@ -236,13 +237,22 @@ def _slopes_with_entropy(
     return log_p.mul_(slope[:, None]).add_(level[:, None]).mul_(p).to(kind)
 
 
+_uncompiled: list[Exception] = []  # why the compiler failed, from then on
+
+
 def _one_kernel(function: Callable, scale: float, constant: Any, logits: Tensor, *rows: Tensor) -> Any:
-    """The function of a block, compiled on a GPU: a block's logits then pass its memory once."""
-    if not logits.is_cuda:
-        return function(scale, constant, logits, *rows)
-    # else the compiler reads `alpha` as its first value for ever: wrong at a second temperature (torch 2.13)
-    with torch._dynamo.config.patch(specialize_float=True):
-        return _compiled(function)(scale, constant, logits, *rows)
+    """The function of a block, compiled on a GPU if that works: a block's logits then pass its memory once."""
+    if logits.is_cuda and not _uncompiled:
+        try:
+            # else the compiler reads `alpha` as its first value for ever: wrong at a second temperature (torch 2.13)
+            with torch._dynamo.config.patch(specialize_float=True):
+                return _compiled(function)(scale, constant, logits, *rows)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # no compiler, no Python.h, a full disk: torch raises a dozen types
+            _uncompiled.append(error)
+            warnings.warn(f"--ds.fused_logprobs runs uncompiled, which is slower: {error}", stacklevel=2)
+    return function(scale, constant, logits, *rows)
 
 
 @functools.cache

@@ -93,7 +93,8 @@ def devices(torch: str, built_for: str | None, cuda: list) -> Check:
         state = f"{number_of(gpus, 'GPU')}, not used by this environment for CPU; to use them run {SET_UP} gpu"
         return Check("devices", OK, state)
     if cuda:
-        state = f"{len(cuda)} x {cuda[0][0]}, {min(memory for _, memory in cuda) / GB:.0f} GB each"
+        state = f"{len(cuda)} x {cuda[0][0]}, {min(memory for _, memory in cuda) / GB:.0f} GB each, driver "
+        state += f"{nvidia.driver_version()} (CUDA {built_for} needs {nvidia.least_driver(built_for)})"
         return Check("devices", OK, state)
     if not gpus:
         return Check("devices", OK, f"no GPU; training on {len(os.sched_getaffinity(0))} CPU cores")
@@ -127,6 +128,27 @@ print(json.dumps({'vllm': f'{vllm.__version__} for {current_platform.device_type
 """
 
 
+# As a policy hands its weights to vLLM's process. Some sandboxes, and WSL2, refuse it.
+HAND_OVER = """
+import torch, torch.multiprocessing
+tensor = torch.ones(1, device='cuda')
+other = torch.multiprocessing.get_context('spawn').Process(target=torch.Tensor.item, args=(tensor,))
+other.start()
+other.join()
+assert other.exitcode == 0, 'the other process could not open the tensor'
+print('{}')
+"""
+
+
+def check_hand_over() -> Iterator[Check]:
+    try:
+        probe(HAND_OVER, timeout=120)
+        yield Check("hand-over on GPU", OK, "another process opened a tensor (CUDA IPC)")
+    except ProbeFailed as error:
+        todo = "colocated runs need it: use a machine without such a sandbox, or --no-train.colocate_all"
+        yield Check("hand-over on GPU", FAIL, str(error), todo)
+
+
 def check_ray() -> Iterator[Check]:
     try:
         probe(RAY, timeout=120)
@@ -141,6 +163,7 @@ def check_stack() -> Iterator[Check]:
         answer = probe(STACK, timeout=300)
         yield Check("vllm import", OK, answer.pop("vllm"))
         yield devices(**answer)
+        yield from check_hand_over() if answer["cuda"] else ()
     except ProbeFailed as error:
         yield Check("vllm import", FAIL, str(error), f"delete the environment, then run {SET_UP} cpu (or gpu)")
 

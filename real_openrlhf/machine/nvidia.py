@@ -74,6 +74,10 @@ def driver_version() -> str:
     return _answer("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader").partition("\n")[0].strip()
 
 
+def least_driver(torch_cuda: str | None) -> int:
+    return LEAST_DRIVER.get(int((torch_cuda or "0").partition(".")[0] or 0), 0)
+
+
 def memory_sizes() -> list[float]:
     """Bytes of each GPU."""
     answer = _answer("nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits")
@@ -124,7 +128,7 @@ def engine_arguments(trains: bool = False) -> dict[str, str]:
 
 def why_torch_sees_none(torch_cuda: str) -> str:
     """The reason and the remedy, where PyTorch, built for this CUDA, sees none of the GPUs that are there."""
-    driver, least = driver_version(), LEAST_DRIVER.get(int(torch_cuda.partition(".")[0] or 0), 0)
+    driver, least = driver_version(), least_driver(torch_cuda)
     facts = f"torch sees no GPU, nvidia-smi sees {gpu_count()}: driver {driver}, torch built for CUDA {torch_cuda}"
     if int(driver.partition(".")[0] or 0) < least:
         return f"{facts} needs driver {least} or later. Update the driver, or use a machine or image that has it."

@@ -269,7 +269,7 @@ def test_a_probe_that_hangs_is_killed_with_everything_that_it_started(tmp_path):
     [
         (True, 0, None, 0, "ok", "no GPU; training on"),
         (True, 8, "13.0", 8, "ok", "8 GPUs, not used"),  # an index without PyTorch for CPU, on a machine with GPUs
-        (False, 8, "13.0", 8, "ok", "8 x H200, 139 GB each"),
+        (False, 8, "13.0", 8, "ok", "8 x H200, 139 GB each, driver 550.54.15 (CUDA 13.0 needs 580)"),
         (False, 0, None, 8, "FAIL", "is built for CPU"),
         (False, 0, "13.0", 8, "FAIL", "driver 550.54.15"),
     ],
@@ -281,3 +281,11 @@ def test_devices_that_torch_does_not_see_are_told(monkeypatch, for_cpu, cuda, bu
     monkeypatch.setattr(nvidia, "environment_for_cpu", lambda: for_cpu)
     check = doctor.devices("2.13.0", built_for, [["H200", 139 * 2**30]] * cuda)
     assert check.level == level and state in check.state and bool(check.todo) == (level != "ok")
+
+
+@pytest.mark.parametrize("device, opens", [("cpu", True), ("meta", False)])
+def test_a_tensor_that_another_process_cannot_read_is_a_failure_before_any_download(monkeypatch, device, opens):
+    pytest.importorskip("torch")
+    monkeypatch.setattr(doctor, "HAND_OVER", doctor.HAND_OVER.replace("'cuda'", repr(device)))
+    (check,) = doctor.check_hand_over()
+    assert check.level == ("ok" if opens else "FAIL") and bool(check.todo) != opens

@@ -103,6 +103,15 @@ def test_parts_of_a_gpu_trial_whose_packages_are_missing_are_skipped(tmp_path):
     assert done.stdout.count("skipped: missing: vllm") == 2
 
 
+def test_a_first_day_without_an_environment_says_how_to_make_it(tmp_path):
+    program(tmp_path / "python", "exit 1")
+    command = ["bash", SCRIPTS.parents[1] / "benchmarks/on_a_gpu.sh", "first-day"]
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PYTHON": str(tmp_path / "python"), "GPU_GB": "80"}
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 2 and "make it with 'bash examples/scripts/setup_env.sh gpu'" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["python"]  # no pack to send
+
+
 def test_the_workflow_of_a_public_runner_runs_commands_that_are_there():
     jobs = yaml.safe_load((SCRIPTS.parents[1] / ".github/workflows/test.yml").read_text())["jobs"]
     commands = [step["run"] for job in jobs.values() for step in job["steps"] if "run" in step]

@@ -9,6 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from real_openrlhf import token_log_probs
+from real_openrlhf.algorithm import token_log_probs as head
 from real_openrlhf.algorithm.token_log_probs import factored_log_probs
 
 
@@ -167,3 +168,24 @@ def test_large_logits_do_not_overflow_and_certain_tokens_keep_their_digits():
     assert -1e-5 < float(exact[0]) < -1e-6
     torch.testing.assert_close(log_probs.double(), exact, rtol=0.02, atol=0)  # fp32 knows 1 + 6e-6 to two digits
     torch.testing.assert_close(entropy.double(), exact_entropy, rtol=0.02, atol=0)
+
+
+class OnGpu(torch.Tensor):
+    is_cuda = True
+
+
+@pytest.mark.parametrize("error, goes_on", [(RuntimeError("no Python.h"), True), (torch.OutOfMemoryError(), False)])
+def test_a_compiler_that_fails_costs_one_warning_and_a_full_gpu_ends_the_run(monkeypatch, error, goes_on):
+    def fails(*_):
+        raise error
+
+    monkeypatch.setattr(head, "_compiled", lambda function: fails)
+    monkeypatch.setattr(head, "_uncompiled", [])
+    logits, offset = torch.randn(3, 5).as_subclass(OnGpu), torch.zeros(3)
+    block = head._slopes, 0.5, torch.float32, logits, offset
+    if not goes_on:
+        pytest.raises(torch.OutOfMemoryError, head._one_kernel, *block)
+        return
+    with pytest.warns(UserWarning, match="uncompiled.*no Python.h") as told:
+        found = [head._one_kernel(*block) for _ in range(2)]
+    assert len(told) == 1 and all(torch.equal(one, (0.5 * logits).exp()) for one in found)
