@@ -132,7 +132,17 @@ def ratios(new, old, drawn, a, right, rate, settings):
     return losses
 
 
+def dppo(new, old, drawn, a, right, rate, settings):
+    losses = []
+    for n, o in zip(new, old, strict=True):
+        moved = math.exp(float(n.detach())) - math.exp(o)
+        pushed = moved > settings["far"] if a > 0 else moved < -settings["far"]
+        losses.append(0 * n if pushed else -exp(n - o) * a)
+    return losses
+
+
 NAIVE_TOKENS: dict[str, Callable] = {
+    "dppo:dppo": dppo,
     "sapo:sapo": sapo,
     "gmpo:gmpo": gmpo,
     "nft:nft": nft,

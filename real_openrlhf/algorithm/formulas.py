@@ -105,12 +105,12 @@ class Objective:
             if not isinstance(constant, Constant):
                 raise ValueError(f"the setting {name} is {constant!r}. Use Constant({constant!r}, 'what it is')")
         for score in (self.score, *(self.settings["score"].choices if "score" in self.settings else ())):
-            if score not in SCORES or score.endswith("log_ratio_ref") != self.needs_reference:
+            if score not in SCORES or score.endswith("log_ratio_ref") != self.score.endswith("log_ratio_ref"):
                 raise ValueError(f"score is {score!r}: choose one of {', '.join(SCORES)}")
 
     @property
     def needs_reference(self) -> bool:
-        """Whether its score compares the policy with a reference model."""
+        """Whether its score, or a loss of tokens, compares the policy with a reference model."""
         return self.score.endswith("log_ratio_ref")
 
     @property
@@ -142,6 +142,7 @@ class TokenLoss(Objective):
     graded: bool = True  # rewards of any size make the advantages
     two_sides: bool = True  # False: tokens of advantage 0 may have a weight
     mean: str = "seq-mean-token-mean"  # as --actor.loss_agg_mode: over each rollout's tokens first, or `token-mean`
+    reads_reference: bool = False  # reads `group.reference`, so a run starts the reference model
 
     of_tokens = True
 
@@ -151,6 +152,10 @@ class TokenLoss(Objective):
             raise ValueError(f"a loss of tokens has no score, and score is {self.score!r}. Leave it out")
         if self.mean not in MEANS:
             raise ValueError(f"mean is {self.mean!r}: choose {' or '.join(MEANS)}")
+
+    @property
+    def needs_reference(self) -> bool:
+        return self.reads_reference
 
     def clipped(self, weights: Tensor, log_ratio: Tensor) -> Tensor:
         """Mask of the tokens that it leaves out, from its weights at advantages of 1 and -1."""

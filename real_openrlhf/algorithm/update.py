@@ -278,7 +278,9 @@ class TokenGroup(TrainingProgress):
     positive: Tensor  # (B, 1) labelled correct
     values: Tensor  # (B, 1) rewards
     rate: Tensor  # (B, 1) share of correct responses among the prompt's graded ones
+    old: Tensor  # (B, T) log-probabilities of the old policy
     known_gap: Tensor | None  # (B, T) log pi_old - log pi of vLLM
+    known_reference: Tensor | None  # (B, T) log-probabilities of the reference model
 
     def __getitem__(self, name: str) -> Any:
         """The value of a setting that the loss defines."""
@@ -289,6 +291,12 @@ class TokenGroup(TrainingProgress):
         if self.known_gap is None:
             raise ValueError("group.gap needs vLLM's log-probabilities. Leave --rollout.mismatch off out")
         return self.known_gap
+
+    @property
+    def reference(self) -> Tensor:
+        if self.known_reference is None:
+            raise ValueError("group.reference needs a reference model. Declare TokenLoss(..., reads_reference=True)")
+        return self.known_reference
 
 
 class CustomTokenUpdate(Update):
@@ -312,8 +320,10 @@ class CustomTokenUpdate(Update):
             torch.where(mask, column, 0.0) for column in (now.log_probs.detach(), now.old, advantages)
         )
         gap = None if now.sampler is None else -token_gaps(now.old, now.sampler, mask)
+        reference = None if now.reference is None else torch.where(mask, now.reference, 0.0)
         positive, values, rate = self.columns_of[:, now.positions.to(self.device), None]
-        group = TokenGroup(self.settings, positive > 0, values, rate, gap, **vars(self.planned.training_progress))
+        known = positive > 0, values, rate, old, gap, reference
+        group = TokenGroup(self.settings, *known, **vars(self.planned.training_progress))
         return torch.where(mask, self.tokens.loss(new - old, advantages, mask, group), 0.0)
 
     def policy_loss(self, now: Forward) -> Tensor:

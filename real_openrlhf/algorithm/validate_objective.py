@@ -106,8 +106,10 @@ def _problem_of_tokens(settings: ObjectiveSettings, training_progress: TrainingP
     rate = torch.tensor([1 / 3, 1 / 3, 1 / 3, 1 / 3, 1.0, 1.0, 0.0, 0.0, 0.0, 0.5, 0.5])[:, None]
 
     def weights(rows: slice, tokens: int) -> Tensor:
-        gap = (drift.roll(1, 0) * mask)[rows, :tokens] if sampled else None
-        group = TokenGroup(settings, positive[rows], values[rows], rate[rows], gap, **vars(training_progress))
+        old, other = ((drift.roll(shift, 0) * mask)[rows, :tokens] for shift in (2, 1))
+        reference = old + other if settings.objective.needs_reference else None
+        known = positive[rows], values[rows], rate[rows], old - 1.0, other if sampled else None, reference
+        group = TokenGroup(settings, *known, **vars(training_progress))
         return settings.objective.loss(drift[rows, :tokens], advantages[rows, :tokens], mask[rows, :tokens], group)
 
     result = weights(slice(None), max(LENGTHS))

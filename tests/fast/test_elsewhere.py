@@ -55,7 +55,7 @@ def test_the_blocks_of_the_page_of_objectives_run(tmp_path, monkeypatch):
 
 
 def test_the_blocks_that_need_torch_alone_run(capsys):
-    first, advantages = BLOCKS
+    first, _, advantages = BLOCKS
     assert run(first)["new"].grad.abs().sum() > 0
     run(advantages)
     assert capsys.readouterr().out.strip() == advantages.rpartition("# ")[2].strip()  # as the page says
@@ -302,6 +302,21 @@ def test_the_class_of_the_page_trains_with_the_published_trl(tmp_path):
     spread = [float(word) for word in re.search(r"^scores (.*)", said, re.MULTILINE)[1].split()]
     assert len(spread) == 4 and max(spread[0], spread[2]) < 1e-5 and min(spread[1], spread[3]) > 1e-3
     assert re.search(r"^torn group \d+ has \d rollouts on rank 0, not 4", said, re.MULTILINE), said
+
+
+@every
+def test_the_program_of_the_page_trains_real_with_the_published_trl(tmp_path):
+    """As it stands, but for the model, a CPU and two steps."""
+    (program,) = (block for block in BLOCKS if block.startswith("# train.py"))
+    small = "use_cpu=True, bf16=False, max_steps=2, max_completion_length=12, report_to=[], logging_steps=1,\n"
+    program = program.replace('output_dir="out",', f'output_dir="out", {small}')
+    program = program.replace("Qwen/Qwen2.5-1.5B-Instruct", str(tiny_task.unpack() / "model"))
+    prompts = [f"{number}{number + 1}{number + 2}1=" for number in range(1, 7)] * 4
+    rows = [{"prompt": prompt, "solution": "\\boxed{1}"} for prompt in prompts]
+    (tmp_path / "questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    ask = 'print([line for line in trainer.state.log_history if "real/loss" in line])'
+    said = run_with_trl(tmp_path, program + ask)
+    assert said.count("'real/loss'") == 2, said
 
 
 # Tinker: a service with real gradients (tinker_stub.py)

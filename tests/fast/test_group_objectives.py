@@ -84,7 +84,7 @@ def test_a_token_loss_in_a_file_has_its_papers_gradient(name, right, rate):
     for factor in (1.0, 0.7):
         choices = ObjectiveSettings(path, own={s: one.default * factor for s, one in find(path).settings.items()})
         column = torch.ones(5, 1, dtype=torch.float64)
-        group = TokenGroup(choices, column * right > 0, column * right, column * rate, old - drawn)
+        group = TokenGroup(choices, column * right > 0, column * right, column * rate, old, old - drawn, None)
         found = choices.objective.loss(new - old, advantages, mask, group)
         for row in range(5):
             leaf = new[row, mask[row]].requires_grad_()
@@ -93,6 +93,18 @@ def test_a_token_loss_in_a_file_has_its_papers_gradient(name, right, rate):
             assert found[row, mask[row]].tolist() == pytest.approx(
                 (-torch.autograd.grad(loss, leaf)[0]).tolist(), rel=1e-9, abs=1e-12
             )
+
+
+def test_a_token_loss_reads_the_reference_that_it_declares():
+    """-r (A - coef (log pi_old - log pi_ref)) has this slope, and a file that does not declare it is told."""
+    new, old, reference = torch.randn(3, 2, 4, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    choices, one = ObjectiveSettings(f"{FOLDER}/reverse_kl.py:reverse_kl"), torch.ones(2, 1)
+    known = choices, one > 0, one, one, old, None
+    found = choices.objective.loss(new - old, 0.7 * torch.ones_like(new), old > -9, TokenGroup(*known, reference))
+    assert torch.allclose(found, (new - old).exp() * (0.7 - 0.1 * (old - reference)), rtol=1e-12)
+    assert choices.objective.needs_reference and validate_objective.objective_problem(choices) is None
+    with pytest.raises(ValueError, match="reads_reference=True"):
+        TokenGroup(*known, None).reference  # noqa: B018
 
 
 @pytest.mark.parametrize("uniform_groups", ["zero_loss", "keep"])

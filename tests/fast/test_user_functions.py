@@ -17,7 +17,7 @@ from real_openrlhf.flags.refusals import _objective as objective_refusals
 EXAMPLE = Path(__file__).parents[2] / "examples" / "objectives" / "hinge.py"
 HINGE = f"{EXAMPLE}:hinge"
 BY_FILE = {
-    **{name: name for name in "oapl vespo rence sapo gmpo nft icepop listwise conspo maxrl".split()},
+    **{name: name for name in "oapl vespo rence sapo gmpo nft icepop dppo reverse_kl listwise conspo maxrl".split()},
     "cispo": "cispo reinforce",
     "disco": "disco_logl disco_lratio",
     "controls": "permuted shrunk balanced",
