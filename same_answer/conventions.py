@@ -34,7 +34,7 @@ CONVENTIONS = (COPIED, UNEVALUATED)
 Equal = Callable[[str, str], bool]
 Formulas = dict[str, Expr | None]
 _LONGEST_PROMPT, _LONGEST_FORMULA = 8_000, 400  # characters, tokens
-_FORMULA = re.compile(
+FORMULA = re.compile(
     r"(?<!\\)\$\$?(.+?)(?<!\\)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]|\\begin\{(?:align|equation|gather)\w*\*?\}(.+?)\\end\{",
     re.DOTALL,
 )
@@ -96,9 +96,9 @@ def _is_related(text: Tokens) -> bool:
 @lru_cache(maxsize=256)
 def _formulas(prompt: str) -> Formulas:
     """The formulas of a question, and the sides and items of each: as text with its tree, and in one spelling."""
-    marked = [next(filter(None, match.groups())) for match in _FORMULA.finditer(prompt)]
+    marked = [next(filter(None, match.groups())) for match in FORMULA.finditer(prompt)]
     formulas: Formulas = {}
-    for text in (*marked, *_PROSE.split(_FORMULA.sub(" . ", prompt))):
+    for text in (*marked, *_PROSE.split(FORMULA.sub(" . ", prompt))):
         whole = tokens(clean(text))
         pieces = (whole, *split(whole, ",", ";", "&", r"\\"), *split(whole, *RELATIONS, ",", ";", "&", r"\\"))
         for piece in {trimmed(piece) for piece in pieces}:

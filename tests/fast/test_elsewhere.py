@@ -319,6 +319,41 @@ def test_the_program_of_the_page_trains_real_with_the_published_trl(tmp_path):
     assert said.count("'real/loss'") == 2, said
 
 
+OUR_REWARD = """
+import sys
+import torch
+from datasets import Dataset
+from same_answer.trl import accuracy_reward
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from trl import GRPOConfig, GRPOTrainer
+
+model = AutoModelForCausalLM.from_pretrained(sys.argv[1], dtype=torch.float32)
+config = GRPOConfig(
+    output_dir="out", use_cpu=True, bf16=False, per_device_train_batch_size=8, num_generations=4, max_steps=2,
+    max_completion_length=12, report_to=[], logging_steps=1, save_strategy="no", disable_tqdm=True,
+)
+rows = [{"prompt": f"{number}231=", "solution": gold} for number in range(1, 7) for gold in ("7", "")]
+trainer = GRPOTrainer(
+    model=model, processing_class=AutoTokenizer.from_pretrained(sys.argv[1]), args=config,
+    reward_funcs=[accuracy_reward], train_dataset=Dataset.from_list(rows),
+)
+said = [[{"prompt": "1+1=", "solution": gold} for gold in ("2", "2", "")], ["1+1="] * 3]
+said += [[f"so \\\\boxed{{{number}}}" for number in (2, 3, 2)], [[1]] * 3]
+print("rewards", trainer._calculate_rewards(*said).flatten().tolist())
+trainer.train()
+print("losses", *(line["loss"] for line in trainer.state.log_history if "loss" in line))
+"""
+
+
+@every
+def test_the_published_trl_leaves_out_what_our_reward_does_not_grade(tmp_path):
+    """Groups without a gold train nothing, and no loss is nan."""
+    said = run_with_trl(tmp_path, OUR_REWARD, str(tiny_task.unpack() / "model"))
+    assert "rewards [1.0, 0.0, nan]\n" in said
+    losses = re.search(r"^losses (.*)", said, re.MULTILINE)[1].split()
+    assert len(losses) == 2 and all(math.isfinite(float(loss)) for loss in losses)
+
+
 # Tinker: a service with real gradients (tinker_stub.py)
 
 FILE = ROOT / "examples/tinker/train.py"

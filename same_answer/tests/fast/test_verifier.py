@@ -6,13 +6,11 @@ import json
 import pkgutil
 import random
 import re
-import runpy
 import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import hostile_inputs
 import pytest
@@ -205,35 +203,6 @@ def test_the_folder_alone_works_without_any_other_package_on_other_pythons(pytho
     shutil.copytree(PACKAGE, tmp_path / "same_answer", ignore=shutil.ignore_patterns("tests", "benchmarks"))
     done = subprocess.run([python, "-S", "-c", ALONE], cwd=tmp_path, capture_output=True, text=True)
     assert done.stdout == "works\n", done.stderr
-
-
-def example(name: str) -> dict:
-    return runpy.run_path(str(PACKAGE / "examples" / f"{name}.py"))
-
-
-ROWS = [("1+1=", boxed("2"), "2"), ("1+1=", boxed("3"), "2"), ("1+1=", boxed("5"), ""), ("Sum:", boxed("1"), "")]
-
-
-def test_the_reward_for_trl():
-    """Without a verdict the mean of its group, whose advantage is 0; never nan."""
-    assert example("trl_reward")["right"](*zip(*ROWS, strict=True)) == [1.0, 0.0, 0.5, 0.0]
-
-
-def test_the_reward_for_verl():
-    score = example("verl_reward")["compute_score"]
-    assert score("math", boxed("2"), "2") == {"score": 1.0, "no_verdict": 0.0, "copied": 0.0}
-    assert score("math", boxed("2"), "") == {"score": 0.0, "no_verdict": 1.0, "copied": 0.0}
-    assert score("math", boxed("2x+x"), "3x", {"question": "Simplify $2x+x$."})["copied"] == 1.0
-
-
-def test_the_environment_for_prime_rl(monkeypatch):
-    stand_in = SimpleNamespace(Rubric=SimpleNamespace, SingleTurnEnv=SimpleNamespace)
-    monkeypatch.setitem(sys.modules, "verifiers", stand_in)
-    rubric = example("prime_environment")["load_environment"]([]).rubric
-    assert rubric.weights == [1.0, 0.0]
-    asked, said = ([{"content": text}] for text in ("1+1=", boxed("2")))
-    assert [one(asked, said, "2") for one in rubric.funcs] == [1.0, 0.0]
-    assert [one(asked, said, "") for one in rubric.funcs] == [0.0, 1.0]
 
 
 # Conventions for those who know the question

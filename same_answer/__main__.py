@@ -1,0 +1,56 @@
+"""Grade a file: `python -m same_answer FILE.jsonl > graded.jsonl`.
+
+A row has `response`, `gold` (a text, or a list of texts of which any counts) and, if you have it, `prompt`. It is
+printed with `score`, which is 1, 0 or null for ungraded, and `reason`. A summary goes to standard error.
+"""
+
+import argparse
+import json
+import logging
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from same_answer import Verdict, __version__, verify
+from same_answer.extract import Think
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m same_answer", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("file", type=Path, metavar="FILE.jsonl")
+    parser.add_argument(
+        "--think",
+        choices=["optional", "required"],
+        default="optional",
+        help="required: without a closing </think> a response is incorrect",
+    )
+    parser.add_argument("--version", action="version", version=f"same_answer {__version__}")
+    args = parser.parse_args()
+    logging.disable(logging.WARNING)  # the reasons are in the rows
+    outcomes, reasons = Counter(correct=0, incorrect=0, ungraded=0), Counter[str]()
+    try:
+        for row, verdict in graded(args.file, args.think):
+            outcomes["ungraded" if verdict.ignored else "correct" if verdict.score else "incorrect"] += 1
+            reasons[verdict.reason] += 1
+            print(json.dumps({**row, "score": None if verdict.ignored else verdict.score, "reason": verdict.reason}))
+    except (OSError, ValueError) as error:
+        parser.exit(2, f"same_answer: error: {error}\n")
+    told = [", ".join(f"{count} {name}" for name, count in one.most_common()) for one in (outcomes, reasons)]
+    print(f"{outcomes.total()} responses: {told[0]} ({told[1]})", file=sys.stderr)
+
+
+def graded(file: Path, think: Think) -> Iterator[tuple[dict, Verdict]]:
+    with file.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                row = json.loads(line)
+                yield row, verify(row["response"], row["gold"], think, prompt=row.get("prompt") or "")
+            except (ValueError, KeyError, TypeError, AttributeError):
+                raise ValueError(f"{file}:{number}: no JSON object with response and gold") from None
+
+
+if __name__ == "__main__":
+    main()
