@@ -39,6 +39,10 @@ def card_of(names: Iterable[str], gb: float) -> Card:
     return [*named, *(card for card in CARDS if card.gb <= gb), CARDS[-1]][0]
 
 
+def longest(args: SimpleNamespace) -> int:
+    return args.rollout.max_new_tokens or args.data.max_len
+
+
 def step_seconds(shape: Shape, args: SimpleNamespace, card: Card, mean: float) -> float:
     """One training step with responses of this mean length."""
     layout, lora = args.derived.layout, bool(args.ds.lora.rank)
@@ -57,8 +61,8 @@ def step_seconds(shape: Shape, args: SimpleNamespace, card: Card, mean: float) -
     each = rollouts / (1 - UNIFORM if args.algo.dynamic_filtering_enable else 1) / (args.vllm.num_engines or 1)
     cache = 4 * shape.layers * shape.kv_width  # bytes of a token's keys and values
     held = (args.vllm.gpu_memory_utilization * card.gb * 1e9 * gpus - 2 * shape.parameters) / (cache * context)
-    at_once = max(min(each, args.vllm.max_num_seqs, held), 1)
-    steps = args.rollout.max_new_tokens + max(each / at_once - 1, 0) * mean  # the longest response ends the last batch
+    at_once = max(min(each, args.vllm.max_num_seqs or each, held), 1)
+    steps = longest(args) + max(each / at_once - 1, 0) * mean  # the longest response ends the last batch
     traffic = steps * 2 * products + each * mean * context * cache
     generation = (
         traffic / (card.bandwidth * gpus) + each * mean * 2 * products / (card.flops * gpus) + steps * DECODING
@@ -68,7 +72,7 @@ def step_seconds(shape: Shape, args: SimpleNamespace, card: Card, mean: float) -
 
 def spans(shape: Shape, args: SimpleNamespace, card: Card) -> tuple[str, str, str]:
     """Of the shorter to the longer mean response: seconds of a step, hours of all steps, and their rent."""
-    seconds = [step_seconds(shape, args, card, share * args.rollout.max_new_tokens) for share in MEAN_SHARES]
+    seconds = [step_seconds(shape, args, card, share * longest(args)) for share in MEAN_SHARES]
     hours = [args.train.max_steps * each / 3600 for each in seconds]
     rent = [each * args.derived.layout.gpus * card.dollars for each in hours]
     a_step, all_steps, dollars = (
@@ -80,7 +84,7 @@ def spans(shape: Shape, args: SimpleNamespace, card: Card) -> tuple[str, str, st
 def forecast(shape: Shape, args: SimpleNamespace, card: Card) -> str:
     """A line for a dry run, with everything that it assumes."""
     a_step, all_steps, dollars = spans(shape, args, card)
-    lengths = " to ".join(f"{share * args.rollout.max_new_tokens:,.0f}" for share in MEAN_SHARES)
+    lengths = " to ".join(f"{share * longest(args):,.0f}" for share in MEAN_SHARES)
     run = f", {all_steps} hours and ${dollars} for {args.train.max_steps:,} steps" * bool(args.train.max_steps)
     without = f"{100 * UNIFORM:.0f} % of rollouts without gradient" if args.derived.skips else "every rollout trained"
     rates = f"{card.flops / 1e12:.0f} TFLOP/s, {card.bandwidth / 1e12:.2g} TB/s and ${card.dollars:g} an hour a GPU"

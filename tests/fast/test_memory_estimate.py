@@ -177,6 +177,17 @@ def test_a_step_takes_longer_with_more_work(algo, user, removed):
     assert duration.step_seconds(shape, more, H100, 4000) > 1.05 * duration.step_seconds(shape, args, H100, 4000)
 
 
+@pytest.mark.parametrize("flag", ["--vllm.max_num_seqs", "--train.max_steps", "--rollout.max_new_tokens"])
+def test_a_flag_that_the_user_removes_leaves_a_forecast(flag):
+    said = duration.forecast(*planned("qwen1.5b-1gpu", removed=[flag]), H100)
+    assert said.startswith("time: ") and ("hours" in said) == (flag != "--train.max_steps")
+
+
+def test_a_width_without_room_leaves_a_forecast():
+    """It is refused, but the other checks go on."""
+    assert duration.forecast(*planned("qwen1.5b-1gpu", user={"--vllm.tensor_parallel_size": ("2",)}), H100)
+
+
 def test_the_card_is_the_machines_or_one_with_the_recipes_memory():
     assert [duration.card_of([], gb).name for gb in (80, 24, 16)] == ["H100", "A10", "A10"]
     assert duration.card_of(["NVIDIA A100-SXM4-80GB"], 80).name == "A100"
