@@ -33,7 +33,7 @@ GROUPS = {
     "ranks": "fused_logprobs pretend_cuda",
     "more ranks": "checkpoints fixes zero_ranks",
     "training on one rank": "compare train",
-    "more training on one rank": "like_gpu user_files",
+    "more training on one rank": "like_gpu model_runners user_files",
 }
 GROUP_OF = {f"test_{name}": group for group, names in GROUPS.items() for name in names.split()}
 

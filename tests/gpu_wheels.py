@@ -1,4 +1,4 @@
-"""The wheels for GPUs, without a GPU: `.venv-gpu/bin/python tests/gpu_wheels.py`, once a week (.github/workflows).
+"""The wheels for GPUs, without a GPU: `python tests/gpu_wheels.py` of their environment, once a week in the workflow.
 
 vLLM's CUDA libraries load against a stub of the driver; then vLLM configures each recipe's engine for faked cards.
 Nothing is computed.
