@@ -17,7 +17,8 @@ def load_tokenizer(name: str, **named: Any) -> Any:
 
     chosen = AutoTokenizer.from_pretrained(name, **named)
     replaces = type(chosen) is not TokenizersBackend and type(chosen).__module__.startswith("transformers.")
-    if not replaces or not cached_file(name, "tokenizer.json", _raise_exceptions_for_missing_entries=False):
+    missing = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}
+    if not replaces or not cached_file(name, "tokenizer.json", **missing):
         return chosen
     own, texts = TokenizersBackend.from_pretrained(name), list(map("".join, product(PARTS, PARTS)))
     ours, theirs = (each(texts, add_special_tokens=False)["input_ids"] for each in (own, chosen))
