@@ -31,6 +31,7 @@ from same_answer.reading.tree import (
     form_of,
     letters_of,
     names_of,
+    parts,
     quantity,
 )
 from same_answer.reading.units import Dimensions, Unit
@@ -46,7 +47,7 @@ left/right
 up upward upwards/down downward downwards
 above/below
 maximum max maxima/minimum min minima
-earlier before/later after
+earlier before ago/later after
 longer taller/shorter
 larger greater bigger more/smaller less fewer
 faster/slower
@@ -272,7 +273,8 @@ class _Comparison:
             if factor is None:
                 return False
             return self._same(gold, answer if factor == 1 else Call("*", (answer, Number(factor))))
-        if self._same(gold, answer):
+        percent = _OPERATIONS.get(unit.dimensions) == "percent" if unit and not gold_unit else False
+        if not (percent and _is_below_one(gold)) and self._same(gold, answer):  # 0.4% is not 0.4, as 40% is 40
             return True
         # One has a unit that is also an operation. `62.5%` is 0.625; without a sign 62.5 is only 62.5.
         name = _OPERATIONS.get((gold_unit or unit or Unit()).dimensions, "")
@@ -402,14 +404,22 @@ def _is_whole(expr: Expr) -> bool:
         return False
 
 
+def _is_below_one(expr: Expr) -> bool:
+    try:
+        return 0 < abs(arithmetic.exact(expr)) < 1
+    except arithmetic.NoFraction:
+        return False
+
+
 def _unsigned(expr: Expr) -> Expr:
     return expr.args[0] if isinstance(expr, Call) and expr.name == "-" else expr
 
 
 def _conversion(gold: Unit, answer: Unit) -> Fraction | None:
     """The factor from the answer's unit to the gold's; None for another quantity. Counted things are ignored."""
-    if gold.words or answer.words:  # and one has no other unit, as people per day has
-        worded = bool(gold.words and answer.words)
+    words = [[word for word in unit.words.split() if word not in _OPPOSITES] for unit in (gold, answer)]
+    if any(words):  # and one has no other unit, as people per day has
+        worded = all(words)
         if not (worded and gold.dimensions and answer.dimensions):
             return Fraction(1) if worded or not (gold.dimensions or answer.dimensions) else None
     temperatures = {(("deg", 1),), (("degC", 1),), (("degF", 1),)}
@@ -481,8 +491,13 @@ def _as_number(point: Answer) -> Answer:
 
 
 def _in_letters_of(gold: Expr, answer: Expr) -> Expr:
-    """The answer with constants of integration in the gold's case: `Ce^{-x}` becomes `ce^{-x}`."""
+    """The answer with the gold's constants of integration: `Ce^{-x}` becomes `ce^{-x}`, `x + K` becomes `x + C`."""
     wanted, given = letters_of(gold), letters_of(answer)
+    added = [names & {*"cCkK"} for names in (wanted - given, given - wanted)]
+    if all(
+        len(names) == 1 and Symbol(*names) in parts(side) for names, side in zip(added, (gold, answer), strict=True)
+    ):
+        return _renamed(answer, *added[1], *added[0])
     changed = {name: name[0].swapcase() + name[1:] for name in wanted - given if name[0] in "cCkK"}
     if changed and set(changed.values()) == given - wanted and len(changed) == len(wanted - given):
         for name, other in changed.items():

@@ -309,6 +309,8 @@ def _related(parts: Tokens) -> Answer | None:
         return answer_of(pieces[-1])
     if set(signs) == {"="}:
         return _equation(pieces)
+    if texts_of(parts[1:4]) in ([r"\in", r"\mathbb{R}", sign] for sign in (":", "|")):
+        return answer_of(parts[4:])  # a set without its braces
     if signs == [r"\equiv"] and (congruence := _congruence(*pieces)):
         return congruence
     if signs == [r"\in"]:
@@ -338,7 +340,9 @@ def _related(parts: Tokens) -> Answer | None:
 def _congruence(side: Tokens, residue: Tokens) -> Answer | None:
     """`x \\equiv -1 \\pmod{4}`, where the sign belongs to the residue."""
     at = next((at for at, token in enumerate(residue) if token.text in (r"\mod", "mod")), 0)
-    values = [expr_of(part) for part in (residue[:at], residue[at + 1 :])] if at else [None]
+    bracketed = at > 1 and residue[at - 1].text == "("  # 3 (mod 4)
+    pieces = (residue[: at - bracketed], residue[at + 1 : len(residue) - bracketed])
+    values = [expr_of(piece) for piece in pieces] if at else [None]
     if not all(values):
         return None
     return Answer(Relation(r"\equiv", (answer_of(side), Answer(Call("mod", tuple(filter(None, values)))))))

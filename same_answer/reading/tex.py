@@ -29,7 +29,7 @@ _SYMBOLS = str.maketrans({
     "λ": r"\lambda ", "μ": r"\mu ", "µ": r"\mu ", "ρ": r"\rho ", "σ": r"\sigma ", "τ": r"\tau ", "φ": r"\phi ",
     "ω": r"\omega ", "Δ": r"\Delta ", "Ω": r"\Omega ", "Å": r"\text{angstrom}", "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}",
     "\u00a0": " ", "…": r"\ldots ", "⟨": "(", "⟩": ")", "∖": r"\setminus ", "∣": "|", "、": ",", "。": ".",
-    "º": r"^{\circ}",
+    "º": r"^{\circ}", "≡": r"\equiv ",
 } | {chr(code): chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)})  # fmt: skip
 GREEK = (
     "alpha beta gamma delta epsilon zeta eta theta kappa lambda mu nu xi rho sigma tau phi chi psi omega Gamma "
@@ -95,6 +95,7 @@ _ORDINAL = re.compile(
 _RAISED_O = re.compile(r"\^\s*\{?\s*(?:\\(?:text|mathrm|textrm)\s*\{\s*o\s*\}|(?<=[{])o|(?<=\d\^)o(?![a-z]))\s*\}?")
 _COMBINATIONS = re.compile(r"\{\}\s*_\{?(\w+)\}?\s*(?:\\(?:mathrm|text)\{C\}|C)\s*_\{?(\w+)\}?")
 _CHOOSE = re.compile(r"\{([^{}]*)\\choose(?![a-zA-Z])([^{}]*)\}")
+_OVER = re.compile(r"\{([^{}]*)\\over(?![a-zA-Z])([^{}]*)\}")
 _SLANTED = re.compile(r"\^\{?(\d+)\}?\s*/\s*_\{?(\d+)\}?")
 _DOTS = re.compile(r"(?<=\d)\.(\d*)\\dot\s*\{?(\d)\}?(\d*)\\dot\s*\{?(\d)\}?")
 _EXCEPT = re.compile(
@@ -311,7 +312,8 @@ _REWRITINGS: list[tuple[re.Pattern, str | Callable[[re.Match], str]]] = [
         (_DOTS, r".\1\\overline{\2\3\4}"), (_EXCEPT, r"\\mathbb{R} \\setminus "), (_ABOUT, r"\1\2\\approx "),
         (_EXCITED, r"\1"), (_MINUTES, r"\\text{ min}"), (_CODED, r"\1 "),
         (_LAYOUT, " "), (_COMMAND, _known_command), (_RAISED_O, r"^{\\circ}"), (_ORDINAL, ""),
-        (_COMBINATIONS, r"\\binom{\1}{\2}"), (_CHOOSE, r"\\binom{\1}{\2}"), (_GROUPED, ""),
+        (_COMBINATIONS, r"\\binom{\1}{\2}"), (_CHOOSE, r"\\binom{\1}{\2}"), (_OVER, r"\\frac{\1}{\2}"),
+        (_GROUPED, ""),
         (r"(?<!\\)\\!(?=[a-zA-Z])", " "), (_MONEY, _money), (r"(?<!\\)\\!\s*", ""), (r"\\\$|(?<!\\)\\(?=\d)", ""),
         (_SPACE, " "), (r"(?<!\\)&\s*(?=[=<>]|\\(?:le|ge|ne|approx|equiv)\b)", ""),
         (r"\{([,:])\}", r"\1"), (r"\\([%_])", r"\1"), (r"\\#", ""), (r"\*\*", "^"), (r"\*", r"\\cdot "),
