@@ -38,35 +38,19 @@ from same_answer.reading.units import Dimensions, Unit
 
 _APPROXIMATE_DIGITS = 2  # significant digits that a decimal after `\approx` needs, as in `\sqrt{2} \approx 1.4`
 _OPERATIONS: dict[Dimensions, str] = {(("%", 1),): "percent", (("deg", 1),): "degrees"}
-# Words of which a line has the opposites: none may stand in an answer whose gold has another one.
-_LINES = """
-increase increases increased increasing rise rises/decrease decreases decreased decreasing fall falls
-profit gain/loss
-north northward/south southward/east eastward/west westward/northeast/northwest/southeast/southwest
-left/right
-up upward upwards/down downward downwards
-above/below
-maximum max maxima/minimum min minima
-earlier before ago/later after
-longer taller/shorter
-larger greater bigger more/smaller less fewer
-faster/slower
-older/younger
-boy boys/girl girls
-man men male males/woman women female females
-clockwise/counterclockwise anticlockwise counter-clockwise
-even/odd
-inside/outside
-positive/negative
-convergent converges converge/divergent diverges diverge
-concave/convex
-head heads/tail tails
-win wins/lose loses
-red/blue/green/yellow/black/white/orange/purple/pink/brown
-"""
+# Words between bars are opposites: none may stand in an answer whose gold has another one.
 _OPPOSITES = {
     word: (at, meaning)
-    for at, line in enumerate(_LINES.split("\n"))
+    for at, line in enumerate(
+        """increase increases increased increasing rise rises/decrease decreases decreased decreasing fall falls
+        |profit gain/loss|north northward/south southward/east eastward/west westward/northeast/northwest/southeast
+        /southwest|left/right|up upward upwards/down downward downwards|above/below|inside/outside|positive/negative
+        |maximum max maxima/minimum min minima|earlier before ago/later after|longer taller/shorter|faster/slower
+        |larger greater bigger more/smaller less fewer|older/younger|boy boys/girl girls|man men male males/woman women
+        female females|clockwise/counterclockwise anticlockwise counter-clockwise|even/odd|concave/convex|win wins/lose
+        loses|convergent converges converge/divergent diverges diverge|head heads/tail tails
+        |red/blue/green/yellow/black/white/orange/purple/pink/brown""".split("|")
+    )
     for meaning, words in enumerate(line.split("/"))
     for word in words.split()
 }
@@ -274,7 +258,9 @@ class _Comparison:
                 return False
             return self._same(gold, answer if factor == 1 else Call("*", (answer, Number(factor))))
         percent = _OPERATIONS.get(unit.dimensions) == "percent" if unit and not gold_unit else False
-        if not (percent and _is_below_one(gold)) and self._same(gold, answer):  # 0.4% is not 0.4, as 40% is 40
+        if not (percent and 0 < abs(_fraction(gold) or Fraction()) < 1) and self._same(
+            gold, answer
+        ):  # 0.4% is not 0.4, as 40% is 40
             return True
         # One has a unit that is also an operation. `62.5%` is 0.625; without a sign 62.5 is only 62.5.
         name = _OPERATIONS.get((gold_unit or unit or Unit()).dimensions, "")
@@ -291,7 +277,8 @@ class _Comparison:
             return False
         if isinstance(gold, Call) and isinstance(answer, Call) and gold.name == answer.name == "mod":
             apart = Call("/", (Call("+", (gold.args[0], Call("-", (answer.args[0],)))), gold.args[1]))
-            return self._same(gold.args[1], answer.args[1]) and _is_whole(apart)
+            times = _fraction(apart)
+            return self._same(gold.args[1], answer.args[1]) and times is not None and times.denominator == 1
         try:
             return arithmetic.same_value(gold, _in_letters_of(gold, answer), self.rounded, self.digits)
         except NoValue:
@@ -397,18 +384,11 @@ def _chosen(answer: Answer) -> str:
     return "".join(sorted(letters)) if len(letters) == len(items) else ""
 
 
-def _is_whole(expr: Expr) -> bool:
+def _fraction(expr: Expr) -> Fraction | None:
     try:
-        return arithmetic.exact(expr).denominator == 1
+        return arithmetic.exact(expr)
     except arithmetic.NoFraction:
-        return False
-
-
-def _is_below_one(expr: Expr) -> bool:
-    try:
-        return 0 < abs(arithmetic.exact(expr)) < 1
-    except arithmetic.NoFraction:
-        return False
+        return None
 
 
 def _unsigned(expr: Expr) -> Expr:
