@@ -8,16 +8,19 @@ The pairs are same_answer/tests/written_pairs.jsonl and tricky_pairs.jsonl, or y
 import argparse
 import json
 import logging
+import runpy
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 from math_verify import parse
 from math_verify import verify as math_verify
 
-from real_openrlhf.rewards.other_graders import disco
 from same_answer import verify
 
 DATA = Path(__file__).resolve().parents[1] / "tests"
+PACKAGE = find_spec("openrlhf")  # importing it would need torch, DeepSpeed and more
+OPENRLHF = runpy.run_path(f"{PACKAGE.submodule_search_locations[0]}/utils/math_utils.py") if PACKAGE else {}
 
 
 def ours(gold: str, response: str) -> bool | None:
@@ -33,13 +36,13 @@ def math_verify_whole(gold: str, response: str) -> bool:
 def openrlhf(gold: str, response: str) -> bool:
     """OpenRLHF's and, with the same verdicts, DeepScaleR's and DisCO's: last box, then mathd or sympy."""
     start = response.rfind("\\boxed")
-    return start >= 0 and disco(gold, response[start:])
+    return start >= 0 and OPENRLHF["grade_answer"](OPENRLHF["extract_boxed_answer"](response[start:]), gold)
 
 
 GRADERS: dict[str, Callable[[str, str], bool | None]] = {
     "same_answer": ours,
     "math-verify 0.9.0, its defaults": math_verify_whole,
-    "OpenRLHF 0.11.2 (as DeepScaleR, DisCO)": openrlhf,
+    **({"OpenRLHF 0.11.2 (as DeepScaleR, DisCO)": openrlhf} if OPENRLHF else {}),
 }
 
 

@@ -120,6 +120,11 @@ def test_a_module_and_all_that_it_imports_need_the_standard_library_only(name):
         waiting |= (modules(module) | {module.rpartition(".")[0]}) - seen
 
 
+def test_the_verifier_and_its_benchmarks_import_nothing_of_the_package():
+    files = (PACKAGE.parent / BESIDE).rglob("*.py")
+    assert not [file for file in files if re.search(rf"^\s*(from|import) {OURS}", file.read_text(), re.MULTILINE)]
+
+
 def test_no_import_cycle():
     """Of modules, and of rooms, where an import inside a function counts too; the top is every room's."""
     graphlib.TopologicalSorter({name: modules(name, anywhere=True) for name in TREES}).prepare()
