@@ -4,7 +4,6 @@ import re
 from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
-from functools import lru_cache
 
 from same_answer import arithmetic
 from same_answer.arithmetic import ROUNDED_DIGITS, NeedsDigits, NoValue
@@ -63,9 +62,10 @@ def same(gold: str, answer: str, digits: bool = False, written: bool = False) ->
     `written` asks whether they say it in the same form: no number or formula is worked out. Raises NoVerdict if the
     gold cannot be read, or if a number has more digits than any gold.
     """
-    if untokenize(tokens(clean(gold))) == untokenize(tokens(clean(answer))):
+    sides = tokens(clean(gold)), tokens(clean(answer))
+    if len({*map(untokenize, sides)}) == 1:
         return True  # the same text in other fonts
-    if _contradict(gold, answer):
+    if _contradict(*map(_meanings, sides)):
         return False
     wanted = parse_answer(gold)
     try:
@@ -320,20 +320,18 @@ def _numbers_in(expr: Expr) -> bool:
     return isinstance(expr, Number) or isinstance(expr, Call) and any(map(_numbers_in, expr.args))
 
 
-@lru_cache(maxsize=4096)
-def _meanings(text: str) -> dict[int, set[int]]:
+def _meanings(text: Tokens) -> dict[int, set[int]]:
     """For each line of opposites the meanings that the words of a text have."""
     found: dict[int, set[int]] = {}
-    for token in tokens(clean(text)):
+    for token in text:
         line, meaning = _OPPOSITES.get(token.text.lower(), (-1, 0)) if token.kind in ("word", "letters") else (-1, 0)
         if line >= 0:
             found.setdefault(line, set()).add(meaning)
     return found
 
 
-def _contradict(gold: str, answer: str) -> bool:
+def _contradict(one: dict[int, set[int]], other: dict[int, set[int]]) -> bool:
     """Whether one says `increase` where the other says `decrease`: a word may be left out, not changed."""
-    one, other = _meanings(gold), _meanings(answer)
     return any(not meanings & other[line] for line, meanings in one.items() if line in other)
 
 
