@@ -108,7 +108,7 @@ def functions(_: str) -> str:
         signature = inspect.signature(function)
         plain = [one.replace(annotation=inspect.Parameter.empty) for one in signature.parameters.values()]
         signature = signature.replace(parameters=plain, return_annotation=inspect.Signature.empty)
-        texts.append(f"### `{name}`\n\n```\n{name}{signature}\n```\n\n{inspect.getdoc(function)}\n")
+        texts.append(f"### `{name}`\n\n```python\n{name}{signature}\n```\n\n{inspect.getdoc(function)}\n")
     return "\n" + "\n".join(texts) + "\n"
 
 
