@@ -29,10 +29,10 @@ QUIET = {
     "TQDM_DISABLE": "1",
 }
 TRAINERS = {  # name: (module, wheels beside the environment's, what of the trainer runs)
-    "TRL 1.7.1": ("trl_step", "trl==1.7.1", "its step: `GRPOTrainer.train()`, gradient taken before the optimizer"),
+    "TRL 1.7.1": ("trl_step", "trl==1.7.1", "its step, `GRPOTrainer.train()`; it takes whole groups only"),
     "TRL 1.16.0": ("trl_step", "trl==1.16.0", "the same"),
-    "verl 0.9.1": ("verl_step", VERL, "its engine's loop: `forward_backward_batch` with `ppo_loss`; our forward"),
-    "OpenRLHF 0.11.2": ("openrlhf_step", "openrlhf==0.11.2", "its loss and window counts; loop and division repeated"),
+    "verl 0.9.1": ("verl_step", VERL, "its engine's loop, `forward_backward_batch`; advantages and forward are ours"),
+    "OpenRLHF 0.11.2": ("openrlhf_step", "", "its loss and window counts, unpatched; loop and division repeated"),
     "real-openrlhf": ("ours_step", "", "its loss; the loop of its trainer repeated"),
 }
 HALF, DOUBLE = "4 steps a generation, 2 accumulated", "2 steps a generation, 4 accumulated"
@@ -145,7 +145,7 @@ def row(trainer: str, title: str, numbers: dict[str, tuple[float, float]], probl
         wanted, exact = expected.get(cut, 1.0), 1 - cosine < 1e-9
         if same != (cut not in expected) or abs(ratio - wanted) > (1e-6 if exact else 6e-4):
             problems.append(f"{trainer}, {title}, {cut}: {ratio:.7g} ({cosine:.7g}), not {wanted}")
-    return f"| {trainer} | {title} | {', '.join(equal[1:])} | {'; '.join(unequal)} | {why * bool(unequal)} |"
+    return f"| {trainer} | {title} | {'; '.join(equal[1:])} | {'; '.join(unequal)} | {why * bool(unequal)} |"
 
 
 def main(*names: str) -> int:
