@@ -161,6 +161,7 @@ def test_the_pretrained_model_trains_on_cpu_and_on_a_gpu_by_one_flag(call, tmp_p
     [
         ("(Task pid=1) step:1 - actor/ppo_kl:np.float64(0.02) - response_length/mean:4.0", ("verl", "0.4", "0.2")),
         ("step:1 - actor/ppo_kl:0.000 - response_length/mean:100.0", ("verl", "0.0632", "0.00632")),
+        ("step:1 - actor/ppo_kl:0.0 - response_length/mean:4.0", ("verl", "0", "0")),  # one update a batch
         ("{'ppo_kl': 0.02, 'response_length': 4.0}", ("OpenRLHF", "0.4", "0.2")),
         ('{"log_history": [{"clip_ratio/region_mean": 0.0, "completions/mean_length": 9}]}', ("TRL", "0", "0")),
         ('{"ppo_kl": 0.02, "rollout/response_length_mean": 4, "real/score_std": 0.1}', ("this project", "0.4", "0.2")),
