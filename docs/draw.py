@@ -32,13 +32,13 @@ WIDTH, HEIGHT = 2.5, 1.05
 LANES = {"rollout actors": (4.35, 1.65), "controller": (2.55, 1.65), "every training rank": (0.0, 2.4)}
 # name -> (left, bottom), title, what happens, module
 BOXES = {
-    "sample": ((0.2, 4.6), "vLLM", "8 responses a prompt", "OpenRLHF"),
+    "sample": ((0.2, 4.6), "vLLM", "8 responses per prompt", "OpenRLHF"),
     "grade": ((3.2, 4.6), "Verifier", "a reward for each", "rewards/"),
     "label": ((3.2, 2.8), "Labels", "correct, incorrect, ungraded", "hooks/controller/labels.py"),
     "plan": ((6.2, 2.8), "Plan", "updates, waves, ranks", "algorithm/step_plan.py"),
     "log": ((9.2, 2.8), "Log", "metrics.jsonl", "hooks/controller/run_log.py"),
     "forward": ((0.2, 0.6), "1  Forward", "a score for each response", "algorithm/objective.py"),
-    "exchange": ((3.2, 0.6), "2  Exchange", "one number a response", "algorithm/update.py"),
+    "exchange": ((3.2, 0.6), "2  Exchange", "one number per response", "algorithm/update.py"),
     "weigh": ((6.2, 0.6), "3  Weigh", "autograd on the table", "algorithm/objective.py"),
     "backward": ((9.2, 0.6), "4  Backward", "of sum w s: the gradient", "hooks/policy_trainer.py"),
 }
@@ -236,7 +236,7 @@ def split_group() -> None:
         score, colour = scores[index]
         axes.text(5.95, 2.72 - 0.245 * row, f"{score:+.2f}".replace("-", "−"), ha="right", va="center", color=colour)
         axes.text(4.5, 2.72 - 0.245 * row, f"response {row + 1}", va="center", fontsize=8, color=INK)
-    axes.text(5.27, 0.42, "one number a response", ha="center", fontsize=9, style="italic")
+    axes.text(5.27, 0.42, "one number per response", ha="center", fontsize=9, style="italic")
     axes.set(xlim=(-0.1, 10.8), ylim=(-0.1, 4.0))
     axes.axis("off")
     save(figure, "split_group.png")
@@ -256,7 +256,7 @@ def step() -> None:
     """What runs when, and which number of the log has its time."""
     figure, axes = plt.subplots(figsize=(10, 2.9), layout="constrained")
     bars = [
-        ("vLLM", 0, 3.4, "sample 8 responses a prompt", BLUE),
+        ("vLLM", 0, 3.4, "sample 8 responses per prompt", BLUE),
         ("verifier", 0.7, 3.6, "grade each as it ends", BLUE),
         ("controller", 4.4, 1.05, "label,\nplan", GREY),
         ("training ranks", 5.5, 1.4, "log-probs:\nold, reference*", GREY),

@@ -1,6 +1,6 @@
 """What OpenRLHF constructs and calls in a run: its own or ours, chosen here and nowhere in its files.
 
-What makes OpenRLHF portable (engine, fixes, model, rollout, run_strategy) knows REAL by this module alone.
+What makes OpenRLHF portable (cpu, engine, fixes, model, prompt_stream, run_strategy) knows REAL by this module alone.
 """
 
 from typing import Any

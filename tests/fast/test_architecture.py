@@ -109,6 +109,13 @@ def test_a_module_keeps_the_rule_of_its_room(name):
         assert "openrlhf" not in packages(name, anywhere=True)
 
 
+def test_the_page_has_these_rules():
+    page = (PACKAGE.parent / "docs/change/architecture.md").read_text()
+    rows = re.findall(r"^\|`(\w+)/`\|[^|]+\|([^|]+)\|$", page, re.MULTILINE)
+    written = {name: {*re.findall(r"`(\w+)/`", allowed)} for name, allowed in rows}
+    assert written == {name: allowed - {TOP} for name, (_, allowed) in ROOMS.items() if name != TOP}
+
+
 @pytest.mark.parametrize("name", STANDARD_LIBRARY_ONLY)
 def test_a_module_and_all_that_it_imports_need_the_standard_library_only(name):
     seen: set[str] = set()
