@@ -1,6 +1,6 @@
 """Seconds of a training step here and in TRL: one model, the same questions, sizes and number of updates, in turns.
 
-SmolLM2-135M after its warm-up, on needle_haystack: 8 questions x 8 answers of at most 16 tokens a step, two updates,
+SmolLM2-135M after its warm-up, on needle_haystack: 8 questions x 8 answers of at most 16 tokens per step, two updates,
 no reference model, weights in bf16, learning rate 3e-5. TRL draws answers with transformers, as it does without a
 GPU; here vLLM draws them. The first step of each run is left out: both compile or measure something in it.
 
@@ -118,7 +118,7 @@ def main() -> None:
             seconds[name] += steps[1:]
             print(f"round {seed}, {name}: {', '.join(f'{one:.1f}' for one in steps)} s", file=sys.stderr, flush=True)
     print(f"{len(os.sched_getaffinity(0))} cores, {args.rounds} rounds of {args.steps} steps, the first left out\n")
-    print("| trainer | seconds a step, median | least to most | of TRL's |\n|---|---:|---:|---:|")
+    print("| trainer | seconds per step, median | least to most | of TRL's |\n|---|---:|---:|---:|")
     middle = {name: statistics.median(found) for name, found in seconds.items()}
     for name, found in seconds.items():
         spread = f"{min(found):.1f} to {max(found):.1f}"

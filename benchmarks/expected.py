@@ -39,7 +39,7 @@ def check_run(run: Path, expected: Expected) -> None:
         number = f"step {step['step']}"
         gap = step["sampling/logprob_diff_mean"]
         # The learning rate is so high that weights which do not reach vLLM are a gap of nats by the second step.
-        expected.say(f"{number}, gap between vLLM and the policy, nats a token", gap, 0 < gap < 0.05, "0 to 0.05")
+        expected.say(f"{number}, gap between vLLM and the policy, nats per token", gap, 0 < gap < 0.05, "0 to 0.05")
         norm = step["actor_grad_norm"]
         expected.say(f"{number}, gradient norm", norm, 0 < norm < float("inf"), "above 0")
         ignored = step["rollout/frac_ungraded"]

@@ -5,7 +5,7 @@
 #   head      memory and time of the head without logits, 4,096 tokens x 152,064 words at the width of 7B.
 #             Expected: at most 0.35 of the memory with logits, and 1.5 of the time
 #   kernels   attention, head and Adam, each beside float64
-#   step      the actor's step at 1.5B shape with real and grpo, 8 prompts a step: seconds, memory, waits of the host; two
+#   step      the actor's step at 1.5B shape with real and grpo, 8 prompts per step: seconds, memory, waits of the host; two
 #             minutes on an H100 by arithmetic. Expected: no more memory than the estimate
 #   train     three steps of the recipe on random weights, vLLM and all, once with each of vLLM's model runners; every
 #             answer trains, at a high learning rate. Expected: vLLM follows the policy, with the second as with the first
@@ -46,7 +46,7 @@ else
     recipe=qwen1.5b-1gpu rate=1e-4 exact=() setup=gpu head=(--device cuda --width 3584) step=() steps=${STEPS:-100}
     algos=(real real_fixed_weights grpo)
     [ "$gb" -ge 60 ] || recipe=lora-24gb rate=1e-3 exact=(--longest 192)
-    hundred=(--rollout.batch_size "${PROMPTS:-32}" --train.batch_size $((${PROMPTS:-32} * 2))) # four updates a step
+    hundred=(--rollout.batch_size "${PROMPTS:-32}" --train.batch_size $((${PROMPTS:-32} * 2))) # four updates per step
     echo "a GPU of $gb GB: step and train take recipe $recipe, exact takes ${exact[*]:-its longest answers}"
 fi
 

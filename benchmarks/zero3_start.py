@@ -217,7 +217,7 @@ def gloo_trials(trials: int = 200) -> list:
 
 def print_gloo(ranks: list) -> None:
     print(
-        "| rank | first gather, bytes a rank | trials | running after the second's wait() | not whole |\n"
+        "| rank | first gather, bytes per rank | trials | running after the second's wait() | not whole |\n"
         f"|{'---|' * 5}"
     )
     for rank, rows in enumerate(ranks):

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 PAGE = Path(__file__).parent / "use" / "models.md"
 EXACT = 5e-5  # nats, in fp32
-GAP = 0.03  # nats a token between vLLM and policy in bf16, on average
+GAP = 0.03  # nats per token between vLLM and policy in bf16, on average
 SECONDS = 240  # for one architecture
 
 

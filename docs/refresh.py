@@ -70,7 +70,7 @@ def memory(_: str) -> str:
         run = compose(recipe, ALGORITHMS["real"], {}, launcher={})
         sizes = (f"{size / GB:.0f} GB" for size in (peak(shape, run.args, recipe.gpu_gb * GB), disk(shape, run.args)))
         rows.append((f"`{recipe.name}`", f"{recipe.gpus} x {recipe.gpu_gb:.0f} GB", *sizes))
-    return table(("recipe, `--algo real`", "GPUs", "training, a GPU", "disk"), rows)
+    return table(("recipe, `--algo real`", "GPUs", "training, per GPU", "disk"), rows)
 
 
 DAY = {"--rollout.batch_size": ("32",), "--train.batch_size": ("64",), "--train.max_steps": ("300",)}
@@ -85,7 +85,8 @@ def time(_: str) -> str:
         name, steps = "the first day" if user else f"`{recipe.name}`", f"{run.args.train.max_steps:,}"
         prompts = run.text("--rollout.batch_size")
         rows.append((name, f"{recipe.gpus} x {card.name}", prompts, a_step, steps, hours, dollars))
-    return table(("recipe, `--algo real`", "GPUs", "prompts a step", "seconds a step", "steps", "hours", "$"), rows)
+    columns = "recipe, `--algo real`", "GPUs", "prompts per step", "seconds per step", "steps", "hours", "$"
+    return table(columns, rows)
 
 
 def flags(_: str) -> str:

@@ -151,7 +151,7 @@ def token_gradients(
 def rollout_gradients(
     score: str, log_probs: Tensor, old_log_probs: Tensor, action_mask: Tensor, weights: Tensor
 ) -> Tensor:
-    """The same for objectives with one weight a rollout: |weight * d score / d log pi| * its tokens."""
+    """The same for objectives with one weight per response: |weight * d score / d log pi| * its tokens."""
     mask = action_mask.bool()
     new, old = (torch.where(mask, part.detach(), 0.0) for part in (log_probs, old_log_probs))
     with torch.enable_grad():

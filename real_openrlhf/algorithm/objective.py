@@ -145,7 +145,7 @@ def score_weights(
         losses = settings.objective.loss(leaf.masked_fill(~groups.valid, 0.0), groups, settings)
         if losses.shape != (groups.count,):
             raise ValueError(
-                f"the objective's loss has shape {tuple(losses.shape)}, not ({groups.count},): one a group"
+                f"the objective's loss has shape {tuple(losses.shape)}, not ({groups.count},): one per group"
             )
         loss = losses.sum() / denominator
         (weights,) = torch.autograd.grad(loss, leaf)

@@ -53,9 +53,9 @@ def real_policy_loss(
 ) -> tuple[Tensor, dict[str, float]]:
     """(the paper's loss, mean over prompts; the `real/*` metrics), for any trainer that holds whole groups.
 
-    `log_probs`, `old_log_probs`, `action_mask` are (B, T). Rewards are 1 (positive), 0 (negative) or nan (ignored);
-    an objective of graded rewards takes any finite ones. A rollout without action tokens is ignored too.
-    `group_ids` name each rollout's prompt, in any order and of any size per group. `objective` is a name,
+    `log_probs`, `old_log_probs`, `action_mask` are (B, T). Rewards are 1 (correct), 0 (incorrect) or nan (ungraded);
+    an objective of graded rewards takes any finite ones. A response without action tokens is ungraded too.
+    `group_ids` name each response's prompt, in any order and of any size per group. `objective` is a name,
     FILE.py:NAME or an `Objective`; `tau` None takes its default. Objectives with a reference model need
     `ref_log_probs`, scores against the sampler's log-probabilities need `rollout_log_probs`.
     `own` are settings of this objective, such as {"eta": 0.5}; `bce_reduction` is short for bce's `reduction`.
@@ -66,7 +66,7 @@ def real_policy_loss(
     settings = ObjectiveSettings(objective, uniform_groups, own)
     if log_probs.dim() != 2 or old_log_probs.shape != log_probs.shape or action_mask.shape != log_probs.shape:
         raise ValueError(
-            "log_probs, old_log_probs and action_mask must have one shape (rollouts, tokens), got "
+            "log_probs, old_log_probs and action_mask must have one shape (responses, tokens), got "
             f"{tuple(log_probs.shape)}, {tuple(old_log_probs.shape)} and {tuple(action_mask.shape)}"
         )
     values = torch.as_tensor(rewards, dtype=torch.float64).detach().to(log_probs.device)
@@ -74,7 +74,7 @@ def real_policy_loss(
     groups = _group_index(group_ids).to(log_probs.device)
     for name, column in (("rewards", labels), ("group_ids", groups)):
         if column.shape != log_probs.shape[:1]:
-            raise ValueError(f"{name} has shape {tuple(column.shape)}, but there are {len(log_probs)} rollouts")
+            raise ValueError(f"{name} has shape {tuple(column.shape)}, but there are {len(log_probs)} responses")
     labels = labels.masked_fill(~action_mask.bool().any(-1), IGNORED)
 
     # bf16 keeps three digits: scores, the weights' inputs, are sums and means in fp32 at least
@@ -101,11 +101,11 @@ def group_weights(
     objective: str | Objective = "real",
     tau: float | None = None,
 ) -> Tensor:
-    """(rollouts,) advantages for a trainer: each rollout's weight while the policy equals the old policy.
+    """(responses,) advantages for a trainer: each response's weight while the policy equals the old policy.
 
     A positive weight makes the response more likely. The loss's gradient is minus the mean over groups of the sum of
-    weight times the gradient of the score. The weights are exact for one update a batch; later updates would need the
-    scores. Arguments are those of `real_policy_loss`, whose gradient is taken here at equal policies.
+    weight times the gradient of the score. The weights are exact for one update per batch; later updates would need
+    the scores. Arguments are those of `real_policy_loss`, whose gradient is taken here at equal policies.
     """
     equal = torch.zeros(len(rewards), 1, dtype=torch.float64, requires_grad=True)
     settings = ObjectiveSettings(objective, own={"tau": tau})
@@ -126,7 +126,7 @@ def check_whole_groups(
     """Raise a ValueError if `real_policy_loss` would see a part of a group: call this beside the loss, on every rank.
 
     With torch.distributed the ranks exchange their group ids, and all ranks raise if two of them hold the same group.
-    With a `size` each group must have that many rollouts here, which also finds groups torn over micro-batches.
+    With a `size` each group must have that many responses here, which also finds groups split over micro-batches.
     With `over_ranks`, as in `real_policy_loss`, a group may be spread over ranks, which together must have that many.
     """
     ranks = [Counter(ids) for ids in _from_ranks(_listed(group_ids))]
@@ -136,14 +136,14 @@ def check_whole_groups(
         where = [rank for rank, groups in enumerate(ranks) if group in groups]
         if len(where) > 1:
             raise ValueError(
-                f"group {group!r} is torn over ranks {where}. Give all rollouts of a prompt to one rank, or call loss "
-                "and check with over_ranks=True"
+                f"group {group!r} is split over ranks {where}. Give all responses of a prompt to one rank, or call "
+                "loss and check with over_ranks=True"
             )
         if size is not None and ranks[where[0]][group] != size:
             where_held = "all ranks" if over_ranks else f"rank {where[0]}"
             raise ValueError(
-                f"group {group!r} has {ranks[where[0]][group]} rollouts on {where_held}, not {size}. Call the loss "
-                "once for all rollouts of a prompt, before any split into micro-batches"
+                f"group {group!r} has {ranks[where[0]][group]} responses on {where_held}, not {size}. Call the loss "
+                "once for all responses of a prompt, before any split into micro-batches"
             )
 
 
@@ -179,8 +179,8 @@ def labels_from_rewards(rewards: Tensor | Sequence[float], graded: bool = False)
     if not bool((known | rewards.isnan()).all()):
         sample = int((~known & ~rewards.isnan()).nonzero()[0, 0])
         raise ValueError(
-            f"reward of sample {sample} is {rewards[sample].item():g}: REAL's labels are 1 (positive), "
-            "0 (negative) or nan (ignored). Threshold the rewards first."
+            f"reward of sample {sample} is {rewards[sample].item():g}: REAL's labels are 1 (correct), "
+            "0 (incorrect) or nan (ungraded). Threshold the rewards first."
         )
     labels = torch.where(rewards > 0.5, POSITIVE, NEGATIVE)
     return torch.where(rewards.isnan(), IGNORED, labels)

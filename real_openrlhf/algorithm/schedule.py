@@ -2,7 +2,7 @@
 
 A *wave* is the set of micro-batches that all ranks run between two exchanges of scores. It holds whole groups, because
 a group's weights need the scores of all its rollouts and of no other. Ranks keep the graphs of a wave until they know
-its weights, so its depth (micro-batches a rank) is as small as possible. Standard library only.
+its weights, so its depth (micro-batches per rank) is as small as possible. Standard library only.
 """
 
 import bisect

@@ -1,7 +1,7 @@
 """The plan of a rollout batch: the schedule, and all numbers known before any forward pass.
 
 Labels, groups and denominators come with the plan, so ranks exchange nothing but scores. One batch of three prompts,
-two responses each, two ranks, two prompts an update, and micro-batches of one response; prompt 1 is all correct and
+two responses each, two ranks, two prompts per update, and micro-batches of one response; prompt 1 is all correct and
 left out. A number is everywhere the position of a response in the batch:
 
     batch      response   0  1 | 2  3 | 4  5

@@ -40,7 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data-dir", type=path_of, help="folder with the benchmarks (default: the hub's)")
     parser.add_argument("--name", help="the model's name in the tables (default: the last part of --model)")
     sampling = parser.add_argument_group("sampling (the defaults are the paper's protocol)")
-    sampling.add_argument("--k", type=positive, default=16, help="samples a problem (default %(default)s)")
+    sampling.add_argument("--k", type=positive, default=16, help="samples per problem (default %(default)s)")
     likeliest = "0: the likeliest token (default %(default)s)"
     sampling.add_argument("--temperature", type=float, default=0.6, help=likeliest)
     sampling.add_argument("--top-p", type=float, default=0.95, help="default %(default)s")

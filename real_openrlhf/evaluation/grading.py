@@ -54,7 +54,7 @@ def find_grader(name: str, think: Think, allowed: tuple[str, ...] = ()) -> Grade
 
 
 def grade(questions: list[Question], k: int, samples: dict[tuple[str, int], Sample], grader: Grade) -> list[dict]:
-    """The lines of per_problem.jsonl: one a problem, with the verdicts on its k samples."""
+    """The lines of per_problem.jsonl: one per problem, with the verdicts on its k samples."""
     pairs = [(question, samples[question.identity, number]) for question in questions for number in range(k)]
     verdicts = tqdm(grader(pairs), "grading", len(pairs), unit="sample")
     graded: list[Graded] = [(sample, *verdict) for (_, sample), verdict in zip(pairs, verdicts, strict=True)]

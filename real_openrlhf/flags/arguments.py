@@ -41,8 +41,8 @@ def _add_real(group: argparse._ArgumentGroup) -> None:
         "real)"
     )
     tau = (
-        "temperature of the scores, no unit; the weight of a rollout is below 1/tau (paper: 0.5 everywhere, 0.1 "
-        "collapses early; default: 0.5)"
+        "temperature of the scores; the weight of a response stays below 1/tau (paper: 0.5 everywhere, 0.1 collapses "
+        "early; default: 0.5)"
     )
     uniform = (
         "prompts whose responses are all correct or all incorrect: zero_loss: they count in the mean with loss 0, as "
@@ -53,8 +53,8 @@ def _add_real(group: argparse._ArgumentGroup) -> None:
         "value given; TRPA: 0.001; default: 0)"
     )
     cap = (
-        "multiply the weight of a rollout by pi_old / pi of vLLM of its whole response, at most this (truncated "
-        "importance sampling of sequences; paper: none; default: none)"
+        "multiply the weight of a response by its pi_old / pi of vLLM, at most this (truncated importance sampling of "
+        "sequences; paper: none; default: none)"
     )
     depth = (
         "most micro-batches of a rank whose graphs are kept while ranks exchange scores. auto: the smallest number "
@@ -62,16 +62,16 @@ def _add_real(group: argparse._ArgumentGroup) -> None:
         "(default: auto)"
     )
     truncated = (
-        "label of an incorrect response cut at the length limit: negative, as in the authors' code, or ignore, which "
-        "leaves it ungraded (default: negative)"
+        "an incorrect response cut at the length limit: negative: it stays incorrect, as in the authors' code; "
+        "ignore: it is ungraded (default: negative)"
     )
     threshold = (
-        "a score above this is positive, else negative; without it scores other than 0 and 1 are refused (paper: "
+        "a score above this is correct, else incorrect; without it scores other than 0 and 1 are refused (paper: "
         "scores are 0 or 1; default: none; 0.5 for an objective of graded rewards, which uses labels in metrics only)"
     )
     settings = (
         "the objective's own settings: score=log_ratio_rollout scores against vLLM's log-probabilities of the "
-        "rollout, sum_log_ratio_old takes sums over tokens (default: log_ratio_old, the paper's); reduction=mean is "
+        "response, sum_log_ratio_old takes sums over tokens (default: log_ratio_old, the paper's); reduction=mean is "
         "the authors' bce (default: sum); beta of trpa (default: 0.1); those of your file"
     )
     add("--algo.real.objective", default="real", metavar="NAME", help=objective)
@@ -97,39 +97,40 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
     )
     fused = (
         "policy and reference: log-probabilities and entropies straight from the head, without a table of logits "
-        "(tokens x vocabulary); the first batch is checked against the model's own logits (default: off, as upstream)"
+        "(tokens x vocabulary); the first batch is checked against the model's own logits (default: off, as in "
+        "OpenRLHF)"
     )
     batching = (
-        "how rollouts are assigned to updates. whole_groups: all rollouts of a prompt together, in an order from "
+        "how responses are assigned to updates. whole_groups: all responses of a prompt together, in an order from "
         "--train.seed, so that every loss trains the same batches; upstream: OpenRLHF's batches, which with token "
         "budgets sort by length and split prompts. REAL always trains whole_groups (default: upstream; every recipe "
         "here: whole_groups)"
     )
     skip = (
-        "do not train rollouts whose gradient is exactly 0 (ungraded ones, and "
-        "prompts that are all correct or all incorrect); means and denominators still count them. With a KL or an "
-        "entropy bonus every rollout trains (default: off; every recipe here: on)"
+        "do not train responses whose gradient is exactly 0 (ungraded ones, and prompts that are all correct or all "
+        "incorrect); means and denominators still count them. With a KL or an entropy bonus every response trains "
+        "(default: off; every recipe here: on)"
     )
     order = (
         "draw and train prompts in an order from --train.seed, so that runs of one seed see the same prompts in the "
-        "same step (default: off, as upstream)"
+        "same step (default: off, as in OpenRLHF)"
     )
     seeded = (
-        "give every sample a seed from --train.seed, its prompt and its index, so that runs of one seed draw the same "
-        "rollouts; includes --rollout.seeded_order. On CPU it is slower (default: off)"
+        "give every response a seed from --train.seed, its prompt and its index, so that runs of one seed draw the "
+        "same responses; includes --rollout.seeded_order. On CPU it is slower (default: off)"
     )
     mismatch = (
         "log how far the policy's log-probabilities are from vLLM's on the sampled tokens (sampling/*), and warn if "
         "rounding cannot explain it. stop: also end the run if the two are unrelated; with --train.async_enable it "
-        "only logs, since the rollout policy is older by design (default: stop with --train.batching whole_groups, "
-        "else off, as upstream)"
+        "only logs, because the rollout policy is older by design (default: stop with --train.batching whole_groups, "
+        "else off, as in OpenRLHF)"
     )
     at_once = (
         "responses that a vLLM engine draws at once, at most (default: vLLM's, 128 for OpenRLHF's engines; every "
-        "recipe here: rollouts / engines, from 128 to 512)"
+        "recipe here: responses per step / engines, from 128 to 512)"
     )
-    steps, run_dir = "end after N rollout steps (default: 0 = all data)", "write DIR/metrics.jsonl, one line a step"
-    start, end = "evaluate before the first step (default: off, as upstream)", "evaluate after the last step"
+    steps, run_dir = "end after N rollout steps (default: 0 = all data)", "write DIR/metrics.jsonl, one line per step"
+    start, end = "evaluate before the first step (default: off, as in OpenRLHF)", "evaluate after the last step"
     add("--train.max_steps", type=whole, default=0, metavar="N", help=steps)
     add("--train.run_dir", metavar="DIR", help=f"{run_dir} (default: none)")
     add("--logger.rollout_groups", type=whole, default=2, metavar="N", help=rollout_groups)

@@ -22,7 +22,7 @@ class Card:
     name: str
     gb: float
     flops: float  # bf16 a second that training reaches, about 0.4 of the data sheet's
-    bandwidth: float  # bytes a second that decoding reads, about 0.8 of the data sheet's
+    bandwidth: float  # bytes per second that decoding reads, about 0.8 of the data sheet's
     dollars: float  # rent of an hour
 
 
@@ -87,9 +87,9 @@ def forecast(shape: Shape, args: SimpleNamespace, card: Card) -> str:
     lengths = " to ".join(f"{share * longest(args):,.0f}" for share in MEAN_SHARES)
     run = f", {all_steps} hours and ${dollars} for {args.train.max_steps:,} steps" * bool(args.train.max_steps)
     without = f"{100 * UNIFORM:.0f} % of rollouts without gradient" if args.derived.skips else "every rollout trained"
-    rates = f"{card.flops / 1e12:.0f} TFLOP/s, {card.bandwidth / 1e12:.2g} TB/s and ${card.dollars:g} an hour a GPU"
+    rates = f"{card.flops / 1e12:.0f} TFLOP/s, {card.bandwidth / 1e12:.2g} TB/s and ${card.dollars:g} per GPU-hour"
     return (
-        f"time: {a_step} s a step of {args.rollout.batch_size} prompts x {args.rollout.n_samples_per_prompt} on "
+        f"time: {a_step} s per step of {args.rollout.batch_size} prompts x {args.rollout.n_samples_per_prompt} on "
         f"{args.derived.layout.gpus} x {card.name}{run} (estimate, not compared with a GPU yet). Assumed: mean "
         f"response {lengths} tokens, {without}, {rates}; no evaluation"
     )

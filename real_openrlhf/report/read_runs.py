@@ -37,7 +37,7 @@ class Run:
     seed: int | None
     status: str  # finished | running | failed
     meta: dict[str, Any]  # run.json
-    logged: dict[str, "pandas.DataFrame"]  # phase -> a row a step, a column a metric; nan where it was not logged
+    logged: dict[str, "pandas.DataFrame"]  # phase -> a row per step, a column per metric; nan where it was not logged
     evaluation: dict[str, Any] | None  # eval/results.json
 
     @property

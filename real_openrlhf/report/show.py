@@ -10,7 +10,7 @@ from real_openrlhf.base.files import ROLLOUTS, parsed
 from real_openrlhf.base.parsing import path_of, whole
 
 LETTERS = 600  # at most, of each text that is shown
-LEGEND = "score: mean log(π/π_old) of the tokens. weight above 0: the response is made more likely; below 0: less"
+LEGEND = "score: mean log(π/π_old) of the tokens; a positive weight makes the response more likely"
 VERDICTS = {"positive": "correct", "negative": "incorrect"}
 
 
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
         for response in group["rollouts"]:
             numbers = [f"{name} {value:+.4f}" for name in ("score", "weight") if (value := response[name]) is not None]
             reward = "none" if response["reward"] is None else f"{response['reward']:.4g}"
-            print(f"  {VERDICTS.get(response['label'], 'ignored'):9}", f"reward {reward}", *numbers, sep="  ")
+            print(f"  {VERDICTS.get(response['label'], 'ungraded'):9}", f"reward {reward}", *numbers, sep="  ")
             print(hanging("           ", response["answer"]))
     print(f"\nlogged steps: {', '.join(map(str, steps))}")
     return 0

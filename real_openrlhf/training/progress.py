@@ -1,4 +1,4 @@
-"""A run on the terminal: one line a step while it trains, a summary and a picture at its end."""
+"""A run on the terminal: one line per step while it trains, a summary and a picture at its end."""
 
 import contextlib
 import re

@@ -125,7 +125,7 @@ def test_trls_subclass_hands_over_rewards_groups_masks_and_old_log_probabilities
         assert trainer._metrics["train"]["real/loss"][-1] == metrics["real/loss"]
     torn = {name: column[[0, 1, 2, 3, 4, 5]] for name, column in inputs.items()}
     trainer.new, trainer._get_per_token_logps_and_entropies = new[:6], lambda *_: (new[:6], None, None)
-    with pytest.raises(ValueError, match="group 3 has 2 rollouts on rank 0, not 4"):
+    with pytest.raises(ValueError, match="group 3 has 2 responses on rank 0, not 4"):
         trainer._compute_loss(model, torn)
 
 
@@ -301,7 +301,7 @@ def test_the_class_of_the_page_trains_with_the_published_trl(tmp_path):
     said = run_with_trl(tmp_path, TRL, str(tiny_task.unpack() / "model"))
     spread = [float(word) for word in re.search(r"^scores (.*)", said, re.MULTILINE)[1].split()]
     assert len(spread) == 4 and max(spread[0], spread[2]) < 1e-5 and min(spread[1], spread[3]) > 1e-3
-    assert re.search(r"^torn group \d+ has \d rollouts on rank 0, not 4", said, re.MULTILINE), said
+    assert re.search(r"^torn group \d+ has \d responses on rank 0, not 4", said, re.MULTILINE), said
 
 
 @every

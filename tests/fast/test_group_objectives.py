@@ -195,15 +195,15 @@ def test_a_rollouts_weight_takes_the_clipped_factor_of_its_whole_answer():
 def test_torn_groups_are_told(loss_ranks):
     check_whole_groups(["a", "a", "b", "b"], size=2)
     check_whole_groups(torch.tensor([3, 3, 5]))
-    with pytest.raises(ValueError, match="group 5 has 1 rollouts on rank 0, not 2. Call the loss once"):
+    with pytest.raises(ValueError, match="group 5 has 1 responses on rank 0, not 2. Call the loss once"):
         check_whole_groups(torch.tensor([3, 3, 5]), size=2)
     assert loss_ranks("told_torn", [[0, 0], [1, 1]]) == ["", ""]
     for told in loss_ranks("told_torn", [[0, 0, 1], [1, 2]]):
-        assert told.startswith("group 1 is torn over ranks [0, 1]. Give all rollouts of a prompt to one rank")
+        assert told.startswith("group 1 is split over ranks [0, 1]. Give all responses of a prompt to one rank")
     for told in loss_ranks("told_torn", [[0, 0], [1]], 2):
-        assert told.startswith("group 1 has 1 rollouts on rank 1, not 2.")
+        assert told.startswith("group 1 has 1 responses on rank 1, not 2.")
     for told in loss_ranks("told_torn", [[0, 0], [0, 1]], 3, True):
-        assert told.startswith("group 1 has 1 rollouts on all ranks, not 3.")
+        assert told.startswith("group 1 has 1 responses on all ranks, not 3.")
     assert loss_ranks("told_torn", [[0, 0, 1], [0, 1, 1]], 3, True) == ["", ""]
 
 

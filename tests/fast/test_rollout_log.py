@@ -99,7 +99,7 @@ def test_a_response_that_training_ignores_is_ignored_in_the_log_of_every_method(
     assert (log.group_stats(samples)["rollout/pass_rate"], len(log.groups)) == (1 / 4, 2)
     log.log_train(1, {})
     assert [line.split()[0] for line in shown(capsys, tmp_path).splitlines() if "  reward " in line] == [
-        *("ignored", "ignored", "correct", "incorrect")
+        *("ungraded", "ungraded", "correct", "incorrect")
     ]
 
 

@@ -211,5 +211,5 @@ def test_any_trainer_takes_an_objective_by_file_or_as_it_is():
         found = loss(**options)
         assert found.item() == pytest.approx(0.15 + 0.4, abs=1e-6)
         assert torch.autograd.grad(found, log_probs)[0].tolist() == [[-0.5, -0.5], [0.5, 0.5]]
-    with pytest.raises(ValueError, match=r"the objective's loss has shape \(2,\), not \(1,\): one a group"):
+    with pytest.raises(ValueError, match=r"the objective's loss has shape \(2,\), not \(1,\): one per group"):
         loss(objective=Objective(lambda scores, groups, settings: scores))

@@ -72,7 +72,8 @@ def test_the_page_says_a_runs_time_and_money_as_a_dry_run_does(capsys, recipe):
     (row,) = (line.split("|") for line in page.splitlines() if line.startswith(f"|`{recipe}`|") and "|128|" in line)
     _, _, gpus, prompts, seconds, steps, hours, dollars, _ = row
     said = (
-        f"note: time: {seconds} s a step of {prompts} prompts x 8 on {gpus}, {hours} hours and ${dollars} for {steps}"
+        f"note: time: {seconds} s per step of {prompts} prompts x 8 on {gpus}, "
+        f"{hours} hours and ${dollars} for {steps}"
     )
     assert said in printed
 

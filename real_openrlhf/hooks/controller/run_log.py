@@ -1,4 +1,4 @@
-"""metrics.jsonl: one line a step with every number that was logged. rollouts.jsonl: some groups of each step."""
+"""metrics.jsonl: one line per step with every number that was logged. rollouts.jsonl: some groups of each step."""
 
 import json
 import math

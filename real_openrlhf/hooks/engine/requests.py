@@ -49,7 +49,7 @@ class Requests:
         sampling_params.detokenize = self.text
         if self.log_probs and sampling_params.logprobs is None:
             sampling_params.logprobs = 0
-            sampling_params.flat_logprobs = True  # lists of numbers, not two objects a token
+            sampling_params.flat_logprobs = True  # lists of numbers, not two objects per token
         return self.seeds.seeded(sampling_params, prompt) if self.seeds else sampling_params
 
 
