@@ -62,5 +62,5 @@ def means_for_sums(scores, groups, settings):
 
 OF_REAL = {**temperature(), **log_ratios()}
 permuted = Objective(permuted_weights, about="REAL's weights exchanged at random in each class", settings=OF_REAL)
-shrunk = Objective(shrunk_weights, about="constant weights with REAL's sum in each class", settings=OF_REAL)
+shrunk = Objective(shrunk_weights, about="fixed weights with REAL's sum in each class", settings=OF_REAL)
 balanced = Objective(means_for_sums, about="REAL with means in place of sums", settings=OF_REAL)

@@ -2,8 +2,8 @@
 
     real-openrlhf train --algo real --algo.real.objective examples/objectives/rence.py:rence
 
-log sum over right and wrong answers of e^(s / tau), less the same over the right ones: all right answers together
-against all answers, without an anchor. A group of one side has loss 0.
+log sum over all responses of e^(s / tau), less the same over the correct ones: all correct responses together
+against all, without an anchor. A group of one class has loss 0.
 """
 
 import torch

@@ -57,9 +57,8 @@ def _add_real(group: argparse._ArgumentGroup) -> None:
         "sequences; paper: none; default: none)"
     )
     depth = (
-        "most micro-batches of a rank whose graphs are kept while ranks exchange scores. auto: the smallest number "
-        "that packs nearly as well as no limit and fits in memory; 0: none, always score first without gradient "
-        "(default: auto)"
+        "most micro-batches of a rank whose graphs are kept while ranks exchange scores. auto: as few as pack nearly "
+        "as well as no limit, and fit in memory; 0: none, score first without gradient (default: auto)"
     )
     truncated = (
         "an incorrect response cut at the length limit: negative: it stays incorrect, as in the authors' code; "
@@ -96,9 +95,8 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
         "0: never)"
     )
     fused = (
-        "policy and reference: log-probabilities and entropies straight from the head, without a table of logits "
-        "(tokens x vocabulary); the first batch is checked against the model's own logits (default: off, as in "
-        "OpenRLHF)"
+        "compute log-probabilities and entropies without a table of logits (tokens x vocabulary); the first batch is "
+        "checked against the model's own logits (default: off)"
     )
     batching = (
         "how responses are assigned to updates. whole_groups: all responses of a prompt together, in an order from "
@@ -113,24 +111,23 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
     )
     order = (
         "draw and train prompts in an order from --train.seed, so that runs of one seed see the same prompts in the "
-        "same step (default: off, as in OpenRLHF)"
+        "same step (default: off)"
     )
     seeded = (
         "give every response a seed from --train.seed, its prompt and its index, so that runs of one seed draw the "
         "same responses; includes --rollout.seeded_order. On CPU it is slower (default: off)"
     )
     mismatch = (
-        "log how far the policy's log-probabilities are from vLLM's on the sampled tokens (sampling/*), and warn if "
-        "rounding cannot explain it. stop: also end the run if the two are unrelated; with --train.async_enable it "
-        "only logs, because the rollout policy is older by design (default: stop with --train.batching whole_groups, "
-        "else off, as in OpenRLHF)"
+        "log how far the policy's log-probabilities are from vLLM's (sampling/*), and warn if rounding cannot explain "
+        "it. stop: also end the run if the two are unrelated, except with --train.async_enable (default: stop with "
+        "--train.batching whole_groups, else off)"
     )
     at_once = (
         "responses that a vLLM engine draws at once, at most (default: vLLM's, 128 for OpenRLHF's engines; every "
         "recipe here: responses per step / engines, from 128 to 512)"
     )
     steps, run_dir = "end after N rollout steps (default: 0 = all data)", "write DIR/metrics.jsonl, one line per step"
-    start, end = "evaluate before the first step (default: off, as in OpenRLHF)", "evaluate after the last step"
+    start, end = "evaluate before the first step (default: off)", "evaluate after the last step"
     add("--train.max_steps", type=whole, default=0, metavar="N", help=steps)
     add("--train.run_dir", metavar="DIR", help=f"{run_dir} (default: none)")
     add("--logger.rollout_groups", type=whole, default=2, metavar="N", help=rollout_groups)
