@@ -16,7 +16,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from real_openrlhf.report.page import refuse_foreign, write  # matplotlib takes seconds
     from real_openrlhf.report.read_runs import read_runs
-    from real_openrlhf.runs.run_folder import ending, record_ending
+    from real_openrlhf.runs.run_folder import record_ending
 
     refuse_foreign(args.out)
     runs, skipped = read_runs(args.runs)
@@ -24,8 +24,8 @@ def run(args: argparse.Namespace) -> int:
         reasons = "; ".join(f"{path}: {reason}" for path, reason in skipped)
         raise UserError(f"no run to report on ({reasons}). Name folders made by real-openrlhf train.")
     for path in (run.path for run in runs if run.meta.get("unseen")):
-        if record := record_ending(path):
-            print(ending(path, record))
+        if ending := record_ending(path):
+            print(ending[0])
     for path, reason in skipped:
         print(f"skipped {path}: {reason}")
     page = write(runs, skipped, args.out)

@@ -139,20 +139,17 @@ def state(path: Path, record: dict | None = None) -> dict:
     return record | ending | {"status": "failed", "reason": reason}
 
 
-def record_ending(path: Path) -> dict | None:
-    """Write the ending of a run that no command watched into run.json, and return that record; else None."""
+def record_ending(path: Path) -> tuple[str, bool] | None:
+    """Write the ending of a run that no command watched into run.json: (a line about it, whether the run finished)."""
     with contextlib.suppress(UserError, OSError):  # another command is faster, or the folder is for reading only
         record = state(path)
         if record.pop("unseen", False):
             with only_one(path):
                 write(path, record)
-            return record
+            if record["status"] == "finished":
+                return f"{path} finished while nobody watched", True
+            return f"{path} failed: {record['reason']}", False
     return None
-
-
-def ending(path: Path, record: dict) -> str:
-    finished = record["status"] == "finished"
-    return f"{path} finished while nobody watched" if finished else f"{path} failed: {record['reason']}"
 
 
 PHASES = ("train", "eval")

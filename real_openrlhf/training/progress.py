@@ -154,11 +154,10 @@ def summary(run_dir: Path) -> str:
 
 def end_unwatched(path: Path) -> str | None:
     """For an ended run that no command watched: record its end, return a line to print; else None."""
-    record = run_folder.record_ending(path)
-    if record is None:
+    if (ending := run_folder.record_ending(path)) is None:
         return None
-    summed = f"\n{final_summary(path)}" if record["status"] == "finished" else ""
-    return run_folder.ending(path, record) + summed
+    line, finished = ending
+    return f"{line}\n{final_summary(path)}" if finished else line
 
 
 def final_summary(path: Path) -> str:
