@@ -235,7 +235,7 @@ OBJECTIVES: dict[str, Objective] = {
     "real": Objective(
         real,
         label="REAL",
-        about="the paper's method: anchored softmax classification of a prompt's rollouts",
+        about="the paper's method: anchored softmax classification of a prompt's responses",
         source="paper, Eq. REAL",
         settings=_PAPERS,
     ),

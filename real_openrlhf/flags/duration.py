@@ -86,7 +86,7 @@ def forecast(shape: Shape, args: SimpleNamespace, card: Card) -> str:
     a_step, all_steps, dollars = spans(shape, args, card)
     lengths = " to ".join(f"{share * longest(args):,.0f}" for share in MEAN_SHARES)
     run = f", {all_steps} hours and ${dollars} for {args.train.max_steps:,} steps" * bool(args.train.max_steps)
-    without = f"{100 * UNIFORM:.0f} % of rollouts without gradient" if args.derived.skips else "every rollout trained"
+    without = f"{100 * UNIFORM:.0f} % of responses without gradient" if args.derived.skips else "all trained"
     rates = f"{card.flops / 1e12:.0f} TFLOP/s, {card.bandwidth / 1e12:.2g} TB/s and ${card.dollars:g} per GPU-hour"
     return (
         f"time: {a_step} s per step of {args.rollout.batch_size} prompts x {args.rollout.n_samples_per_prompt} on "
