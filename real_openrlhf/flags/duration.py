@@ -67,7 +67,7 @@ def step_seconds(shape: Shape, args: SimpleNamespace, card: Card, mean: float) -
     generation = (
         traffic / (card.bandwidth * gpus) + each * mean * 2 * products / (card.flops * gpus) + steps * DECODING
     )
-    return OTHER + (generation + training if layout.colocated else max(generation, training))
+    return OTHER + (max(generation, training) if args.train.async_enable else generation + training)
 
 
 def spans(shape: Shape, args: SimpleNamespace, card: Card) -> tuple[str, str, str]:

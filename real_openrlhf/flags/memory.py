@@ -78,7 +78,7 @@ def states(shape: Shape, args: SimpleNamespace, adapters: int) -> dict[str, floa
     if not ds.adam_offload:
         memory["Adam: fp32 weights and two moments"] = 12 * trained / (gpus if ds.zero_stage >= 1 else 1)
     offloaded = args.ref.offload and ds.zero_stage >= 3  # DeepSpeed moves weights to the host under ZeRO-3 only
-    if args.derived.reference and not offloaded:
+    if args.derived.reference and not (offloaded or args.derived.layout.reference_gpus):
         memory["reference model (bf16)"] = 2 * shape.parameters / sharded
     return memory
 

@@ -28,6 +28,7 @@ from real_openrlhf.recipes.run import (
     AGENT,
     EARLIER_FLAGS,
     OBJECTIVE,
+    PLACES,
     RECIPE,
     FlagValue,
     Recipe,
@@ -41,9 +42,8 @@ from real_openrlhf.training import tiny_task
 from real_openrlhf.training.tiny_task import task_folder
 
 MODEL, TRAINING, VALIDATION = "--actor.model_name_or_path", "--data.prompt_dataset", "--eval.dataset"
-RUN_DIR = "--train.run_dir"
+RUN_DIR, TENSORBOARD = "--train.run_dir", "--logger.tensorboard_dir"
 RUNS = Path("runs")
-OWN_FOLDERS = {RUN_DIR, "--ckpt.path", "--ckpt.output_dir"}
 
 # `train --config FILE.toml`: options of `train` at its top, OpenRLHF's flags in a table [flags]; typed ones win
 
@@ -112,8 +112,8 @@ class Request:
     def from_args(cls, args: argparse.Namespace) -> "Request":
         recipe = RECIPES[args.recipe]
         given, removed = split_flags(args.openrlhf)
-        if named := OWN_FOLDERS & {*given, *removed}:
-            raise UserError(f"{min(named)} is set by the run's folder: --runs-dir and --run-name. Leave it out.")
+        if named := (PLACES - {TENSORBOARD}) & {*given, *removed}:
+            raise UserError(f"{min(named)} is set by --runs-dir, --run-name and --resume. Leave it out.")
         if empty := [flag for flag in (MODEL, TRAINING, VALIDATION) if given.get(flag) == ("",)]:
             raise UserError(f"{empty[0]}: its value is missing. Give one, or leave it out.")
         flags, variables = dict(given), {}
@@ -151,7 +151,7 @@ class Request:
         launcher = {
             **inputs,
             RUN_DIR: FlagValue((str(folder),), origin, "metrics.jsonl"),
-            "--logger.tensorboard_dir": FlagValue((str(folder / "tensorboard"),), origin),
+            TENSORBOARD: FlagValue((str(folder / "tensorboard"),), origin),
             "--ckpt.path": FlagValue((str(folder / "checkpoints"),), origin),
             "--ckpt.output_dir": FlagValue((str(folder / "model"),), origin, "the final weights"),
         }

@@ -11,6 +11,7 @@ from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.training.checks import memory_estimate
 
 GPU, SLEEP = 80e9, "--vllm.enable_sleep"
+APART = ["--train.colocate_all", SLEEP, "--ds.enable_sleep"]  # each role with GPUs of its own
 P = 7_615_616_512
 
 
@@ -63,7 +64,7 @@ def test_states_follow_the_zero_stage_the_optimizer_and_the_reference_model():
     three = memory("qwen7b")
     assert three == 2 * P / 8 + 2 * 1_000_000_000 + 4 * P / 8 + bucket + 12 * P / 8
     assert memory("qwen7b", "grpo") - three == 2 * P / 8 == memory("qwen7b", "trpa") - three
-    assert memory("qwen7b", "grpo", {"--ref.offload": ()}) == three
+    assert memory("qwen7b", "grpo", {"--ref.offload": ()}) == three == memory("qwen7b", "grpo", removed=APART)
     assert three - memory("qwen7b", user={"--ds.adam_offload": ()}) == 12 * P / 8
     assert three - memory("qwen7b", removed=["--ds.grad_accum_dtype"]) == 2 * P / 8
     assert memory("qwen7b-lora") < memory("qwen7b-lora", user={"--ds.lora.rank": ("0",)}) / 4
@@ -124,6 +125,14 @@ def test_a_graph_without_checkpoints_keeps_all_that_layers_read_and_with_logits_
 def test_engines_that_stay_awake_keep_their_share():
     asleep, awake = (arithmetic.peak(*planned("qwen7b", "dapo", removed=removed), GPU) for removed in ([], [SLEEP]))
     assert awake - asleep == pytest.approx(0.7 * GPU)
+
+
+def test_only_an_asynchronous_run_generates_while_it_trains():
+    apart, at_once = (
+        duration.step_seconds(*planned("qwen7b", user=user, removed=APART), duration.CARDS[0], 4000)
+        for user in ({}, {"--train.async_enable": ()})
+    )
+    assert apart > 1.2 * at_once
 
 
 def test_disk_counts_what_is_kept_and_what_is_never_rotated():
