@@ -94,7 +94,6 @@ def resolved(words: list[str]) -> tuple[SimpleNamespace, list[str]]:
     With objections they lack what OpenRLHF's checks fill in, so that other checks can go on. Ours are told all at
     once, of OpenRLHF's the first one.
     """
-    problems: list[str] = []
     try:
         args, refusal = parsed(functions().parse_args, words)
         if args:

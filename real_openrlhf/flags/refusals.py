@@ -199,7 +199,7 @@ def _objective(args: SimpleNamespace) -> Iterator[str]:
         )
     try:
         given = given_settings(real)
-        own = objective.constants({name: value for name, value in given.items() if name != "tau"})
+        objective.constants({name: value for name, value in given.items() if name != "tau"})
     except ValueError as error:
         yield f"--algo.real.set {' '.join(real.set)}: {error}"
         return
@@ -208,7 +208,7 @@ def _objective(args: SimpleNamespace) -> Iterator[str]:
             f"--actor.loss_agg_mode {args.actor.loss_agg_mode}: {real.objective} declares the mean {objective.mean}. "
             "Leave the flag out, or change the file"
         )
-    score, clip = str(own.get("score", objective.score)), real.tis_cap
+    score, clip = args.derived.score or "", real.tis_cap
     if clip is not None and (objective.of_tokens or against_sampler(score)):
         has = "has `group.gap`" if objective.of_tokens else f"scores by {score}, which is against vLLM already"
         yield f"--algo.real.tis_cap {clip:g}: {real.objective} {has}. Leave it out"

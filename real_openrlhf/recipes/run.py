@@ -25,7 +25,6 @@ PAPER, CODE, RECIPE, DERIVED, USER = "paper", "authors' code", "recipe", "derive
 OBJECTIVE = "--algo.real.objective"
 AGENT = "--train.agent_func_path"
 LOSS = "--actor.policy_loss_type"
-FILTER = "--algo.dynamic_filtering_enable"
 FILTERED = 20  # times as many passes with it: enough if 5 % of the prompts are kept; --max-steps ends the run
 UTILIZATION = "--vllm.gpu_memory_utilization"
 # Answers that an engine draws at once: as many as vLLM lets OpenRLHF's engines, and more if a step has them. Above the

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from real_openrlhf import __version__
 from real_openrlhf.base.files import ROLLOUTS
-from real_openrlhf.base.parsing import command_line, path_of, shortest, whole
+from real_openrlhf.base.parsing import command_line, path_of, shortest
 from real_openrlhf.base.signals import ENDING, code_and_words
 from real_openrlhf.data.sources import SUFFIXES
 from real_openrlhf.flags import parser as flags_parser
@@ -68,10 +68,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--model", help="a folder or a hub id (default: the recipe's model)")
     add("--data", metavar="SET", help=sets)
     add("--data-dir", type=path_of, default=Path("data"), help="folder of prepared sets" + default)
-    add("--seed", type=whole, metavar="N", help="seed of data order, sampling and initialisation")
-    add("--max-steps", type=whole, metavar="N", help="rollout steps; 0: all of the data")
-    add("--gpus", type=whole, metavar="N", help="GPUs of each node")
-    add("--nodes", type=whole, metavar="N", help=nodes)
+    add("--seed", metavar="N", help="seed of data order, sampling and initialisation")
+    add("--max-steps", metavar="N", help="rollout steps; 0: all of the data")
+    add("--gpus", metavar="N", help="GPUs of each node")
+    add("--nodes", metavar="N", help=nodes)
     add("--runs-dir", type=path_of, default=RUNS, help="folder of run folders" + default)
     add("--run-name", help=name)
     add("--resume", action="store_true", help=again)

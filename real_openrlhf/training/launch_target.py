@@ -131,7 +131,7 @@ class LaunchTarget:
                 f"--nodes {nodes} needs a Ray cluster. Start one (`ray start --head`, on the others `ray start "
                 "--address=HEAD:6379`) and set RAY_ADDRESS to HEAD:6379."
             )
-        elif not self.on_cpu and self.gpus_here < needed:
+        elif self.lacks(run):
             for_cpu = f"; {sys.prefix} uses none, run `{SET_UP} gpu`" if nvidia.environment_for_cpu() else ""
             yield (
                 f"this run needs {number_of(needed, 'GPU')}{apart}, this machine has {self.gpus_here}{for_cpu}. Ask "
