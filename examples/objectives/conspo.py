@@ -1,4 +1,4 @@
-"""ConSPO (arXiv 2605.12969), our reading with a fixed margin: each right answer against all wrong ones of its group.
+"""ConSPO (arXiv 2605.12969), our reading with a fixed margin: each correct response against all incorrect ones.
 
     real-openrlhf train --algo real --algo.real.objective examples/objectives/conspo.py:conspo
 
@@ -16,10 +16,10 @@ def info_nce(scores, groups, settings):
 
 conspo = Objective(
     info_nce,
-    about="InfoNCE: each right answer against all wrong ones of its group, by mean log-probability",
+    about="InfoNCE: each correct response against all incorrect ones of its group, by mean log-probability",
     score="log_prob",
     settings={
         **temperature(),
-        "margin": Constant(0.0, "margin of a right answer's score over the wrong answers' scores"),
+        "margin": Constant(0.0, "margin of a correct response's score over the incorrect responses' scores"),
     },
 )

@@ -2,7 +2,7 @@
 
     real-openrlhf train --algo real --algo.real.objective examples/objectives/maxrl.py:maxrl
 
--mean (r - mean r) / mean r * s over the group, r 1 for a right answer, else 0; 0 without a right one.
+-mean (r - mean r) / mean r * s over the group, r 1 for a correct response, else 0; 0 without a correct one.
 """
 
 from real_openrlhf.algorithm.formulas import Objective, log_ratios
@@ -17,7 +17,7 @@ def over_the_mean(scores, groups, settings):
 
 maxrl = Objective(
     over_the_mean,
-    about="policy gradient with rewards over their group's mean: maximum likelihood of a right answer",
+    about="policy gradient with rewards over their group's mean: maximum likelihood of a correct response",
     score="sum_log_ratio_old",
     settings=log_ratios("sum_log_ratio_old"),
 )

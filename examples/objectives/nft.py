@@ -1,11 +1,11 @@
-"""NFT (arXiv 2505.18116), which learns from wrong answers by an implicit policy of them. Our reading of its equations:
+"""NFT (arXiv 2505.18116), which learns from incorrect responses by an implicit policy of them. Our reading:
 
     real-openrlhf train --algo real --algo.real.objective examples/objectives/nft.py:nft
 
-Token mean of -sqrt((1 - q) / q) log R, q the prompt's share of right answers, R the ratio r of a right answer and
-max(eps, (1 - q r) / (1 - q)) of a wrong one. The maximum is in the value alone: its gradient goes straight through.
+Token mean of -sqrt((1 - q) / q) log R, q the prompt's share of correct responses, R the ratio r of a correct one and
+max(eps, (1 - q r) / (1 - q)) of an incorrect one. The maximum is in the value alone; its gradient passes through.
 This is the released code's `normalize=2`. Its scripts use `normalize=1`, where 1 - q stands for the root, which weighs
-prompts with few right answers less, and it clamps q to [0.02, 0.98].
+prompts with few correct responses less, and it clamps q to [0.02, 0.98].
 """
 
 import torch
@@ -25,7 +25,7 @@ def negative_aware(log_ratio, advantage, mask, group):
 
 nft = TokenLoss(
     negative_aware,
-    about="likelihood of right answers, and of an implicit policy of wrong ones",
+    about="likelihood of correct responses, and of an implicit policy of incorrect ones",
     mean="token-mean",
     settings={"eps": Constant(1.0, "smallest ratio of the implicit policy", above=0)},
 )

@@ -2,8 +2,8 @@
 
     real-openrlhf train --algo real --algo.real.objective examples/objectives/ratios.py:ratio_none
 
-The weight of a token that GRPO's clip leaves is its ratio times A for right answers, wrong ones, both or neither; for
-the others it is A.
+A token that GRPO's clip leaves has the weight ratio times A for correct responses, incorrect ones, both or none;
+for the others it is A.
 """
 
 from functools import partial
@@ -11,8 +11,8 @@ from functools import partial
 from real_openrlhf.algorithm.formulas import Constant, TokenLoss
 
 CLIP = {
-    "low": Constant(0.2, "a wrong answer's token below 1 - low has weight 0", above=0),
-    "high": Constant(0.2, "a right answer's token above 1 + high has weight 0", above=0),
+    "low": Constant(0.2, "an incorrect response's token below 1 - low has weight 0", above=0),
+    "high": Constant(0.2, "a correct response's token above 1 + high has weight 0", above=0),
 }
 
 

@@ -18,4 +18,4 @@ def right_against_all(scores, groups, settings):
     return torch.where(mixed, every, zero) - torch.where(mixed, right, zero)
 
 
-rence = Objective(right_against_all, about="cross-entropy of the right answers' share among all answers")
+rence = Objective(right_against_all, about="cross-entropy of the correct responses' share among all")
