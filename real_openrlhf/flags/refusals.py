@@ -30,6 +30,12 @@ def _run_problems(args: SimpleNamespace) -> Iterator[str]:
             "--vllm.enable_sleep: with --train.async_enable the engines draw while the policy trains, so they cannot "
             "sleep. Leave it out (--no-vllm.enable_sleep), and count GPUs of their own for them: on eight, --gpus 4"
         )
+    ranks, parallel = args.derived.layout.ranks, args.vllm.tensor_parallel_size
+    if args.derived.layout.colocated and parallel > ranks:
+        yield (
+            f"--vllm.tensor_parallel_size {parallel} needs {parallel} GPUs of the policy, which has {ranks}. Use "
+            f"{ranks} at most, or more --actor.num_gpus_per_node"
+        )
     if train.enable_ema and (ds.zero_stage == 3 or train.batching == "whole_groups"):
         yield (
             "--train.enable_ema: with --ds.zero_stage 3 OpenRLHF 0.11.2 saves the untrained model (its pull request "

@@ -191,9 +191,9 @@ def _following(args: SimpleNamespace, given: FlagValue | None, rows: int | None)
     flags = _own_settings(objective_of(args), given)
     flags["--ref.num_nodes"] = derived(str(layout.nodes), "as the policy")
     flags["--ref.num_gpus_per_node"] = derived(str(layout.ranks // layout.nodes), "as the policy")
-    engines = layout.ranks // args.vllm.tensor_parallel_size
+    engines = max(layout.ranks // args.vllm.tensor_parallel_size, 1)
     flags["--vllm.num_engines"] = derived(str(engines), "one for each tensor-parallel group of GPUs")
-    each = math.ceil(prompts * args.rollout.n_samples_per_prompt / max(args.vllm.num_engines or engines, 1))
+    each = math.ceil(prompts * args.rollout.n_samples_per_prompt / (args.vllm.num_engines or engines))
     about = "rollouts of a step / engines, from {} to {}".format(*AT_ONCE)
     flags["--vllm.max_num_seqs"] = derived(str(min(max(each, AT_ONCE[0]), AT_ONCE[1])), about)
     if rows and steps:

@@ -121,7 +121,8 @@ class Request:
             flags[WANDB_KEY], variables[KEY_VARIABLE] = (BY_VARIABLE,), key
         user = with_absolute_paths(flags, args.data_dir)
         seed = user.get("--train.seed") or recipe.flags["--train.seed"].words
-        stem = run_folder.run_stem(recipe.name, args.algo, seed[0])
+        number = int(seed[0]) if seed[0].isdecimal() else seed[0]  # 007 is 7, as in the record
+        stem = run_folder.run_stem(recipe.name, args.algo, number)
         folder = args.runs_dir / (args.run_name or f"{stem}-TIME")
         request = cls(args, recipe, user, removed, stem, folder, None, variables)
         return request.resuming() if args.resume else request
