@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
+from functools import reduce
 
 from same_answer import arithmetic
 from same_answer.arithmetic import ROUNDED_DIGITS, NeedsDigits, NoValue
@@ -53,7 +54,8 @@ _OPPOSITES = {
     for meaning, words in enumerate(line.split("/"))
     for word in words.split()
 }
-_DECORATION = str.maketrans("", "", "|{}[]() '")
+_UNIT_VECTORS = (r"\vec{i}", r"\vec{j}", r"\vec{k}")
+_DECORATION = str.maketrans("", "", "|{}[]() ")
 
 
 def same(gold: str, answer: str, digits: bool = False, written: bool = False) -> bool:
@@ -113,6 +115,8 @@ class _Comparison:
         rows = _by_name(gold), _by_name(answer)
         if all(rows):
             return self._groups(*rows)
+        if isinstance(answer.value, Row) and {untokenize(item.name) for item in rows[1]} <= {*"xyz"}:
+            answer = replace(answer, value=replace(answer.value, items=_by_letter(rows[1]) or answer.value.items))
         if gold.name and answer.name:
             if _same_name(gold.name, answer.name):
                 return self._values(gold, answer)
@@ -174,6 +178,12 @@ class _Comparison:
             if left is None or last is None or letters_of(last) or not _is_named(left):
                 return False
             return self.equal(gold, other.sides[1])
+        for whole, bare in ((one, other), (other, one)):
+            if isinstance(whole, Row) and whole.brackets in ("()", "column") and isinstance(bare, Expr):
+                return self._components(whole, bare)
+            if isinstance(whole, Relation) and isinstance(bare, Call) and bare.name == "mod":
+                residue = whole.sign == r"\equiv" and isinstance(whole.sides[0].value, Symbol)
+                return residue and self.equal(whole.sides[1], Answer(bare))
         if isinstance(one, Expr) and isinstance(other, Group) and other.alternatives:
             return all(self.equal(gold, item) for item in other.items)  # \frac{\sqrt{2}}{2} or 1/\sqrt{2}
         if (letters := _chosen(gold) or _chosen(answer)) and not (_chosen(gold) and _chosen(answer)):
@@ -186,6 +196,14 @@ class _Comparison:
         if isinstance(one, Text) and one != other and not one.readable:
             raise NoVerdict("gold_unparsed", one.text)
         return one == other
+
+    def _components(self, row: Row, total: Expr) -> bool:
+        """Whether a vector is this sum: `(2,-1)` and `2\\mathbf{i} - \\mathbf{j}`."""
+        values = [*map(quantity, row.items)]
+        if None in values or len(values) > 3 or not letters_of(total) & {*_UNIT_VECTORS}:
+            return False
+        terms = (Call("*", (value, Symbol(name))) for value, name in zip(values, _UNIT_VECTORS, strict=False) if value)
+        return self._same(reduce(lambda one, other: Call("+", (one, other)), terms), total)
 
     def _ratio(self, gold: Answer, answer: Answer) -> bool:
         one, other = gold.value, answer.value
@@ -257,17 +275,15 @@ class _Comparison:
             if factor is None:
                 return False
             return self._same(gold, answer if factor == 1 else Call("*", (answer, Number(factor))))
-        percent = _OPERATIONS.get(unit.dimensions) == "percent" if unit and not gold_unit else False
-        if not (percent and 0 < abs(_fraction(gold) or Fraction()) < 1) and self._same(
-            gold, answer
-        ):  # 0.4% is not 0.4, as 40% is 40
-            return True
         # One has a unit that is also an operation. `62.5%` is 0.625; without a sign 62.5 is only 62.5.
         name = _OPERATIONS.get((gold_unit or unit or Unit()).dimensions, "")
-        if name == "degrees" and "pi" in names_of(answer if gold_unit else gold, Symbol):
-            return self._same(Call(name, (gold,)) if gold_unit else gold, Call(name, (answer,)) if unit else answer)
-        if not name or (name == "degrees" and "degrees" not in names_of(gold, Call) | names_of(answer, Call)):
-            return False  # an angle in degrees is one in radians only where it is worked out: 30^\circ + 45^\circ
+        radians = name == "degrees" and "pi" in names_of(answer if gold_unit else gold, Symbol)
+        small = name == "percent" and not gold_unit and 0 < abs(_fraction(gold) or Fraction()) < 1
+        if not (radians or small) and self._same(gold, answer):  # 0.4% is not 0.4, as 40% is 40
+            return True
+        worked_out = "degrees" in names_of(gold, Call) | names_of(answer, Call)  # 30^\circ + 45^\circ
+        if not name or (name == "degrees" and not radians and not worked_out):
+            return False
         return self._same(Call(name, (gold,)) if gold_unit else gold, Call(name, (answer,)) if unit else answer)
 
     def _same(self, gold: Expr, answer: Expr) -> bool:
@@ -348,7 +364,8 @@ def _parameter(answer: Answer) -> str:
 def _in_parameter_of(gold: Answer, answer: Answer) -> Answer:
     """`3 + 7n` in the letter of `3 + 7k`, if each is said to be any integer."""
     wanted, given = _parameter(gold), _parameter(answer)
-    said_alike = bool(gold.condition) == bool(answer.condition)
+    beside_pi = all(isinstance(one.value, Expr) and "pi" in names_of(one.value, Symbol) for one in (gold, answer))
+    said_alike = bool(gold.condition) == bool(answer.condition) or (beside_pi and not gold.condition)
     if not said_alike or not wanted or not given or f"'{wanted}'" in str(answer.value):
         return answer
     condition = tuple(f"{wanted} whole" if text == f"{given} whole" else text for text in answer.condition)
@@ -447,7 +464,8 @@ def _term(side: Answer) -> Expr | None:
 def _same_name(gold: Tokens, answer: Tokens) -> bool:
     """`|AB|` is `AB`, `f(x)` is `f`, `x_{1}` is `x`; words match any symbol, and words that contain them."""
     one, other = (re.sub(r"m?\\angle|\\triangle|\\overline", "", untokenize(name)) for name in (gold, answer))
-    if one.translate(_DECORATION) == other.translate(_DECORATION):
+    plain, beside = (name.translate(_DECORATION) for name in (one, other))
+    if plain in (beside, beside[::-1] if beside.isupper() else beside):  # ABC is CBA
         return True
     worded = [any(token.kind == "word" and len(token.text) > 1 for token in side) for side in (gold, answer)]
     if all(worded):
@@ -455,7 +473,8 @@ def _same_name(gold: Tokens, answer: Tokens) -> bool:
         return one in other or other in one
     if any(worded):
         return True
-    bases = [name.split("_")[0].split("(")[0] for name in (one, other)]
+    primed = (re.sub(r"\\frac\{d([a-zA-Z])\}\{d[a-z]\}", r"\1'", name) for name in (one, other))  # y' is dy/dx
+    bases = [name.split("_")[0].split("(")[0] for name in primed]
     return bases[0] == other or bases[1] == one
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
+from itertools import pairwise
 
 from same_answer.arithmetic import NoFraction, NotRational, exact
 from same_answer.reading.cutting import (
@@ -22,7 +23,7 @@ from same_answer.reading.cutting import (
     texts_of,
     trimmed,
 )
-from same_answer.reading.grammar import expression
+from same_answer.reading.grammar import UNFINISHED, expression
 from same_answer.reading.quantities import (
     expr_of,
     is_numeric,
@@ -355,6 +356,8 @@ def _equation(pieces: list[Tokens]) -> Answer:
     above, below = _quotient(first)
     if is_name(first) or is_name_row(first) or name_of(first) or (is_name(above) and is_name(below)):
         return labelled(value, name=first)
+    if first[0].text in UNFINISHED or ("]", "_") in (ends := [*pairwise(texts_of(first))]) or ("|", "_") in ends:
+        return labelled(value, name=first)  # an integral, or its antiderivative between its ends
     if all(map(is_numeric, pieces)):
         return value  # 0.56 = 56\%: spellings of one value
     if len(pieces) > 2 and (len(untokenize(last)) > 1 and is_measure(last) or all(map(is_name, pieces))):
@@ -393,7 +396,8 @@ def _inequality(pieces: list[Tokens], signs: list[str]) -> Answer:
 def as_group(items: list[Answer], alternatives: bool = False, braced: bool = False, sign: str = "") -> Answer:
     flat: list[Answer] = []
     for item in items:
-        for one in item.value.items if isinstance(item.value, Group) and item.bare else (item,):
+        inner = item.value.items if isinstance(item.value, Group) and replace(item, name=()).bare else ()
+        for one in [replace(one, name=item.name or one.name) for one in inner] or [item]:
             # A repeated solution counts once; repeated plain numbers all count, because they may be multiple roots.
             if one not in flat or quantity(one) is not None:
                 flat.append(one)

@@ -9,7 +9,7 @@ from functools import lru_cache
 from same_answer.reading.tex import FUNCTIONS, GREEK, INVERTIBLE, Token, Tokens, closing, texts_of, untokenize
 from same_answer.reading.tree import CONSTANTS, Call, Expr, NoExpression, Number, Symbol
 
-_UNFINISHED = (r"\sum", r"\int", r"\iint", r"\oint", r"\prod", r"\lim", r"\limsup", r"\liminf", r"\bigcup", r"\bigcap")
+UNFINISHED = (r"\sum", r"\int", r"\iint", r"\oint", r"\prod", r"\lim", r"\limsup", r"\liminf", r"\bigcup", r"\bigcap")
 _DECORATED = (r"\overline", r"\vec", r"\hat", r"\bar", r"\dot", r"\tilde", r"\widehat", r"\ddot", r"\overrightarrow")
 _SYMBOLS = "hbar partial nabla aleph Re Im clubsuit heartsuit spadesuit diamondsuit".split()
 _NAMES = frozenset(f"\\{name}" for name in (*GREEK, *_SYMBOLS))
@@ -24,7 +24,7 @@ _DERIVATIVE = re.compile(
 @lru_cache(maxsize=4096)
 def expression(parts: Tokens) -> Expr:
     """The tree of the tokens; raises NoExpression if they are no expression, and for sums, integrals and limits."""
-    if not parts or any(token.text in _UNFINISHED for token in parts):
+    if not parts or any(token.text in UNFINISHED for token in parts):
         raise NoExpression(untokenize(parts))  # the verifier does not evaluate these
     reader = _Reader(parts)
     tree = reader.sum()
@@ -201,7 +201,9 @@ class _Reader:
         if text == r"\overline" and self.peek() == "{" and re.fullmatch("[A-Z]{2}", self.peek(1)):
             return self.group()
         if text in _DECORATED:
-            return self.indexed(f"{text}{{{self.text_of_group()}}}", False)
+            under = self.text_of_group()
+            basis = re.fullmatch(r"(?:\\vec\{)?([ijk])\}?", under) if text in (r"\hat", r"\vec") else None
+            return self.indexed(rf"\vec{{{basis[1]}}}" if basis else f"{text}{{{under}}}", False)
         if text in (r"\angle", r"\triangle"):
             points = self.text_of_group() if self.peek() == "{" else self.take().text
             return Symbol(f"{text} {min(points, points[::-1])}")

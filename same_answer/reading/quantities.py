@@ -130,7 +130,7 @@ def read_quantity(parts: Tokens) -> Answer:
     """An expression with a unit behind it: the longest tail that is a unit."""
     parts = trimmed(parts)
     with contextlib.suppress(NoExpression):
-        celsius = any(one.text == r"\circ" and after.text in ("C", "F") for one, after in pairwise(parts))
+        celsius = any(one.text in (r"\circ", "}") and after.text in ("C", "F") for one, after in pairwise(parts))
         ohm = len(parts) > 1 and parts[-1].text == r"\Omega" and parts[-2].kind == "number"
         bare = any(token.kind == "letters" and may_begin_unit(parts, at) for at, token in enumerate(parts) if at)
         if not (celsius or ohm or bare or any(one.kind == "word" and len(one.text) == 1 for one in parts[1:])):

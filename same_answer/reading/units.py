@@ -21,10 +21,10 @@ class Unit:
 
 # symbol or words: factor, then dimensions. Months and years, Celsius and Fahrenheit do not convert.
 _TABLE = """
-m meter metre: 1 m | in inch inche: 0.0254 m | ft foot feet: 0.3048 m | yd yard: 0.9144 m | mi mile: 1609.344 m
+m meter metre: 1 m | in inch inche: 0.0254 m | ft foot feet: 0.3048 m | yd yds yard: 0.9144 m | mi mile: 1609.344 m
 angstrom Å: 1/10000000000 m | ly light-year: 1 ly | AU au: 1 au | pc parsec: 1 pc | g gram gm: 1 g
-lb pound: 453.59237 g | oz ounce: 28.349523125 g | ton tonne: 1 ton | s sec second: 1 s | min minute: 60 s
-h hr hour: 3600 s | day: 86400 s | week: 604800 s | month: 1 month | yr year: 12 month
+lb lbs pound: 453.59237 g | oz ounce: 28.349523125 g | ton tonne: 1 ton | s sec second: 1 s | min minute: 60 s
+h hr hrs hour: 3600 s | day: 86400 s | week: 604800 s | month: 1 month | yr yrs year: 12 month
 A amp ampere: 1 A | K kelvin: 1 K | mol mole: 1 mol | cd: 1 cd
 J joule: 1000 g m^2 s^-2 | W watt: 1000 g m^2 s^-3 | N newton: 1000 g m s^-2 | Pa pascal: 1000 g m^-1 s^-2
 V volt: 1000 g m^2 s^-3 A^-1 | C coulomb: 1 A s | F farad: 1/1000 g^-1 m^-2 s^4 A^2 | ohm Ω: 1000 g m^2 s^-3 A^-2
@@ -129,6 +129,8 @@ class _Units:
             elif text == r"\frac":
                 middle = closing(self.parts, self.at)
                 end = closing(self.parts, middle + 1)
+                if self.peek() != "{" or end == middle + 1:  # 2\frac12 kg
+                    raise _NoUnit
                 for piece, power in ((self.parts[self.at + 1 : middle], 1), (self.parts[middle + 2 : end], -1)):
                     inner = _Units(piece)
                     inner.read()

@@ -359,8 +359,8 @@ WRAPPERS = {
                    r"y + 1 = 3k \Rightarrow y = <>", r"\text{Since } a = 7\text{, we get } y = <>",
                    r"S = \frac12 ab = <>"],
 }  # fmt: skip
-# A percentage has its unit, and a letter behind another letter is another choice.
-NO_CELL = {("unit", r"50\%"), ("words", r"50\%"), *itertools.product(["choice"], ["A", "B"])}
+# A percentage has its unit, pi is no angle in degrees, and a letter behind another letter is another choice.
+NO_CELL = {("unit", r"50\%"), ("unit", r"3\pi"), ("words", r"50\%"), *itertools.product(["choice"], ["A", "B"])}
 
 
 @pytest.mark.parametrize(
