@@ -54,11 +54,11 @@ def weights(task: TaskRuns, path: Path) -> pd.DataFrame | None:
     return _draw(task, {title: partial(training, keys=keys) for title, keys in WEIGHTS.items()}, path)
 
 
-def training_curves(folder: Path, path: Path) -> Path:
+def training_curves(folder: str | Path, path: str | Path) -> Path:
     """One run at a glance."""
     (task,) = tasks([read_run(folder)])
-    dynamics(task, path)
-    return path
+    dynamics(task, Path(path))
+    return Path(path)
 
 
 def _draw(task: TaskRuns, panels: Mapping[str, Curve], path: Path) -> pd.DataFrame | None:

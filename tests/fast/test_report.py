@@ -336,3 +336,9 @@ def test_a_run_that_died_unseen_is_shown_as_such_without_the_line_that_the_kill_
     monkeypatch.setattr("real_openrlhf.report.page.write", lambda *_: tmp_path)
     assert main(["report", str(folder), "--out", str(tmp_path / "out")]) == 0
     assert json.loads((folder / "run.json").read_text())["status"] == "failed"  # now everybody can see it
+
+
+def test_the_curves_of_one_run_take_paths_as_text(tmp_path):
+    folder = invented.write_run(tmp_path)
+    picture = figures.training_curves(str(folder), str(tmp_path / "curves.png"))
+    assert picture.read_bytes().startswith(b"\x89PNG")
