@@ -10,6 +10,7 @@ from itertools import pairwise
 
 from same_answer.arithmetic import NoFraction, NotRational, exact
 from same_answer.reading.cutting import (
+    NEGATING,
     RELATIONS,
     find,
     is_measure,
@@ -102,6 +103,9 @@ def _conditioned(parts: Tokens) -> Answer | None:
     """A condition behind a value: after `for`, `at`, `where`; `, x \\ne 2`; `(n \\ge 1)`; `k \\in \\mathbb{Z}`."""
     at = find(parts, _begins_condition, 1)
     if at > 0 and not is_words(parts):
+        cases = [piece for piece in split(parts, ",", ";", "and", "or") if find(piece, _begins_condition, 1) > 0]
+        if len(cases) > 1 or {"otherwise", "else"} & {*texts_of(parts)}:
+            return as_text(parts)  # a value for each case
         value = trimmed(parts[:at])
         value = value[:-1] if texts_of(value)[-1:] == ["("] else value
         condition = _condition(token for token in parts[at:] if token.text.lower() not in _CONNECTING)
@@ -252,7 +256,7 @@ def _labelled(parts: Tokens) -> Answer | None:
         return labelled(answer_of(parts[at + 1 :]), name=parts[:at])
     name, inside = _appended(parts)
     labels = name and (len(name) == at or re.fullmatch("[A-Z]", untokenize(name)))
-    pointed = labels and len(split(inside, ",", ";")) > 1
+    pointed = labels and len(split(inside, ",", ";")) > 1 and not {"-", *NEGATING} & {*map(str.lower, texts_of(name))}
     return labelled(_item(parts[len(name) :]), name=name) if pointed else None
 
 

@@ -12,8 +12,8 @@ _NO_CONJUNCTION = {*(("or", word) for word in "less more fewer greater higher".s
 _DESCRIBING = set("the a minimum maximum min max value total sum of final answer result probability area".split())
 _TITLE = re.compile(r"(?:the )?(?:final )?(?:answer|solution|result)(?: is| are)?(?: )?")
 _ANNOUNCING = "is are be get gets gives have has obtain equals was approximately so thus hence therefore then".split()
-_NEGATING = set("""not no never cannot false wrong incorrect unlikely less more than least most if either neither but
-    except or maybe perhaps possibly when where unless for""".split())  # fmt: skip
+NEGATING = set("""not no never cannot false wrong incorrect unlikely less more than least most if either neither but
+    except or maybe perhaps possibly when where unless for outside complement""".split())  # fmt: skip
 
 
 def trimmed(parts: Tokens) -> Tokens:
@@ -36,7 +36,7 @@ def opened(parts: Tokens) -> Tokens:
     for at in range(len(parts) - 1, 0, -1):
         titled = _TITLE.fullmatch(" ".join(words[:at])) is not None and parts[at - 1].text in (":", "=", "is", "are")
         follows = words[at - 1] in _ANNOUNCING and parts[at - 1].kind == "word" and parts[at].kind != "word"
-        if titled or (follows and not _NEGATING & set(words[:at]) and not sum(map(depth_change, parts[:at]))):
+        if titled or (follows and not NEGATING & set(words[:at]) and not sum(map(depth_change, parts[:at]))):
             return opened(parts[at:])
     if parts[:1] and parts[0].text == "=":
         return parts[1:]

@@ -55,7 +55,8 @@ _CHANGES = frozenset(
     "times squared cubed dozen hundred thousand million billion trillion at where for with is are as to by on below "
     "above between except either neither no none infinity infinitely wrong incorrect not factorial choose mod modulo "
     "base halves thirds quarters fourths fifths sixths sevenths eighths ninths tenths twelfths hundredths thousandths "
-    "root cube cubes log negative minus false".split()
+    "root cube cubes log negative minus false pi inverse bn lakh crore fourth fifth sixth eighth tenth "
+    "excluded removed rejected extraneous discarded".split()
 )
 # One letter in italics is a variable, and `mg` a product: these are units wherever they follow a number.
 BARE = frozenset(
@@ -166,11 +167,11 @@ class _Units:
         self.at += not here
         texts = [token.text for token in self.parts[self.at : self.at + 5]]
         if texts[:1] == ["^"]:
-            exponent = re.match(r"\{?(-?\d)\}?", "".join(texts[1:]))
+            exponent = re.match(r"\{-?\d\}|-?\d", "".join(texts[1:]))
             if not exponent:
                 raise _NoUnit
             self.at += 1 + len(exponent[0])  # a token for each character
-            return int(exponent[1])
+            return int(exponent[0].strip("{}"))
         if texts[:1] and texts[0] in _AFTER and known(self.parts[self.at - 1].text):
             self.at += 1
             return _AFTER[texts[0]]
