@@ -104,7 +104,7 @@ def _conditioned(parts: Tokens) -> Answer | None:
     at = find(parts, _begins_condition, 1)
     if at > 0 and not is_words(parts):
         cases = [piece for piece in split(parts, ",", ";", "and", "or") if find(piece, _begins_condition, 1) > 0]
-        if len(cases) > 1 or {"otherwise", "else"} & {*texts_of(parts)}:
+        if len(cases) > 1 or {"otherwise", "else", "then", "but"} & {*texts_of(parts)}:
             return as_text(parts)  # a value for each case
         value = trimmed(parts[:at])
         value = value[:-1] if texts_of(value)[-1:] == ["("] else value
