@@ -295,7 +295,7 @@ def rates_of_16() -> Iterator[str]:
     assert all(len(found) == 5 for found in means.values())
     within = {label: int(row[2]) for label, row in zip(OWN, of_16(), strict=True)}
     clips = [np.mean(by_learning_rate(TRIED["16 updates"], name)[1e-4][:1]) for name in (OWN["GSPO"], "gspo")]
-    yield f"At 1e-4 with 16 updates it scores {clips[1]:.2f}, with 0.2/0.3 {clips[0]:.2f} (seed 1)"
+    yield f"At 1e-4 with 16 updates GSPO scores {clips[1]:.2f}, and {clips[0]:.2f} with the clip 0.2/0.3 (seed 1)"
     fixed = concluded(SIXTEEN[0], ("REAL", FIXED))
     others = {label: concluded(SIXTEEN[0], ("REAL", label)) for label in OWN if label != "REAL"}
     neither = arm(SIXTEEN[0], NEITHER)

@@ -356,7 +356,9 @@ mkdir -p "$TMPDIR"
 install_uv
 "install_$MODE"
 step "installing real_openrlhf, and patching OpenRLHF"
-uv --no-deps --no-build-isolation -e "$ROOT/same_answer" -e "$ROOT" || explain "installing real_openrlhf"
+uv --no-deps --no-build-isolation -e "$ROOT/same_answer" || explain "installing same_answer"
+# As a folder on Python's path: with a finder of its own, Python in the folder above takes the clone for an empty package.
+uv --no-deps --no-build-isolation -C editable_mode=compat -e "$ROOT" || explain "installing real_openrlhf"
 "$PYTHON" "$ROOT/requirements/verify.py" "$REQUIREMENTS" >>"$LOG" 2>&1 ||
     die "the packages are not those of ${REQUIREMENTS#"$ROOT"/}: $(tail -n 1 "$LOG")." \
         "Run this again, or delete $VENV first."

@@ -14,9 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import tinker
 import torch
-from tinker import types
 from torch.nn.utils.rnn import pad_sequence
 
 import real_openrlhf
@@ -25,6 +23,12 @@ from real_openrlhf.algorithm.formulas import assignments
 from real_openrlhf.base.user_files import load
 from real_openrlhf.rewards.calls import checked
 from real_openrlhf.runs import run_folder
+
+try:
+    import tinker
+    from tinker import types
+except ModuleNotFoundError:
+    raise SystemExit("train.py: error: the package tinker is not installed: pip install tinker") from None
 
 
 @dataclass(frozen=True)

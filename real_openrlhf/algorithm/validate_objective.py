@@ -61,8 +61,11 @@ def _problem_of_groups(settings: ObjectiveSettings, training_progress: TrainingP
     values = torch.tensor(REWARDS) if settings.objective.graded else None
     # With uniform groups kept, the formula meets empty sides, as it does in every run for the metrics of each side.
     every_group = replace(settings, uniform_groups="keep")
-    columns = torch.tensor(LABELS), torch.tensor(GROUPS), values, torch.tensor(LENGTHS)
-    groups = make_groups(every_group, RolloutBatch(*columns), training_progress)
+    labels, ids, lengths = torch.tensor(LABELS), torch.tensor(GROUPS), torch.tensor(LENGTHS)
+    groups = make_groups(every_group, RolloutBatch(labels, ids, values, lengths), training_progress)
+    twice = None if values is None else values.repeat(2)  # as many groups again, in the same micro-batch
+    table = RolloutBatch(labels.repeat(2), torch.cat([ids, ids + groups.count]), twice, lengths.repeat(2))
+    beside = make_groups(every_group, table, training_progress)
     drift = torch.tensor(DRIFT, dtype=torch.float64)
     moves = False
     for moved in (0.0, 1.0):  # in the first update after a rollout all scores are equal
@@ -80,8 +83,11 @@ def _problem_of_groups(settings: ObjectiveSettings, training_progress: TrainingP
             return "it gives another loss when called again, so ranks would disagree. Leave chance out"
         if slopes[:, ~groups.valid].any():
             return "it gives weight to ungraded responses. Use groups.positive, groups.negative or groups.valid"
-        if slopes[groups.index != torch.arange(groups.count)[:, None]].any():
-            return "the loss of a group reads other groups' scores. Use the sums that `groups` makes of each group"
+        others = torch.cat([scores, scores.flip(0) + 1]).detach()
+        among_others = settings.objective.loss(others, beside, settings)[: groups.count]
+        reads_others = slopes[groups.index != torch.arange(groups.count)[:, None]].any()
+        if reads_others or not torch.allclose(among_others, loss, rtol=1e-9):
+            return "the loss of a group reads other groups. Use the sums that `groups` makes of each group"
         moves |= bool(slopes.any())
     return None if moves else "its gradient is 0 everywhere, so nothing would be trained. Let it depend on the scores"
 

@@ -22,8 +22,8 @@ NUMBERS: tuple[tuple[str, Callable[[float], bool], str], ...] = (  # in words, a
         --actor.adam.lr --actor.adam.eps --actor.eps_clip --actor.eps_clip_low_high --rollout.temperature
         --algo.real.tau"""),
     ("0 or more", lambda number: number >= 0, """
-        --actor.adam.weight_decay --actor.max_norm --eval.temperature --algo.kl.init_coef --algo.real.kl_old_coef
-        --ds.lora.rank --train.watchdog_minutes"""),
+        --actor.adam.weight_decay --actor.aux_loss_coef --actor.max_norm --eval.temperature --algo.kl.init_coef
+        --algo.real.kl_old_coef --ds.lora.rank --train.watchdog_minutes"""),
     ("a number from 0 to 1", lambda number: 0 <= number <= 1, """
         --actor.lr_warmup_ratio --actor.min_lr_ratio --algo.advantage.gamma --algo.advantage.lambd
         --train.ema_beta"""),

@@ -103,11 +103,11 @@ def run(args: argparse.Namespace) -> int:
         findings.refuse()
     for note in findings.notes:
         print(f"note: {note}")
-    if args.dry_run:
-        print(findings.conclusion)
-        return 0
     if begun and start.is_finished:
         print(f"{begun} is finished: there is nothing to continue\n\n{final_summary(begun)}")
+        return 0
+    if args.dry_run:
+        print(findings.conclusion)
         return 0
     return _train(start)
 
@@ -168,7 +168,9 @@ def show(start: Start) -> None:
     algorithm = ALGORITHMS[args.algo]
     print(f"real_openrlhf {__version__}")
     print(f"  recipe     {recipe.name}: {recipe.about}")
-    print(f"  algorithm  {algorithm.name}: {algorithm.about}")
+    loss = run.text("--algo.real.objective")
+    about = f"with the loss {loss.rpartition('/')[2]}" if ".py" in loss else algorithm.about
+    print(f"  algorithm  {algorithm.name}: {about}")
     print(f"  where      {start.target.about}\n")
     if args.dry_run:
         print(" ".join([sys.executable, *TRAINER]))

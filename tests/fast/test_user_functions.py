@@ -73,7 +73,19 @@ def oapl(scores, groups, settings):
             "gradient is not finite for a group",
         ),
         (lambda scores, groups, settings: groups.sum(scores, ~groups.positive), "gives weight to ungraded responses"),
-        (against_the_mean_of_all, "reads other groups' scores"),
+        (against_the_mean_of_all, "reads other groups"),
+        (
+            lambda scores, groups, settings: groups.sum(scores, groups.valid) * (1 + scores.detach().mean()),
+            "reads other groups",
+        ),
+        (
+            lambda scores, groups, settings: groups.sum(scores, groups.valid) / len(scores),
+            "reads other groups",
+        ),
+        (
+            lambda scores, groups, settings: groups.sum(scores, groups.valid) * groups.count,
+            "reads other groups",
+        ),
         (
             lambda scores, groups, settings: groups.sum(scores, groups.valid) * torch.rand(()),
             "gives another loss when called again",

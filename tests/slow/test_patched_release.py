@@ -25,6 +25,7 @@ from small_world import REPOSITORY, copy_release
 from tiny_models import letters, model_of
 
 from real_openrlhf import patching
+from real_openrlhf.hooks.fixes.deepspeed_optimizers import compile_less
 
 COPIES = {"release": (patching.revert, patching.BEFORE, ("--lend",)), "patched": (patching.apply, patching.AFTER, ())}
 
@@ -339,6 +340,7 @@ def main(out: str, *lends: str) -> None:
     with lent() if lends else contextlib.nullcontext():
         import openrlhf.models
 
+    compile_less(own_batching=False)  # each has DeepSpeed's own AdamW, where that can be compiled
     found = {part.__name__: part() for part in (training, command_lines, deepspeed_settings)}
     torch.save(found | {"package": str(Path(openrlhf.__file__).parents[1])}, out)
 

@@ -110,6 +110,12 @@ def test_setup_leaves_a_right_environment_alone(world, venv, mode):
     assert {path: path.stat().st_mtime_ns for path in stamps} == stamps
 
 
+def test_the_package_is_found_from_the_folder_above_a_clone(venv, tmp_path):
+    (tmp_path / "real_openrlhf").mkdir()  # as a clone lies there, which Python can take for an empty package
+    code = "import real_openrlhf; print(real_openrlhf.OPENRLHF_VERSION)"
+    subprocess.run([venv / "bin/python", "-c", code], cwd=tmp_path, check=True)
+
+
 def test_setup_puts_patches_back_without_an_index(world, venv):
     subprocess.run([venv / "bin/python", "-m", "real_openrlhf.patching", "revert"], cwd="/", check=True)
     result = world.setup(venv, PIP_FIND_LINKS="/nowhere")

@@ -7,6 +7,7 @@ for offloaded states (--ds.adam_offload) is compiled: it runs on the CPU, so a C
 """
 
 import shutil
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -38,10 +39,10 @@ class AdamW(torch.optim.AdamW):
 
 
 def builds_adam() -> bool:
-    """Whether DeepSpeed's AdamW is built, or can be: by nvcc on a GPU, by g++ on a CPU."""
+    """Whether DeepSpeed's AdamW is built, or can be: by nvcc on a GPU, by g++ on a CPU, in a path that it can link."""
     own = fused_adam.FusedAdamBuilder()
     if installed_ops.get(own.name) or not isinstance(own, builder.CUDAOpBuilder):
-        return installed_ops.get(own.name) or shutil.which("g++") is not None
+        return installed_ops.get(own.name) or (shutil.which("g++") is not None and " " not in sys.prefix)
     with suppress(builder.MissingCUDAException, builder.CUDAMismatchException):
         return bool(builder.assert_no_cuda_mismatch())
     return False

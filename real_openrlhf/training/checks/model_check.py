@@ -53,6 +53,19 @@ def model_problems(args: SimpleNamespace, config: dict) -> Iterator[str]:
     if "auto_map" in config:
         yield Note(f"model {model} brings Python code of its own, which OpenRLHF runs")
     yield from (f"model {model}: {wrong}" for wrong in unfit_problems(args, config))
+    if args.actor.aux_loss_coef and not router_loss(config):
+        yield f"--actor.aux_loss_coef is not read: {model} has no auxiliary loss of experts. Leave it out"
+
+
+def router_loss(config: dict) -> bool:
+    """Whether transformers' model has an auxiliary loss, by the field that OpenRLHF asks for."""
+    from real_openrlhf.hooks.model.model_support import as_transformers_reads
+
+    try:
+        read, _ = as_transformers_reads(config)
+    except Exception:  # Python code of the model's own
+        return True
+    return "output_router_logits" in read
 
 
 def unfit_problems(args: SimpleNamespace, config: dict) -> Iterator[str]:
