@@ -8,7 +8,7 @@ import threading
 import traceback
 from collections.abc import Callable
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 from same_answer import compare, conventions, extract
 from same_answer.arithmetic import NeedsDigits, is_number
@@ -45,12 +45,17 @@ class Verdict(NamedTuple):
 def verify(
     response: str, label: object, think: Think = "optional", *, prompt: str = "", allowed: tuple[str, ...] = ()
 ) -> Verdict:
-    """The verdict on one response; never raises and always returns in bounded time. Safe in any thread.
+    """The verdict on one response: no text raises, and it returns in bounded time. Safe in any thread.
 
     `label` is a gold or several (a list, or a JSON list of texts), any of which counts. `think` says whether a
     response must finish its thinking with `</think>`; where it is optional, thinking that was begun must be finished.
     With the prompt, answers that copy it or leave its operation undone are wrong, but for the `allowed` conventions.
     """
+    if think not in get_args(Think) or not {*allowed} <= {*conventions.CONVENTIONS}:
+        names = " and ".join(map(repr, conventions.CONVENTIONS))
+        raise ValueError(
+            f"think {think!r}, allowed {allowed!r}: think is 'required' or 'optional', allowed of {names}"
+        )
     return answered(lambda: _verdict(response, label, think, prompt, allowed), response, label)
 
 

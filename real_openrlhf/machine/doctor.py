@@ -141,21 +141,21 @@ print('{}')
 
 
 def check_hand_over() -> Iterator[Check]:
-    try:
-        probe(HAND_OVER, timeout=120)
-        yield Check("hand-over on GPU", OK, "another process opened a tensor (CUDA IPC)")
-    except ProbeFailed as error:
-        todo = "colocated runs need it: use a machine without such a sandbox, or --no-train.colocate_all"
-        yield Check("hand-over on GPU", FAIL, str(error), todo)
+    todo = "colocated runs need it: use a machine without such a sandbox, or --no-train.colocate_all"
+    yield tried("hand-over on GPU", HAND_OVER, "another process opened a tensor (CUDA IPC)", todo)
 
 
 def check_ray() -> Iterator[Check]:
+    todo = "read /tmp/ray/session_latest/logs; usual reasons are a full /tmp, a proxy, or no free port"
+    yield tried("ray start", RAY, "a local cluster started and ran a task", todo)
+
+
+def tried(name: str, code: str, done: str, todo: str) -> Check:
     try:
-        probe(RAY, timeout=120)
-        yield Check("ray start", OK, "a local cluster started and ran a task")
+        probe(code, timeout=120)
+        return Check(name, OK, done)
     except ProbeFailed as error:
-        todo = "read /tmp/ray/session_latest/logs; usual reasons are a full /tmp, a proxy, or no free port"
-        yield Check("ray start", FAIL, str(error), todo)
+        return Check(name, FAIL, str(error), todo)
 
 
 def check_stack() -> Iterator[Check]:

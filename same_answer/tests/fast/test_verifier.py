@@ -372,3 +372,9 @@ def test_every_value_in_every_wrapper(kind, wrapper):
     wrong = {gold: verify(boxed(wrapper.replace("<>", other)), gold).score for gold, other in cells}
     assert {gold for gold, score in right.items() if score != 1.0} == set()
     assert {gold for gold, score in wrong.items() if score != 0.0} == set()
+
+
+@pytest.mark.parametrize("wrong", [{"think": "maybe"}, {"allowed": ("copyed",)}, {"allowed": "copied"}])
+def test_a_misspelt_setting_is_refused(wrong):
+    with pytest.raises(ValueError, match="think is 'required' or 'optional', allowed of 'copied' and 'unevaluated'"):
+        verify(r"\boxed{5}", "5", **wrong)
