@@ -1,4 +1,5 @@
-"""Compute every measured number of README.md and docs/evidence/results.md again, without the project's code:
+"""Compute every measured number of README.md, docs/evidence/results.md and archive/comparisons.md again, without the
+project's code:
 
     python examples/results/check.py
 
@@ -26,6 +27,7 @@ from mpmath import betainc, findroot
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 RESULTS = ROOT / "docs" / "evidence" / "results.md"
+COMPARISONS = HERE / "archive" / "comparisons.md"
 README = ROOT / "README.md"
 FAILED = re.compile(r"weights-small/real_shrunk-s11$|real_balanced-lr-3e-3-.*|real_constant-lr-1e-3-batch_size-16-.*")
 NUMBER = re.compile(r"(?<![\w.])-?[01]\.\d{2,4}(?![\d.]*\.\d|\w)")  # a share, and no version
@@ -453,20 +455,16 @@ def by_rate() -> Iterator[list[str]]:
     assert not left, left
 
 
-TABLES = {"check by_rate": by_rate}  # sentences.py adds the table of claims
-
-
 def problems() -> Iterator[str]:
     from sentences import facts, sentences, tables  # their own file, as they change with the pages
 
-    TABLES.update(tables())
     for page, wanted in sentences().items():
         text = page.read_text()
         for name in re.findall(r"<!-- table: (\S+ \w+)", text):
-            if name not in TABLES:
+            if name not in tables()[page]:
                 yield f"{page.name}: nothing here computes the table {name}"
-        for name, rows in TABLES.items():
-            if page == RESULTS and f"<!-- table: {name} " not in text:
+        for name, rows in tables()[page].items():
+            if f"<!-- table: {name} " not in text:
                 yield f"{page.name} lacks the table {name}"
             for block in re.findall(rf"<!-- table: {name}\b.*?-->\n(.*?)<!-- end -->", text, re.DOTALL):
                 shown = [[cell.strip() for cell in line.split("|")[1:-1]] for line in block.splitlines()[2:]]
@@ -512,10 +510,12 @@ def unlike(shown: list[list[str]], computed: list[list[str]]) -> Iterator[tuple[
 
 
 def main() -> int:
-    found = list(problems())
+    from sentences import tables
+
+    found, made = list(problems()), [make for of_page in tables().values() for make in of_page.values()]
     for problem in found:
         print(problem, file=sys.stderr)
-    print(f"{sum(len([*make()]) for make in TABLES.values())} rows of tables read, {len(found)} problems")
+    print(f"{sum(len([*make()]) for make in made)} rows of tables read, {len(found)} problems")
     return int(bool(found))
 
 

@@ -1,4 +1,4 @@
-"""Fill the tables of docs/evidence/results.md and draw its three figures, from the numbers of check.py:
+"""Fill the tables of the results and of all comparisons, and draw three figures, from the numbers of check.py:
 
 python examples/results/refresh.py
 """
@@ -145,14 +145,15 @@ def save(figure: Figure, path: Path) -> None:
 def fill(page: Path) -> None:
     """The tables' rows as they are now, below the headings that the page has."""
     text = page.read_text()
-    for name, rows in {**check.TABLES, **sentences.tables()}.items():
+    for name, rows in sentences.tables()[page].items():
         new = "".join(f"|{'|'.join(row)}|\n" for row in rows())
         text = re.sub(rf"(<!-- table: {name} -->\n.*\n.*\n)(?:\|.*\n)*", lambda block, new=new: block[1] + new, text)
     page.write_text(text)
 
 
 if __name__ == "__main__":
-    fill(check.RESULTS)
+    for page in sentences.tables():
+        fill(page)
     with matplotlib.rc_context(STYLE):
         for draw in (rates, spread, ages):
             save(draw(), IMAGES / f"{draw.__name__}.png")

@@ -1,8 +1,9 @@
-"""What the pages say with measured numbers: the table of claims, and sentences. check.py computes the numbers."""
+"""What the pages say with measured numbers: tables and sentences. check.py computes the numbers."""
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import numpy as np
 from check import (
     AGAIN,
     BALANCED,
+    COMPARISONS,
     COMPUTES,
     CONCLUSIONS,
     FIXED,
@@ -32,7 +34,6 @@ from check import (
     holm,
     multiple,
     pm,
-    spread_cells,
     times,
     tried,
 )
@@ -137,9 +138,19 @@ def chance(p: float) -> str:
     return "<0.001" if p < 0.001 else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
 
 
-def table() -> Iterator[list[str]]:
+def shown() -> list[Comparison]:
+    """On the page of results: all with GRPO, and the others of REAL that are decided."""
+    decided = [row for row in comparisons() if row.arms[0] == "REAL" and is_decided(row)]
+    return [row for row in comparisons() if row.arms == ("REAL", "GRPO") or row in decided]
+
+
+def is_decided(row: Comparison) -> bool:
+    return concluded(row.place, row.arms).conclusion in CONCLUSIONS[:2]
+
+
+def table(rows: Iterable[Comparison]) -> Iterator[list[str]]:
     before = ""
-    for row in comparisons():
+    for row in rows:
         one, other = row.arms
         if row.part:
             assert COMPUTES[other] - COMPUTES[one] == {row.part} and COMPUTES[one] < COMPUTES[other], row
@@ -156,14 +167,6 @@ def table() -> Iterator[list[str]]:
         word = higher.get(found.conclusion, found.conclusion.partition(" within")[0])
         chances = chance(found.p), chance(found.p_equivalent), str(found.family)
         yield [title, SETTINGS[row.place] + clip, rates, seeds, numbers[0], *chances, numbers[1], word]
-
-
-def of_16() -> Iterator[list[str]]:
-    """Methods at 1e-4 on other seeds than those that chose it, and how many other rates do nearly as well."""
-    names = {"GSPO": "GSPO, clip 0.2/0.3", "ratio none": "surrogate without ratio", NEITHER: "the same without clip"}
-    for label in OWN:
-        near = [rate for rate, mean in rate_means(label).items() if mean > rate_means(label)[1e-4] - 0.1]
-        yield [names.get(label, label), pm(arm(SIXTEEN[0], label).means()), str(len(near) - 1)]
 
 
 def rate_means(label: str) -> dict[float, float]:
@@ -196,8 +199,25 @@ def ends() -> Iterator[list[str]]:
         yield [label, *cells]
 
 
-def tables() -> dict[str, Callable[[], Iterator[list[str]]]]:
-    return {"check comparisons": table, "check ends": ends, "check rates16": of_16}
+def collapses() -> Iterator[list[str]]:
+    """Where z is above 0.1: by_rate() in short."""
+    at, near, far, elsewhere = "1", "above 1, up to 2", "3, with 16 updates", "above 2, other settings"
+    counts = {row: [0, 0, 0] for row in (at, near, far, elsewhere)}
+    setting = ""
+    for title, rate, *found, _ in by_rate():
+        setting = title or setting
+        beyond = far if setting == SIXTEEN[0] else elsewhere
+        row = at if float(rate) <= 1 else near if float(rate) <= 2 else beyond
+        counts[row] = [old + int(new) for old, new in zip(counts[row], found, strict=True)]
+    yield from ([row, *map(str, found)] for row, found in counts.items())
+
+
+def tables() -> dict[Path, dict[str, Callable[[], Iterator[list[str]]]]]:
+    return {
+        RESULTS: {"check comparisons": lambda: table(shown()), "check ends": ends, "check collapses": collapses},
+        COMPARISONS: {"check all": lambda: table(comparisons()), "check by_rate": by_rate},
+        README: {},
+    }
 
 
 @functools.cache
@@ -215,7 +235,7 @@ def facts() -> dict[str, tuple[str, tuple[float | None, ...], str]]:
 
 
 def sentences() -> dict[Path, list[str]]:
-    return {RESULTS: [*results(), *GIVEN], README: [*readme()]}
+    return {RESULTS: [*results(), *GIVEN], README: [*readme()], COMPARISONS: [GIVEN[0]]}
 
 
 def readme() -> Iterator[str]:
@@ -238,15 +258,18 @@ def readme() -> Iterator[str]:
 
 
 def results() -> Iterator[str]:
-    decided = [row for row in comparisons() if concluded(row.place, row.arms).conclusion in CONCLUSIONS[:2]]
-    own = [row for row in decided if [times(multiple(row.place, label)) for label in row.arms] == ["1", "1"]]
+    bold = [row for row in shown() if is_decided(row)]
+    own = [row for row in bold if [times(multiple(row.place, label)) for label in row.arms] == ["1", "1"]]
     assert {row.title for row in own} == {"REAL − GSPO", "REAL − REAL at τ 0.1", "REAL − GRPO, corrected"}
-    yield f"In {words(len(own))} of {words(len(decided))} did both sides run at their best rate"
-    yield f"plain REAL scored {size(between('queue of 4', 'REAL', 'GRPO corrected'))} lower than GRPO"
+    yield f"In {words(len(own))} of {words(len(bold))} did both sides run at their best rate"
+    every = Counter(concluded(row.place, row.arms).conclusion for row in comparisons())
+    decided = sum(every[word] for word in CONCLUSIONS[:2])
+    counts = f"{decided} are decided, {every[CONCLUSIONS[2]]} equivalent and {every[CONCLUSIONS[3]]} inconclusive"
+    yield f"Of all {every.total()} comparisons {counts}"
     small = [np.mean([run.z for run in arm(p, "REAL").runs.values()]) for p in ("1 update", "4 updates", SIXTEEN[0])]
-    yield f"nearly constant** in the small model (z up to {max(small):.2f})"
+    yield f"nearly constant** in the small model (z up to {max(small):.2f}"
     before, after = (chance(between(place, "REAL", "GRPO").p) for place in ("4 updates", SIXTEEN[0]))
-    yield f"GRPO would be ahead with four updates (p = {before}) and REAL with sixteen (p = {after})"
+    yield f"GRPO would lead with four updates (p = {before}) and REAL with sixteen (p = {after})"
     real, grpo = (
         [fallen(place, label) for place in (*ENDS["B, C, E, F, G"], *ENDS["A"])] for label in ("REAL", "GRPO")
     )
@@ -256,9 +279,7 @@ def results() -> Iterator[str]:
         *map(sum, zip(*(fallen(place, "GRPO") for place in DAPO_TOO), strict=True))
     )
     yield f"Fisher's p = {fisher(*without):.3f} in the first column, {fisher(*with_a):.2f} with A"
-    least, most = zip(*map(table_1, TABLE_1), strict=True)
-    yield f"log-ratios have a standard deviation of at least {math.floor(1000 * min(least)) / 1000:.3f}"
-    yield "at most {:.2f} (correct) or {:.2f} (incorrect)".format(*(spread / TAU for spread in most))
+    yield f"at most {max(map(table_1, TABLE_1)) / TAU:.2f}"
     kl = [median_kl(label) for label in ("REAL", "GRPO")]
     yield f"median `ppo_kl` {kl[0]:.3f}, GRPO's {kl[1]:.3f}"
     by_length = {tokens: lengths(tokens) for tokens in (9, 64, 256)}
@@ -269,16 +290,14 @@ def results() -> Iterator[str]:
     near, some = ([cell for cell in cells() if low < cell.z <= high] for low, high in ((-1, 0.03), (0.03, 0.1)))
     yield f"{pm(gains(near))} in the {len(near)} settings with z up to 0.03"
     yield f"{pm(gains(some))} in the {len(some)} from there to 0.1"
-    yield collapses_by_rate()
-    yield f"Summed scores (z {sums().z:.2f}, 1.5 times the best rate): REAL gained {sums().gain:.3f}"
     yield from rates_of_16()
     clip = [100 * clipped(place, "GSPO") for place in ("4 updates", "hard task", SIXTEEN[1], *PRETRAINED)]
-    yield f"it drops {min(clip):.0f} to {max(clip):.0f} % of the tokens"
+    assert 44 < min(clip) and max(clip) < 55  # "drops half of the tokens"
     queue = "queue of 4"
     adds = [size(between(queue, label, "REAL")) for label in (SAMPLER, "tau 0.1")]
-    yield f"Scores against the rollout policy add {adds[0]}, τ = 0.1 adds {adds[1]}"
+    yield f"scores against the rollout policy add {adds[0]}, and τ = 0.1 adds {adds[1]}, at twice the learning"
     assert multiple(queue, "tau 0.1") == multiple(queue, "REAL") == 1
-    assert arm(queue, "tau 0.1").rate == 2 * arm(queue, "REAL").rate  # "at twice the learning rate"
+    assert arm(queue, "tau 0.1").rate == 2 * arm(queue, "REAL").rate
     best = "rollout policy, tau 0.1"
     alike = [between(queue, best, other) for other in ("VESPO", "GRPO corrected")]
     assert conclusions(alike) == [CONCLUSIONS[2]] * 2
@@ -293,23 +312,25 @@ def rates_of_16() -> Iterator[str]:
     means = {label: rate_means(label) for label in OWN}
     assert all(max(found, key=lambda rate: found[rate]) == 1e-4 for found in means.values())
     assert all(len(found) == 5 for found in means.values())
-    within = {label: int(row[2]) for label, row in zip(OWN, of_16(), strict=True)}
+    within = {label: sum(mean > found[1e-4] - 0.1 for mean in found.values()) for label, found in means.items()}
+    tests = [arm(SIXTEEN[0], label).means().mean() for label in OWN]
+    yield f"scored {min(tests):.2f} to {max(tests):.2f} there on 16 new seeds"
     clips = [np.mean(by_learning_rate(TRIED["16 updates"], name)[1e-4][:1]) for name in (OWN["GSPO"], "gspo")]
-    yield f"At 1e-4 with 16 updates GSPO scores {clips[1]:.2f}, and {clips[0]:.2f} with the clip 0.2/0.3 (seed 1)"
+    yield f"with 16 updates GSPO scores {clips[1]:.2f} with it and {clips[0]:.2f} with 0.2/0.3 (seed 1)"
     fixed = concluded(SIXTEEN[0], ("REAL", FIXED))
     others = {label: concluded(SIXTEEN[0], ("REAL", label)) for label in OWN if label != "REAL"}
-    neither = arm(SIXTEEN[0], NEITHER)
     pair = concluded(SIXTEEN[0], ("ratio none", NEITHER))
     verdicts = [one.conclusion for one in (fixed, others["GRPO"], pair)]
-    held = {
-        "REAL higher than fixed weights": verdicts[0] == CONCLUSIONS[0] and fixed.gap.mean < 0.12,
-        "GRPO equivalent": verdicts[1] == CONCLUSIONS[2] and all(-one.gap.mean < 0.05 for one in others.values()),
-        "REAL more such rates": within["REAL"] > within[FIXED],
-        "the surrogate without ratio lower if unclipped": verdicts[2] == CONCLUSIONS[0],
+    predicted = {
+        "REAL does well at more rates than fixed weights": within["REAL"] > within[FIXED],
+        "REAL scores higher than fixed weights": verdicts[0] == CONCLUSIONS[0] and fixed.gap.mean < 0.12,
+        "GRPO is equivalent": verdicts[1] == CONCLUSIONS[2] and all(-one.gap.mean < 0.05 for one in others.values()),
+        "a surrogate without ratio needs its clip": verdicts[2] == CONCLUSIONS[0],
     }
-    yield "; ".join(f"{name} ({'held' if holds else 'failed'})" for name, holds in held.items())
-    assert verdicts == [CONCLUSIONS[3]] * 3  # "each failure is inconclusive"
-    yield f"without ratio and clip collapsed in {neither.collapses()} of {len(neither.runs)} runs at its own rate"
+    (held,) = (name for name, holds in predicted.items() if holds)
+    failed = [f"that {name}" for name in predicted if name != held]
+    yield f"one held: {held}. {words(len(failed)).title()} failed, as inconclusive: {'; '.join(failed)}"
+    assert verdicts == [CONCLUSIONS[3]] * 3
 
 
 def words(number: int) -> str:
@@ -323,19 +344,17 @@ def fisher(one: tuple[int, int], other: tuple[int, int]) -> float:
     return sum(way for way in ways if way <= ways[a]) / sum(ways)
 
 
-def table_1(side: str) -> tuple[float, float]:
-    """The least spread of log-ratios that has these bins, and the largest with every ratio within 1/4 to 4."""
-    least = most = 0.0
+def table_1(side: str) -> float:
+    """The largest spread of log-ratios that has these bins, with every ratio within 1/4 to 4."""
+    most = 0.0
     for share, ratio, low, high in TABLE_1[side]:
         low, high = max(low, 1 / 4), min(high, 4)
-        if ratio is None:  # of a clipped bin only the near end is known
-            near, far = sorted((abs(math.log(low)), abs(math.log(high))))
-            least, most = least + share / 100 * near**2, most + share / 100 * far**2
+        if ratio is None:  # clipped: all mass at the far end
+            most += share / 100 * max(abs(math.log(low)), abs(math.log(high))) ** 2
             continue
         above = (ratio - low) / (high - low)  # all mass at the ends of a bin
-        least += share / 100 * math.log(ratio) ** 2
         most += share / 100 * ((1 - above) * math.log(low) ** 2 + above * math.log(high) ** 2)
-    return math.sqrt(least), math.sqrt(most)
+    return math.sqrt(most)
 
 
 def lengths(tokens: int) -> list[tuple[float, float]]:
@@ -366,21 +385,6 @@ def clipped(place: str, label: str) -> float:
 
 def gains(found: Sequence) -> np.ndarray:
     return np.array([cell.gain for cell in found])
-
-
-def collapses_by_rate() -> str:
-    """Where z is above 0.1: at REAL's best learning rate, up to twice it, and beyond."""
-    rows = [(float(row[1]), *map(int, row[2:5])) for row in by_rate()]
-    parts = [[row[1:] for row in rows if low < row[0] <= high] for low, high in ((0, 1), (1, 2), (2, math.inf))]
-    at, near, far = ([sum(column) for column in zip(*part, strict=True)] for part in parts)
-    assert at[2] == 0
-    up_to = f"in {at[1]} of {at[0]} runs at REAL's best learning rate, {near[1]} of {near[0]} up to twice it"
-    return f"{up_to} (REAL: {near[2]}), {far[1]} of {far[0]} beyond (REAL: {far[2]})"
-
-
-def sums():
-    (cell,) = (cell for cell in spread_cells() if cell.name.startswith("weights-sums"))
-    return cell
 
 
 def made_again() -> int:
