@@ -1,6 +1,27 @@
 """math-verify's names for evaluation harnesses: `from same_answer.math_verify import parse, verify`.
 
 What is ungraded is False here, as in math-verify. To train take `same_answer.verify`, which tells them apart.
+For unchanged code that imports math-verify, run this first:
+
+    import sys, same_answer.math_verify
+
+    names = ("math_verify", "math_verify.parser", "math_verify.grader", "math_verify.errors")
+    sys.modules |= dict.fromkeys(names, same_answer.math_verify)
+
+For lighteval 0.13.0, put a metric into your task's file:
+
+    import numpy as np
+    from lighteval.metrics.metrics_sample import SampleLevelComputation
+    from lighteval.metrics.utils.metric_utils import SampleLevelMetric
+    from lighteval.tasks.requests import SamplingMethod
+    from same_answer.math_verify import parse, verify
+
+    class SameAnswer(SampleLevelComputation):
+        def compute(self, doc, model_response, **_):
+            golds = [answer for gold in doc.get_golds() for answer in parse(gold)]
+            return np.mean([verify(golds, parse(text)) for text in model_response.final_text])
+
+    metric = SampleLevelMetric("same_answer", True, SamplingMethod.GENERATIVE, SameAnswer(), np.mean)
 """
 
 import re

@@ -321,7 +321,7 @@ def test_no_pattern_backtracks_for_ever():
 
 @pytest.mark.parametrize("file", ["mended", "written", "tricky"])
 def test_labelled_pairs(file):
-    """README.md says who wrote them, and which kinds are `given_up`: their verdict is wrong."""
+    """MEASUREMENTS.md says who wrote them, and which kinds are `given_up`: their verdict is wrong."""
     pairs = [json.loads(line) for line in (PAIRS / f"{file}_pairs.jsonl").read_text(encoding="utf-8").splitlines()]
     right = [(pair, (graded(pair).score == 1.0) == pair["equal"]) for pair in pairs]
     assert [pair for pair, is_right in right if is_right == pair.get("given_up", False)] == []
