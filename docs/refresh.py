@@ -90,15 +90,17 @@ def time(_: str) -> str:
 
 
 def flags(_: str) -> str:
-    """Every flag that this project adds to OpenRLHF's parser; `rules` says which runs read it."""
+    """Every flag that this project adds to OpenRLHF's parser, by what a run needs to read it."""
     parser = argparse.ArgumentParser(add_help=False)
     arguments.add(parser)
-    lines = []
+    groups: dict[str, str] = {}
     for action in parser._actions:
         choices = f"{{{','.join(map(str, action.choices))}}}" if action.choices else action.metavar
         value = f" {choices}" if action.nargs != 0 else ""
-        lines.append(f"- `{action.option_strings[0]}{value}`: {action.help}.\n")
-    return "".join(lines)
+        text, _, what = str(action.help).partition(". Needs ")
+        title = f"With {what}" if what else "Always"
+        groups[title] = groups.get(title, "") + f"- `{action.option_strings[0]}{value}`: {text}.\n"
+    return "".join(f"\n{title}:\n\n{lines}" for title, lines in groups.items()) + "\n"
 
 
 def functions(_: str) -> str:
