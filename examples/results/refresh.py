@@ -1,11 +1,10 @@
-"""Fill the tables of the results and of all comparisons, and draw three figures, from the numbers of check.py:
+"""Fill the tables of the pages and draw three figures, from the numbers of sentences.py:
 
 python examples/results/refresh.py
 """
 
-import re
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import check
 import matplotlib
@@ -19,7 +18,6 @@ IMAGES = check.ROOT / "docs" / "images"
 INK = "#0a0b0c"  # everything that is not data
 STYLE: dict[Any, Any] = {  # Any, because matplotlib types its 300 keys one by one
     "font.size": 9,
-    "font.family": "sans-serif",
     "axes.titlesize": 10,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -29,7 +27,6 @@ STYLE: dict[Any, Any] = {  # Any, because matplotlib types its 300 keys one by o
     "lines.linewidth": 1.6,
     "lines.markersize": 4.5,
     "legend.frameon": False,
-    "text.parse_math": False,  # names of runs are no formulas
     **dict.fromkeys(
         ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color", "grid.color"), INK
     ),
@@ -39,35 +36,32 @@ OLDER_CODE = ("archive", "stale", "tune-hard", "tune-sums", "rates")
 NEW, OLDER, ROLLOUT = "#0072B2", "#7F7F7F", "#CC79A7"
 
 
-class Look(NamedTuple):
+def look_of(color: str, linestyle: Any, marker: str) -> dict[str, Any]:
     """Colours that colour-blind readers can distinguish; line and marker distinguish the methods without colour."""
-
-    color: str
-    linestyle: Any
-    marker: str
+    return dict(color=color, linestyle=linestyle, marker=marker)
 
 
-REAL, GRPO, CISPO = Look(NEW, "-", "o"), Look("#D55E00", "--", "v"), Look("#332288", (0, (2, 1)), "d")
+REAL, GRPO, CISPO = look_of(NEW, "-", "o"), look_of("#D55E00", "--", "v"), look_of("#332288", (0, (2, 1)), "d")
 # An arm of check.py -> its name in the legend, and how it is drawn
 RATES = {
     "REAL": ("REAL", REAL),
-    check.FIXED: ("fixed weights", Look(OLDER, ":", "D")),
-    check.BALANCED: ("balanced REAL", Look("#882255", (0, (5, 1, 1, 1)), "p")),
+    sentences.FIXED: ("fixed weights", look_of(OLDER, ":", "D")),
+    sentences.BALANCED: ("balanced REAL", look_of("#882255", (0, (5, 1, 1, 1)), "p")),
     "GRPO": ("GRPO", GRPO),
-    "GSPO": ("GSPO, clip 0.2/0.3", Look("#009E73", (0, (6, 1.5, 1, 1.5, 1, 1.5)), "X")),
+    "GSPO": ("GSPO, clip 0.2/0.3", look_of("#009E73", (0, (6, 1.5, 1, 1.5, 1, 1.5)), "X")),
     "ratio none": ("surrogate without ratio", CISPO),
-    check.NEITHER: ("the same without clip", Look("#00736B", (0, (1, 2)), ".")),
+    sentences.NEITHER: ("the same without clip", look_of("#00736B", (0, (1, 2)), ".")),
 }
 AGES = {  # REAL: the colour is the policy that scores are against, dashes are tau
-    "rollout policy, tau 0.1": ("REAL against the rollout policy, τ = 0.1", Look(ROLLOUT, "--", "s")),
-    "rollout policy": ("REAL against the rollout policy", Look(ROLLOUT, "-", "o")),
-    "tau 0.1": ("REAL, τ = 0.1", Look(NEW, "--", "s")),
+    "rollout policy, tau 0.1": ("REAL against the rollout policy, τ = 0.1", look_of(ROLLOUT, "--", "s")),
+    "rollout policy": ("REAL against the rollout policy", look_of(ROLLOUT, "-", "o")),
+    "tau 0.1": ("REAL, τ = 0.1", look_of(NEW, "--", "s")),
     "REAL": ("REAL", REAL),
     "GRPO corrected": ("GRPO, corrected by token", GRPO),
     "CISPO": ("CISPO", CISPO),
-    "OAPL": ("OAPL", Look("#8C564B", (0, (1, 1)), ">")),
-    "VESPO": ("VESPO", Look("#009E73", "-.", "X")),
-    "ReNCE": ("ReNCE", Look("#7F7F7F", ":", "D")),
+    "OAPL": ("OAPL", look_of("#8C564B", (0, (1, 1)), ">")),
+    "VESPO": ("VESPO", look_of("#009E73", "-.", "X")),
+    "ReNCE": ("ReNCE", look_of("#7F7F7F", ":", "D")),
 }
 
 
@@ -76,13 +70,11 @@ def rates() -> Figure:
     figure = Figure(figsize=(6.4, 3.6), layout="constrained")
     axes = figure.add_subplot(title="16 updates per rollout batch: similar at 1e-4")
     for label, (name, look) in RATES.items():
-        tried = check.tried("16 updates", label)
+        tried = sentences.tried("16 updates", label)
         means = [np.mean(values) for values in tried.values()]
         errors = [np.std(values, ddof=1) / np.sqrt(len(values)) for values in tried.values()]
         width, faint = (2.6, 1.0) if label in ("REAL", "GRPO") else (1.0, 0.7)
-        axes.errorbar(
-            [*tried], means, errors, elinewidth=1, linewidth=width, alpha=faint, label=name, **look._asdict()
-        )
+        axes.errorbar([*tried], means, errors, elinewidth=1, linewidth=width, alpha=faint, label=name, **look)
     axes.set_xscale("log")
     axes.set_xticks([5e-5, 1e-4, 1.5e-4, 2e-4, 3e-4], ["5e-5", "1e-4", "1.5e-4", "2e-4", "3e-4"])
     axes.minorticks_off()
@@ -96,7 +88,7 @@ def spread() -> Figure:
     """REAL minus fixed weights against z, a dot a setting."""
     figure = Figure(figsize=(6.4, 3.4), layout="constrained")
     axes = figure.add_subplot(title="Fixed weights fall behind where scores spread")
-    for cell in check.cells():
+    for cell in sentences.cells():
         is_older = cell.folder.split("/")[0] in OLDER_CODE
         colour = OLDER if is_older else NEW
         inside = "none" if is_older else colour
@@ -118,7 +110,7 @@ def spread() -> Figure:
 def ages() -> Figure:
     """Pass@1 of asynchronous runs with four batches waiting. Queue sizes are not compared: evaluations may be of later
     weights, by other steps in each."""
-    arms = {label: check.arm("queue of 4", label) for label in AGES}
+    arms = {label: sentences.arm("queue of 4", label) for label in AGES}
     steps = set.intersection(*(arm.steps for arm in arms.values()))
     figure = Figure(figsize=(6.4, 3.2), layout="constrained")
     figure.suptitle("Four batches wait, each method at its best learning rate", fontsize=10)
@@ -127,7 +119,7 @@ def ages() -> Figure:
         values = arms[label].means(steps=steps)
         error = values.std(ddof=1) / np.sqrt(len(values))
         title = f"{name}, {arms[label].rate:.0e}"
-        axes.errorbar([values.mean()], [row], xerr=[error], color=look.color, marker=look.marker, linestyle="none")
+        axes.errorbar([values.mean()], [row], xerr=[error], **look | {"linestyle": "none"})
         axes.annotate(title, (0, row), (-6, 0), ("axes fraction", "data"), "offset points", ha="right", va="center")
     axes.set_yticks([])
     axes.set_xlabel(f"held-out pass@1, mean of steps {', '.join(map(str, sorted(steps)))}")
@@ -142,18 +134,9 @@ def save(figure: Figure, path: Path) -> None:
     pixels.save(path, optimize=True)
 
 
-def fill(page: Path) -> None:
-    """The tables' rows as they are now, below the headings that the page has."""
-    text = page.read_text()
-    for name, rows in sentences.tables()[page].items():
-        new = "".join(f"|{'|'.join(row)}|\n" for row in rows())
-        text = re.sub(rf"(<!-- table: {name} -->\n.*\n.*\n)(?:\|.*\n)*", lambda block, new=new: block[1] + new, text)
-    page.write_text(text)
-
-
 if __name__ == "__main__":
-    for page in sentences.tables():
-        fill(page)
+    for page in sentences.sentences():
+        page.write_text(check.filled(page.read_text(), sentences.TABLES))
     with matplotlib.rc_context(STYLE):
         for draw in (rates, spread, ages):
             save(draw(), IMAGES / f"{draw.__name__}.png")

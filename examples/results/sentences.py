@@ -1,63 +1,208 @@
-"""What the pages say with measured numbers: tables and sentences. check.py computes the numbers."""
+"""What the pages say with measured numbers: arms, tables and sentences. check.py reads the records and the pages."""
 
 import functools
 import math
-from collections import Counter
+import re
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 
 import numpy as np
-from check import (
-    AGAIN,
-    BALANCED,
-    COMPARISONS,
-    COMPUTES,
-    CONCLUSIONS,
-    FIXED,
-    NEITHER,
-    OWN,
-    PLACES,
-    PM,
-    README,
-    RESULTS,
-    SAMPLER,
-    TRIED,
-    Gap,
-    arm,
-    between,
-    by_learning_rate,
-    by_rate,
-    campaign,
-    cells,
-    conclusions,
-    holm,
-    multiple,
-    pm,
-    times,
-    tried,
-)
+from check import BATCH, CONCLUSIONS, HERE, PM, ROOT, Arm, Gap, Run, campaign, conclusions, holm, named, pm, times
+
+README, RESULTS = ROOT / "README.md", ROOT / "docs" / "evidence" / "results.md"
+COMPARISONS = HERE / "archive" / "comparisons.md"
+METHODS, LOGS = ROOT / "docs" / "use" / "algorithms.md", ROOT / "benchmarks" / "z_from_logs" / "PREDICTIONS.md"
+
+# The arms of each place. All arms of a place count: Holm's correction is over those beside REAL.
+
+FIXED, BALANCED, SAMPLER, NEITHER = "fixed weights", "balanced", "rollout policy", "ratio none, no clip"
+TABLE = {FIXED: "real_constant", BALANCED: "real_balanced"}
+TABLE |= {name: name.lower() for name in ("REAL", "GRPO", "DAPO", "GSPO", "CISPO", "REINFORCE")}
+RATIO = {  # where the ratio stays in the gradient of GRPO's surrogate
+    f"ratio {side}": f"real-objective-.*_ratio_{side}" for side in ("both", "right", "wrong", "none")
+}
+OWN = {  # 16 updates, each method at its own rate: rates on seeds 1 to 3, then seeds 91 to 106
+    **{label: TABLE[label] for label in ("REAL", FIXED, "GRPO")},
+    BALANCED: "real-objective-.*_balanced",
+    "GSPO": "gspo-eps_clip_low_high-0.2-0.3",
+    "ratio none": RATIO["ratio none"],
+    NEITHER: f"{RATIO['ratio none']}-set-low=1e9-high=1e9",
+}
+ON, LOW = "-set-score=log_ratio_rollout", "-tau-0.1"
+STALE = {
+    "REAL": "real(?:-objective-real-tau-0.5)?",
+    SAMPLER: f"real(?:-objective-real)?{ON}(?:-tau-0.5)?",
+    "tau 0.1": f"real(?:-objective-real)?{LOW}",
+    "rollout policy, tau 0.1": f"real(?:-objective-real)?{ON}{LOW}",
+    "GRPO corrected": "grpo-is_correction_level-token-is_correction_mode-clip-is_correction_threshold-2",
+    "CISPO": "cispo",
+    **{label: f"real-.*_{label.lower()}.*" for label in ("OAPL", "VESPO", "ReNCE")},
+}
+
+
+def at(folder: str, names: dict[str, str], more: str = "") -> dict[str, Arm]:
+    """The arms of a place that have runs, by the pattern of their names."""
+    found = {label: {run.seed: run for run in named(folder, name + more)} for label, name in names.items()}
+    parts = {run.name.rpartition("/")[0] for runs in found.values() for run in runs.values()}
+    every = [run for run in campaign(folder).values() if run.name.rpartition("/")[0] in parts]
+    return {label: Arm(runs, max(max(run.evals) for run in every)) for label, runs in found.items() if runs}
+
+
+PLACES = {
+    "4 updates": at("next/table-7a0258d5", TABLE, "-lr-.*"),
+    "hard task": at("next/table-hard-7a0258d5", TABLE, "-lr-.*"),
+    "pretrained": at("smollm2-mixed", TABLE, "-lr-3e-05"),
+    "pretrained, again": at("next/pretrained-78089738", TABLE),
+    "16 updates": at("rates-16", OWN, "-lr-.*(?=-s(?:9|10)[0-9]$)"),
+    "16 updates, 3e-4": at("next/ratio-7a0258d5", TABLE | RATIO),
+    "1 update": at("next/group-weights-7a0258d5", TABLE, "-lr-0.0006"),
+    "queue of 4": at("next/old-4-7a0258d5", STALE, "-lr-.*"),
+    # without REAL, or without a comparison of methods
+    "length": at("length", {f"{tokens} tokens": f"real-tokens-{tokens}" for tokens in (9, 64, 256)}),
+    "stale": at("next/ratio-old-7a0258d5", RATIO),
+    "exchanged": at("weights", {"REAL": "weights-seeds/real", "permuted": "weights-seeds/real_permuted"}),
+    "a machine": at("tune", TABLE, "-lr-0.0003"),
+    "another machine": at("noise", TABLE, "-data-comparison_noisy_right-to-wrong-0.jsonl"),
+}
+
+
+def arm(place: str, label: str) -> Arm:
+    return PLACES[place][label]
+
+
+def between(place: str, one: str, other: str) -> Gap:
+    """By the mean over training, on the evaluations that both arms have."""
+    arms = arm(place, one), arm(place, other)
+    both = arms[0].steps & arms[1].steps
+    return Gap.of(*(each.means(steps=both) for each in arms))
+
+
+# Each arm's learning rate as a multiple of the best that was tried for its method in that place
+
+TRIED = {  # where; a method that is not there was not tried
+    "4 updates": "next/table-rates-7a0258d5:{}",
+    "hard task": "rates:tune-hard-rates/{}",  # older code, one seed
+    "pretrained": "rates:smollm2-mixed-rates/{}",
+    "pretrained, again": "rates:smollm2-mixed-rates/{}",
+    **dict.fromkeys(("16 updates", "16 updates, 3e-4"), "rates-16:{}(?=-s[1-3]$)"),
+    "1 update": "next/group-weights-rates-7a0258d5:{}",
+    "queue of 4": "next/old-rates-7a0258d5:{}",
+}
+RATE = r"-lr-([\d.]+(?:e-?\d+)?)"  # in the name of a run
+
+
+@functools.cache
+def tried(place: str, label: str) -> dict[float, list[float]]:
+    """{learning rate: the mean over training of each run that tried it}"""
+    names = {"16 updates": OWN, "queue of 4": STALE}.get(place, TABLE | RATIO)
+    folder, _, pattern = TRIED.get(place, "").partition(":")
+    runs = named(folder, pattern.replace("{}", names[label] + RATE)) if folder else []
+    means: dict[float, list[float]] = defaultdict(list)
+    for run in sorted(runs, key=lambda run: run.rate):
+        means[run.rate].append(float(np.mean([*run.curve(max(max(one.evals) for one in runs)).values()])))
+    return dict(means)
+
+
+def best(place: str, label: str) -> float:
+    """The learning rate that did best."""
+    means = tried(place, label)
+    return max(means, key=lambda rate: np.mean(means[rate]))
+
+
+def multiple(place: str, label: str) -> float | None:
+    """None if fewer than two rates were tried."""
+    return arm(place, label).rate / best(place, label) if len(tried(place, label)) > 1 else None
+
+
+# The cells: REAL and fixed weights with equal flags and seeds
+
+FOLDERS = sorted(str(path.parent.relative_to(HERE)) for path in HERE.rglob("metrics.parquet"))
+MERGED = {"weights-small": "16", "weights-seeds": "16", "smollm2-controls": "smollm2"}
+
+
+@dataclass(frozen=True)
+class Cell:
+    name: str
+    folder: str
+    rate: float
+    z: float
+    gain: float
+    seeds: int
+    collapses: tuple[int, int, int]  # of fixed weights, of REAL, of both in one seed
+
+
+@functools.cache
+def cells() -> list[Cell]:
+    """Of all campaigns but `map`, whose optimizer is gone, and the runs that repeat others; a cell in which neither
+    arm learned compares nothing."""
+    arms: dict[str, dict[str, dict[int, Run]]] = defaultdict(lambda: defaultdict(dict))
+    for folder in FOLDERS:
+        for name, run in campaign(folder).items() if folder not in ("map", "next/table-skill-7a0258d5") else ():
+            part, _, word = name.rpartition("/")
+            part = MERGED.get(part or folder, part or folder)
+            if match := re.fullmatch(r"(real|real_constant)((?:-.*)?)-s\d+", word):
+                rest = re.sub(RATE, lambda rate: f"-lr-{float(rate[1])}", match[2])
+                arms[part + rest][match[1]][run.seed] = run
+    found = []
+    for name, sides in arms.items():
+        both = sides["real"], sides["real_constant"]
+        seeds = sorted(both[0].keys() & both[1].keys())
+        planned = max(max(run.evals) for side in both for run in side.values())
+        runs = [[side[seed] for seed in seeds] for side in both]
+        means = [np.mean([np.mean([*run.curve(planned).values()]) for run in side]) for side in runs] if seeds else [0]
+        if max(means) >= 0.1:
+            real, fixed = ([run.collapsed(planned) for run in side] for side in runs)
+            counts, z = (sum(fixed), sum(real), sum(map(min, real, fixed))), float(np.mean([run.z for run in runs[0]]))
+            one = runs[0][0]
+            found.append(Cell(name, one.folder, one.rate, z, float(means[0] - means[1]), len(seeds), counts))
+    return found
+
+
+SPREAD = {  # where z is above 0.1: the cells, and where REAL's rates were tried
+    "16 updates": (r"16|next/ratio-.*|rates-16.*", "16 updates"),
+    "stale, queue of 4": (r"weights-age|demo-rates-.*", "queue of 4"),
+    "4 updates": (r"next/table-rates-.*", "4 updates"),
+    "hard task": (r"tune-hard-rates-.*", "hard task"),
+    "pretrained": (r"smollm2-mixed-.*|next/pretrained-.*", "pretrained"),
+    "scores as sums": (r"weights-sums-.*", "4 updates"),
+}
+
+
+def by_rate() -> Iterator[list[str]]:
+    """Where scores spread by more than a tenth of tau: who collapsed, by setting and by REAL's rate over its best."""
+    spread = [cell for cell in cells() if cell.z > 0.1]
+    left = {cell.name for cell in spread}
+    for title, (names, where) in SPREAD.items():
+        here = [cell for cell in spread if re.fullmatch(names, cell.name)]
+        assert here
+        left -= {cell.name for cell in here}
+        for rate in sorted({cell.rate for cell in here}):
+            found = [cell for cell in here if cell.rate == rate]
+            fixed, real, both = (sum(cell.collapses[side] for cell in found) for side in range(3))
+            pairs = sum(cell.seeds for cell in found)
+            yield [title, times(rate / best(where, "REAL")), str(pairs), str(fixed), str(real), str(both)]
+            title = ""
+    assert not left, left
+
 
 # Table 1 of the paper: percent of the tokens, mean ratio (none where the gradient is clipped), range of ratios
 TABLE_1 = {
-    "correct": (
-        (0.22, 0.6943, 0, 0.8),
-        (4.83, 0.9788, 0.8, 1),
-        (94.63, 1.0010, 1, 1.2),
-        (0.32, None, 1.2, math.inf),
-    ),
-    "incorrect": (
-        (0.24, None, 0, 0.8),
-        (5.47, 0.9774, 0.8, 1),
-        (93.95, 1.0012, 1, 1.2),
-        (0.34, 1.3553, 1.2, math.inf),
-    ),
+    "correct": ((0.22, 0.6943, 0, 0.8), (4.83, 0.9788, 0.8, 1), (94.63, 1.001, 1, 1.2), (0.32, None, 1.2, inf)),
+    "incorrect": ((0.24, None, 0, 0.8), (5.47, 0.9774, 0.8, 1), (93.95, 1.0012, 1, 1.2), (0.34, 1.3553, 1.2, inf)),
 }
 TAU = 0.5  # the paper's
 PRETRAINED = ("pretrained", "pretrained, again")
 SIXTEEN = ("16 updates", "16 updates, 3e-4")  # each method at its own learning rate; one for all
 OWN_RATES = ("1 update", "4 updates", *PRETRAINED, SIXTEEN[0])  # where REAL and GRPO both train at their best rate
-GIVEN = ("within 0.03", "τ = 0.02", "0.199 ± 0.058")  # chosen, not measured
+GIVEN = {  # the pages of which each decimal is computed, but for these, which are chosen
+    README: (),
+    RESULTS: ("within 0.03", "τ = 0.02"),
+    COMPARISONS: ("within 0.03",),
+    METHODS: ("|below 0.03|", "|0.03 to 0.1|", "KL 0.001"),
+}
 
 
 # The table of comparisons
@@ -71,22 +216,14 @@ SETTINGS = {
     "hard task": "E: hard start",
     PRETRAINED[0]: "F: SmolLM2°",
     PRETRAINED[1]: "G: SmolLM2, repeated",
-    "stale": "H: stale",
     "queue of 4": "H: stale",
 }
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """A row: a setting, and the arms of which the first is less the second."""
-
-    title: str
-    place: str
-    arms: tuple[str, str]
-    part: str = ""  # what the first arm lacks of the second; nothing else may differ
+Row = tuple[str, str, tuple[str, str]]  # a title, a setting, and the arms of which the first is less the second
 
 
-def comparisons() -> Iterator[Comparison]:
+def compared() -> Iterator[Row]:
     for other, where in (
         ("GRPO", ("1 update", "4 updates", *SIXTEEN, "hard task", *PRETRAINED)),
         ("DAPO", ("4 updates", "hard task", PRETRAINED[1])),
@@ -94,16 +231,16 @@ def comparisons() -> Iterator[Comparison]:
         (FIXED, ("4 updates", *SIXTEEN, "hard task", *PRETRAINED)),
     ):
         for place in where:
-            yield Comparison(f"REAL − {other}", place, ("REAL", other))
-    yield Comparison("REAL − balanced REAL", SIXTEEN[0], ("REAL", BALANCED))
-    yield Comparison("REAL − REINFORCE", "1 update", ("REAL", "REINFORCE"))
+            yield f"REAL − {other}", place, ("REAL", other)
+    yield "REAL − balanced REAL", SIXTEEN[0], ("REAL", BALANCED)
+    yield "REAL − REINFORCE", "1 update", ("REAL", "REINFORCE")
     for place in SIXTEEN:
-        yield Comparison("REAL − surrogate without ratio", place, ("REAL", "ratio none"))
+        yield "REAL − surrogate without ratio", place, ("REAL", "ratio none")
     for place in (SIXTEEN[1], "stale"):
-        yield Comparison("surrogate without ratio − with ratio", place, ("ratio none", "ratio both"), "ratio")
-    yield Comparison("without ratio, with clip − without clip", SIXTEEN[0], ("ratio none", NEITHER))
-    yield Comparison("REAL − REAL at τ 0.1", "queue of 4", ("REAL", "tau 0.1"))
-    yield Comparison("REAL − GRPO, corrected", "queue of 4", ("REAL", "GRPO corrected"))
+        yield "surrogate without ratio − with ratio", place, ("ratio none", "ratio both")
+    yield "without ratio, with clip − without clip", SIXTEEN[0], ("ratio none", NEITHER)
+    yield "REAL − REAL at τ 0.1", "queue of 4", ("REAL", "tau 0.1")
+    yield "REAL − GRPO, corrected", "queue of 4", ("REAL", "GRPO corrected")
 
 
 @dataclass(frozen=True)
@@ -138,46 +275,67 @@ def chance(p: float) -> str:
     return "<0.001" if p < 0.001 else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
 
 
-def shown() -> list[Comparison]:
+def shown() -> list[Row]:
     """On the page of results: all with GRPO, and the others of REAL that are decided."""
-    decided = [row for row in comparisons() if row.arms[0] == "REAL" and is_decided(row)]
-    return [row for row in comparisons() if row.arms == ("REAL", "GRPO") or row in decided]
+    decided = [row for row in compared() if row[2][0] == "REAL" and is_decided(row)]
+    return [row for row in compared() if row[2] == ("REAL", "GRPO") or row in decided]
 
 
-def is_decided(row: Comparison) -> bool:
-    return concluded(row.place, row.arms).conclusion in CONCLUSIONS[:2]
+def is_decided(row: Row) -> bool:
+    return concluded(*row[1:]).conclusion in CONCLUSIONS[:2]
 
 
-def table(rows: Iterable[Comparison]) -> Iterator[list[str]]:
+def comparisons(rows: Iterable[Row]) -> Iterator[list[str]]:
     before = ""
-    for row in rows:
-        one, other = row.arms
-        if row.part:
-            assert COMPUTES[other] - COMPUTES[one] == {row.part} and COMPUTES[one] < COMPUTES[other], row
-        found = concluded(row.place, row.arms)
-        end = Gap.of(arm(row.place, one).ends(), arm(row.place, other).ends())
+    for title, place, arms in rows:
+        found = concluded(place, arms)
+        end = Gap.of(*(arm(place, label).ends() for label in arms))
         numbers = [f"{gap.mean:+.3f}{PM}{gap.se:.3f}" for gap in (found.gap, end)]
-        rates = " / ".join(times(multiple(row.place, label)) for label in row.arms)
-        seeds = str(min(len(arm(row.place, label).runs) for label in row.arms))
-        title = row.title if row.title != before else ""
-        before = row.title
-        clip = "" if other != "GSPO" else ", clip 0.2/0.3" if row.place == SIXTEEN[0] else ", paper's clip"
-        first, second = ("τ 0.5", "τ 0.1") if "τ" in row.title else row.title.split(" − ")
+        rates = " / ".join(times(multiple(place, label)) for label in arms)
+        seeds = str(min(len(arm(place, label).runs) for label in arms))
+        clip = "" if arms[1] != "GSPO" else ", clip 0.2/0.3" if place == SIXTEEN[0] else ", paper's clip"
+        first, second = ("τ 0.5", "τ 0.1") if "τ" in title else title.split(" − ")
         higher = {CONCLUSIONS[0]: f"**{first} higher**", CONCLUSIONS[1]: f"**{second} higher**"}
         word = higher.get(found.conclusion, found.conclusion.partition(" within")[0])
         chances = chance(found.p), chance(found.p_equivalent), str(found.family)
-        yield [title, SETTINGS[row.place] + clip, rates, seeds, numbers[0], *chances, numbers[1], word]
-
-
-def rate_means(label: str) -> dict[float, float]:
-    return {rate: float(np.mean(seeds)) for rate, seeds in tried("16 updates", label).items()}
+        name, before = title if title != before else "", title
+        yield [name, SETTINGS.get(place, "H: stale") + clip, rates, seeds, numbers[0], *chances, numbers[1], word]
 
 
 def of_real() -> Iterator[list[str]]:
     """The page's columns: what REAL is compared with, without the last evaluation, so that they fit a screen."""
-    for title, setting, *cells, _, conclusion in table(shown()):
+    for title, setting, *cells, _, conclusion in comparisons(shown()):
         short = setting.replace("16 updates, rate", "rate")
         yield [title.removeprefix("REAL − "), short, *cells, conclusion.replace(" higher", "")]
+
+
+# z of the records, as logged and as it would be logged today
+
+
+def kl_and_length(run: Run) -> tuple[float, float]:
+    kl = run.of("kl_old" if "kl_old" in run.train else "ppo_kl")
+    return float(kl.mean()), float(run.of("rollout/response_length_mean").mean())
+
+
+def logged(runs: Sequence[Run]) -> tuple[float, float, float]:
+    """z, its least if it had been pooled over a batch's updates, and that of independent tokens by the KL."""
+    z, (kl, length) = float(np.mean([run.z for run in runs])), np.array([kl_and_length(run) for run in runs]).T
+    return z, z * math.sqrt(runs[0].updates / (runs[0].updates - 1)), float(np.sqrt(2 * kl / length).mean()) / TAU
+
+
+def older_z() -> Iterator[list[str]]:
+    rows = {
+        "4 updates (`next/table`)": arm("4 updates", "REAL"),
+        "hard task (`next/table-hard`)": arm("hard task", "REAL"),
+        "16 updates, 1e-4 (`rates-16`)": arm(SIXTEEN[0], "REAL"),
+        "16 updates, 3e-4 (`next/ratio`)": arm(SIXTEEN[1], "REAL"),
+        "pretrained (`smollm2-mixed`)": arm(PRETRAINED[0], "REAL"),
+        "pretrained, again (`next/pretrained`)": arm(PRETRAINED[1], "REAL"),
+        **PLACES["length"],
+    }
+    for title, one in rows.items():
+        runs = [*one.runs.values()]
+        yield [title, f"{runs[0].updates:.0f}", str(len(runs)), *(f"{z:.3f}" for z in logged(runs))]
 
 
 # The end of training, noticed afterwards
@@ -187,23 +345,19 @@ ENDS = {  # a column: the places whose runs it counts
     "A": ("1 update",),
     "D": (SIXTEEN[1],),
 }
-DAPO_TOO = ("4 updates", "hard task", PRETRAINED[1])
 FALL = 0.1
 
 
-def fallen(place: str, label: str) -> tuple[int, int]:
+def fallen(places: Iterable[str], label: str) -> tuple[int, int]:
     """(runs whose last evaluation is more than FALL below their own best, all runs)"""
-    curves = arm(place, label).curves()
+    curves = [curve for place in places if label in PLACES[place] for curve in arm(place, label).curves()]
     return sum(max(curve.values()) - curve[max(curve)] > FALL for curve in curves), len(curves)
 
 
 def ends() -> Iterator[list[str]]:
     for label in ("REAL", "GRPO", "GSPO", "DAPO"):
-        cells = []
-        for places in ENDS.values():
-            counts = [fallen(place, label) for place in places if label in PLACES[place]]
-            cells.append("{} of {}".format(*map(sum, zip(*counts, strict=True))) if counts else "–")
-        yield [label, *cells]
+        counts = [fallen(places, label) for places in ENDS.values()]
+        yield [label, *(f"{fell} of {runs}" if runs else "–" for fell, runs in counts)]
 
 
 def collapses() -> Iterator[list[str]]:
@@ -219,30 +373,19 @@ def collapses() -> Iterator[list[str]]:
     yield from ([row, *map(str, found)] for row, found in counts.items())
 
 
-def tables() -> dict[Path, dict[str, Callable[[], Iterator[list[str]]]]]:
-    return {
-        RESULTS: {"check comparisons": of_real, "check ends": ends, "check collapses": collapses},
-        COMPARISONS: {"check all": lambda: table(comparisons()), "check by_rate": by_rate},
-        README: {},
-    }
-
-
-@functools.cache
-def facts() -> dict[str, tuple[str, tuple[float | None, ...], str]]:
-    """Every difference of two arms of one place as a page prints it, with the place, the arms' rates over their best,
-    and the conclusion."""
-    found = {}
-    for place, pair in ((row.place, row.arms) for row in comparisons()):
-        verdict = concluded(place, pair)
-        found[size(verdict.gap)] = place, tuple(multiple(place, label) for label in pair), verdict.conclusion
-    return found
+TABLES: dict[str, Callable[[], Iterator[list[str]]]] = {
+    "check comparisons": of_real,
+    "check all": lambda: comparisons(compared()),
+    **{f"check {make.__name__}": make for make in (ends, collapses, by_rate, older_z)},
+}
 
 
 # Sentences
 
 
 def sentences() -> dict[Path, list[str]]:
-    return {RESULTS: [*results(), *GIVEN], README: [*readme()], COMPARISONS: [GIVEN[0]]}
+    told = {RESULTS: results, README: readme, COMPARISONS: settings, METHODS: methods, LOGS: logs}
+    return {page: [*made(), *GIVEN.get(page, ())] for page, made in told.items()}
 
 
 def readme() -> Iterator[str]:
@@ -252,24 +395,61 @@ def readme() -> Iterator[str]:
     means = [verdict.gap.mean for verdict in own]
     told = "in five settings, neither different nor equivalent after correction"
     yield f"between {min(means):+.3f} and {max(means):+.3f} {told}"
-    for place, other, conclusion in (
-        (SIXTEEN[1], "GRPO", 0),
-        (SIXTEEN[1], "GSPO", 1),
-        ("hard task", "GRPO", 1),
-        ("queue of 4", "GRPO corrected", 1),
-    ):
-        assert concluded(place, ("REAL", other)).conclusion == CONCLUSIONS[conclusion]
+    lower = ((SIXTEEN[1], "GSPO"), ("hard task", "GRPO"), ("queue of 4", "GRPO corrected"))
+    assert {concluded(place, ("REAL", other)).conclusion for place, other in lower} == {CONCLUSIONS[1]}
+    assert concluded(SIXTEEN[1], ("REAL", "GRPO")).conclusion == CONCLUSIONS[0]
+    yield response_lengths()
     yield "At three times the best rate REAL's pass@1 fell less than GRPO's and more than GSPO's"
     yield "GRPO learned faster and ended alike"
     yield "with stale responses plain REAL lost to GRPO with importance correction"
 
 
+def response_lengths() -> str:
+    lengths = [arm(place, "REAL").mean("rollout/response_length_mean") for place in SETTINGS]
+    return f"{min(lengths):.0f} or {max(lengths):.0f} tokens"
+
+
+def settings() -> Iterator[str]:
+    """The rows of the table of settings that the records have, from the column A."""
+    arms = [arm(place, "REAL") for place in SETTINGS]
+    runs = [next(iter(each.runs.values())) for each in arms]
+    warm = re.search(r"after the warm-up,([\d.]+)", (HERE / "smollm2-mixed/final_models.csv").read_text())
+    start = [np.mean([run.evals.get(0, float(warm[1])) for run in each.runs.values()]) for each in arms]
+    assert runs[-1].flags["--train.async_queue_size"] == 4
+    cells: dict[str, str] = {}
+    for place in SETTINGS:
+        counts = {len(found) for label in PLACES[place] if (found := tried(place, label))}
+        number = f"{' or '.join(map(str, sorted(counts)))} × {min(map(len, tried(place, 'REAL').values()))}"
+        cells[place] = next((f"as {SETTINGS[one][0]}" for one in cells if TRIED[one] == TRIED[place]), number)
+    for row in (
+        [f"{100 * share:.0f} %" for share in start],
+        ["{} × {}".format(*(run.flags[f"--{flag}"] for flag in BATCH[:2])) for run in runs],
+        [f"{run.updates:.0f}" for run in runs],
+        [str(each.planned) for each in arms],
+        list(cells.values()),
+    ):
+        yield f"|{'|'.join(row)}"
+
+
 def results() -> Iterator[str]:
+    yield response_lengths()
+    fresh = {label: arm("exchanged", label) for label in ("REAL", "permuted")}
+    cost, above = (
+        pm(fresh["REAL"].means() - fresh["permuted"].means()),
+        fresh["REAL"].rate / best("16 updates", "REAL"),
+    )
+    told = f"(16 updates, {times(above)} times the best rate, {words(len(fresh['REAL'].runs))} seeds"
+    yield f"cost {cost} {told}"
+    yield f"With both at their best rate, {words(len(OWN_RATES))} settings showed neither a difference nor equivalence"
+    assert multiple("hard task", "REAL") == 2
+    yield f"REAL ran at twice its best rate, GRPO at {times(multiple('hard task', 'GRPO'))} times"
     bold = [row for row in shown() if is_decided(row)]
-    own = [row for row in bold if [times(multiple(row.place, label)) for label in row.arms] == ["1", "1"]]
-    assert {row.title for row in own} == {"REAL − GSPO", "REAL − REAL at τ 0.1", "REAL − GRPO, corrected"}
+    own = [row for row in bold if [times(multiple(row[1], label)) for label in row[2]] == ["1", "1"]]
+    assert {title for title, *_ in own} == {"REAL − GSPO", "REAL − REAL at τ 0.1", "REAL − GRPO, corrected"}
     yield f"In {words(len(own))} of {words(len(bold))} did both sides run at their best rate"
-    every = Counter(concluded(row.place, row.arms).conclusion for row in comparisons())
+    every = Counter(concluded(*row[1:]).conclusion for row in compared())
+    same = {row[2][1]: SETTINGS[row[1]][0] for row in compared() if concluded(*row[1:]).conclusion == CONCLUSIONS[2]}
+    assert same == {FIXED: "B", "REINFORCE": "A", "GSPO": "C", BALANCED: "C", "ratio none": "C"}
     decided = sum(every[word] for word in CONCLUSIONS[:2])
     counts = f"{decided} are decided, {every[CONCLUSIONS[2]]} equivalent and {every[CONCLUSIONS[3]]} inconclusive"
     yield f"Of all {every.total()} comparisons {counts}"
@@ -279,53 +459,54 @@ def results() -> Iterator[str]:
     yield f"these two ended alike ({end.mean:+.3f} {PM} {end.se:.3f})"
     before, after = (chance(between(place, "REAL", "GRPO").p) for place in ("4 updates", SIXTEEN[0]))
     yield f"GRPO would lead with four updates (p = {before}) and REAL with sixteen (p = {after})"
-    real, grpo = (
-        [fallen(place, label) for place in (*ENDS["B, C, E, F, G"], *ENDS["A"])] for label in ("REAL", "GRPO")
+    own_rates = ENDS["B, C, E, F, G"]
+    beside = [place for place in own_rates if "DAPO" in PLACES[place]]
+    yield "GRPO in {} of the {} runs beside DAPO's".format(*fallen(beside, "GRPO"))
+    first, with_a = (
+        fisher(*(fallen(places, label) for label in ("REAL", "GRPO")))
+        for places in (own_rates, (*own_rates, *ENDS["A"]))
     )
-    with_a = [tuple(map(sum, zip(*counts, strict=True))) for counts in (real, grpo)]
-    without = [tuple(map(sum, zip(*counts[:-1], strict=True))) for counts in (real, grpo)]
-    yield "GRPO in {} of the {} runs beside DAPO's".format(
-        *map(sum, zip(*(fallen(place, "GRPO") for place in DAPO_TOO), strict=True))
-    )
-    yield f"Fisher's p = {fisher(*without):.3f} in the first column, {fisher(*with_a):.2f} with A"
+    yield f"Fisher's p = {first:.3f} in the first column, {with_a:.2f} with A"
     yield f"at most {max(map(table_1, TABLE_1)) / TAU:.2f}"
-    kl = [median_kl(label) for label in ("REAL", "GRPO")]
+    again = [arm(PRETRAINED[1], label).runs.values() for label in ("REAL", "GRPO")]
+    kl = [np.mean([np.median(run.of("ppo_kl")) for run in runs]) for runs in again]
     yield f"median `ppo_kl` {kl[0]:.3f}, GRPO's {kl[1]:.3f}"
-    by_length = {tokens: lengths(tokens) for tokens in (9, 64, 256)}
-    spread = [np.mean([z for z, _ in runs]) for runs in by_length.values()]
+    # at the second update: the log has means of two, of which the first is 0
+    spread = [2 * logged([*one.runs.values()])[0] for one in PLACES["length"].values()]
     yield "z was {:.3f}, {:.3f} and {:.3f} at 9, 64 and 256 tokens".format(*spread)
-    assert all(together < 2 for runs in by_length.values() for _, together in runs)  # prediction L1 failed
-    assert all(long < short / 2 for (long, _), (short, _) in zip(by_length[256], by_length[9], strict=True))  # L2 held
-    near, some = ([cell for cell in cells() if low < cell.z <= high] for low, high in ((-1, 0.03), (0.03, 0.1)))
-    yield f"{pm(gains(near))} in the {len(near)} settings with z up to 0.03"
-    yield f"{pm(gains(some))} in the {len(some)} from there to 0.1"
+    assert spread[0] / spread[2] > math.sqrt(256 / 9)  # "at least that fast"
+    ranges = ((-1, 0.03), (0.03, 0.1))
+    little, some = (np.array([cell.gain for cell in cells() if low < cell.z <= high]) for low, high in ranges)
+    yield f"{pm(little)} in the {len(little)} settings with z up to 0.03"
+    yield f"{pm(some)} in the {len(some)} from there to 0.1"
     yield from rates_of_16()
-    clip = [100 * clipped(place, "GSPO") for place in ("4 updates", "hard task", SIXTEEN[1], *PRETRAINED)]
+    clip = [
+        100 * arm(place, "GSPO").mean("ppo_clip_ratio")
+        for place in ("4 updates", "hard task", SIXTEEN[1], *PRETRAINED)
+    ]
     assert 44 < min(clip) and max(clip) < 55  # "drops half of the tokens"
     queue = "queue of 4"
     adds = [size(between(queue, label, "REAL")) for label in (SAMPLER, "tau 0.1")]
     yield f"scores against the rollout policy add {adds[0]}, and τ = 0.1 adds {adds[1]}, at twice the learning"
     assert multiple(queue, "tau 0.1") == multiple(queue, "REAL") == 1
     assert arm(queue, "tau 0.1").rate == 2 * arm(queue, "REAL").rate
-    best = "rollout policy, tau 0.1"
-    alike = [between(queue, best, other) for other in ("VESPO", "GRPO corrected")]
+    least = "rollout policy, tau 0.1"
+    alike = [between(queue, least, other) for other in ("VESPO", "GRPO corrected")]
     assert conclusions(alike) == [CONCLUSIONS[2]] * 2
-    assert [round(age("queue of 8", step)) for step in (11, 16)] == [5, 8]
     yield f"from {pm(arm('a machine', 'REAL').ends())} to {pm(arm('another machine', 'REAL').ends())}"
-    assert np.sign(end_gap("a machine")) != np.sign(end_gap("another machine"))  # "reverses GRPO minus REAL"
-    assert made_again() == 80
+    signs = {arm(p, "GRPO").ends().mean() > arm(p, "REAL").ends().mean() for p in ("a machine", "another machine")}
+    assert signs == {True, False}  # "GRPO minus REAL changed its sign"
 
 
 def rates_of_16() -> Iterator[str]:
     """16 updates: what the rates that were tried say, and the predictions of rates-16, A1 to A4."""
-    means = {label: rate_means(label) for label in OWN}
-    assert all(max(found, key=lambda rate: found[rate]) == 1e-4 for found in means.values())
-    assert all(len(found) == 5 for found in means.values())
+    assert {best("16 updates", label) for label in OWN} == {1e-4}
+    means = {label: {rate: np.mean(seeds) for rate, seeds in tried("16 updates", label).items()} for label in OWN}
     within = {label: sum(mean > found[1e-4] - 0.1 for mean in found.values()) for label, found in means.items()}
     tests = [arm(SIXTEEN[0], label).means().mean() for label in OWN]
-    yield f"scored {min(tests):.2f} to {max(tests):.2f} there on 16 new seeds"
-    clips = [np.mean(by_learning_rate(TRIED["16 updates"], name)[1e-4][:1]) for name in (OWN["GSPO"], "gspo")]
-    yield f"with 16 updates GSPO scores {clips[1]:.2f} with it and {clips[0]:.2f} with 0.2/0.3 (seed 1)"
+    yield f"With 16 updates all {words(len(OWN))} did best at 1e-4"
+    yield f"scored {min(tests):.2f} to {max(tests):.2f} there on {seeds(SIXTEEN[0])} new seeds"
+    yield "with 16 updates GSPO scores {1:.2f} with it and {0:.2f} with 0.2/0.3 (seed 1)".format(*clips())
     fixed = concluded(SIXTEEN[0], ("REAL", FIXED))
     others = {label: concluded(SIXTEEN[0], ("REAL", label)) for label in OWN if label != "REAL"}
     pair = concluded(SIXTEEN[0], ("ratio none", NEITHER))
@@ -340,6 +521,55 @@ def rates_of_16() -> Iterator[str]:
     failed = [f"that {name}" for name in predicted if name != held]
     yield f"one held: {held}. {words(len(failed)).title()} failed, as inconclusive: {'; '.join(failed)}"
     assert verdicts == [CONCLUSIONS[3]] * 3
+
+
+def methods() -> Iterator[str]:
+    """Of docs/use/algorithms.md."""
+    (lower,) = {f"{-between('4 updates', 'REAL', other).mean:.2f}" for other in ("GRPO", "DAPO")}
+    yield f"over training REAL scored {lower} lower than the other two, inconclusive ({seeds('4 updates')} seeds)"
+    found = {label: concluded(SIXTEEN[0], ("REAL", label)) for label in OWN if label != "REAL"}
+    alike = words([one.conclusion for one in found.values()].count(CONCLUSIONS[2]))
+    two = [found[label].gap.mean for label in ("GRPO", FIXED)]
+    yield f"there {alike} are equivalent to REAL, and GRPO {two[0]:.2f} and fixed weights {two[1]:.2f} lower"
+    high = [concluded(SIXTEEN[1], ("REAL", label)).conclusion for label in ("ratio none", BALANCED, "GSPO", "GRPO")]
+    assert high == [CONCLUSIONS[1]] * 3 + [CONCLUSIONS[0]]
+    yield f"they scored higher than REAL, and REAL higher than GRPO ({seeds(SIXTEEN[1])} seeds)"
+    yield f"which ran at twice its best rate ({seeds('hard task')} seeds)"
+    wide, papers = clips()
+    yield f"0.2/0.3 scored {wide - papers:.2f} higher]"
+    queue, least = "queue of 4", "rollout policy, tau 0.1"
+    (ahead,) = {f"{between(queue, label, 'REAL').mean:.1f}" for label in (least, "VESPO", "GRPO corrected")}
+    yield f"plain REAL scored {ahead} lower there"
+    yield f"Three methods scored alike with four batches waiting ({seeds(queue)} seeds)"
+    assert all(between(queue, least, label).mean > 0.03 for label in ("CISPO", "ReNCE", "OAPL"))
+    yield f"0.1 scored {size(between(queue, 'tau 0.1', 'REAL'))} higher, at twice the rate"
+    rates = [f"{best('4 updates', label):.0e}".replace("e-0", "e-") for label in ("REAL", "GRPO")]
+    yield f"on `cpu` the best was {rates[0]} for REAL and {rates[1]} for GRPO"
+    more = [float(row[5]) / float(row[3]) for row in older_z() if row[1] == "4"]
+    yield f"with four updates it shows about {min(more):.1f} to {max(more):.1f} times as much"
+
+
+def logs() -> Iterator[str]:
+    """Of benchmarks/z_from_logs/PREDICTIONS.md: z of all runs of REAL beside the bounds by their KL."""
+    flags = ("--algo.real.objective", "--algo.real.tau", "--algo.real.set")
+    runs = [run for folder in FOLDERS for run in campaign(folder).values() if run.updates >= 2]
+    runs = [run for run in runs if [str(run.flags.get(flag)) for flag in flags] == ["real", "0.5", "None"]]
+    moved = [run for run in runs if kl_and_length(run)[0] > 0]
+    z, least, independent = np.array([logged([run]) for run in moved]).T
+    length = np.array([kl_and_length(run)[1] for run in moved])
+    together = independent * np.sqrt(length)
+    yield f"Of all {len(runs)} records of REAL (τ 0.5) with two updates or more, {len(moved)} have a positive mean KL"
+    yield f'below "together" in {sum(z < together)}, but above "independent" in {sum(z > independent)}'
+    (median, *ends), floor = (np.quantile(ratio / independent, (0.5, 0.1, 0.9)) for ratio in (z, least))
+    yield 'It is {:.2f} times "independent" (80 % of runs: {:.2f} to {:.2f})'.format(median, *ends)
+    yield f"by at least {min(least / z):.2f} to {max(least / z):.2f}"
+    yield "with this least factor the ratio is {:.2f} ({:.2f} to {:.2f})".format(*floor)
+    yield f"about the value, at {min(length):.0f} to {max(length):.0f} tokens"
+    yield f"z was {np.median(z / together):.2f} times it"
+
+
+def seeds(place: str) -> int:
+    return len(arm(place, "REAL").runs)
 
 
 def words(number: int) -> str:
@@ -366,61 +596,10 @@ def table_1(side: str) -> float:
     return math.sqrt(most)
 
 
-def lengths(tokens: int) -> list[tuple[float, float]]:
-    """z and D of each run of `length`, by its PREDICTIONS.md. The log has means of two updates, one of 0."""
-    found = []
-    for run in campaign("length").values():
-        if f"tokens-{tokens}-" in run.name:
-            std, kl, length = (
-                np.array([*run.train[key].values()])
-                for key in ("real/score_std", "kl_old", "rollout/response_length_mean")
-            )
-            variance, of_a_token = (2 * std) ** 2, 2 * 2 * kl
-            found.append((float(np.mean(2 * std) / TAU), float(np.mean(variance * length / of_a_token))))
-    return found
-
-
-def median_kl(label: str) -> float:
-    """Over steps, of the pretrained model's runs at one learning rate."""
-    runs = arm("pretrained, again", label).runs.values()
-    return float(np.mean([np.median([*run.train["ppo_kl"].values()]) for run in runs]))
-
-
-def clipped(place: str, label: str) -> float:
-    return float(
-        np.mean([np.mean([*run.train["ppo_clip_ratio"].values()]) for run in arm(place, label).runs.values()])
-    )
-
-
-def gains(found: Sequence) -> np.ndarray:
-    return np.array([cell.gain for cell in found])
-
-
-def made_again() -> int:
-    """How many runs of `table` have equals, in each number but the times; all must."""
-    first, again = campaign(AGAIN.replace("-skill", "")), campaign(AGAIN)
-    for name in {*first, *again}:
-        one, other = ({**run.train, "timing/step_total": {}} for run in (first[name], again[name]))
-        assert (one, first[name].evals) == (other, again[name].evals), name
-    return len(first)
-
-
-def age(place: str, step: int) -> float:
-    """How many steps old the responses of a step are: since the held-out pass@1 was their pass rate. Mean over runs
-    that are well between their first and last pass@1 then. `next/PREDICTIONS.md` quotes it."""
-    found = []
-    for run in (run for label in PLACES[place] for run in arm(place, label).runs.values()):
-        steps, rate = np.linspace(0, 30, 3001), run.train["rollout/pass_rate"][step]
-        evaluated = sorted(run.evals)
-        known = np.maximum.accumulate(np.interp(steps, evaluated, [run.evals[step] for step in evaluated]))
-        if known[0] + 0.1 < rate < min(0.75, known[-1] - 0.05):
-            found.append(step - 1 - steps[np.searchsorted(known, rate)])
-    return float(np.mean(found))
+def clips() -> list[float]:
+    """Seed 1 of GSPO with the clip 0.2/0.3 and with the paper's, 16 updates at 1e-4."""
+    return [tried(place, "GSPO")[1e-4][0] for place in SIXTEEN]
 
 
 def size(gap: Gap) -> str:
     return f"{abs(gap.mean):.3f} {PM} {gap.se:.3f}"
-
-
-def end_gap(place: str) -> float:
-    return float(arm(place, "GRPO").ends().mean() - arm(place, "REAL").ends().mean())

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import csv
 import json
 import os
 import re
@@ -10,6 +11,7 @@ import signal
 import subprocess
 import time
 import weakref
+from collections import Counter
 from pathlib import Path
 
 import pyarrow.parquet
@@ -173,6 +175,33 @@ def test_bounds_on_z_are_read_from_any_trainers_log(text, row, tmp_path, monkeyp
 
     (tmp_path / "run.log").write_text("ppo_kl: 3 of a configuration\n" * (text[0] != "{") + text)
     assert (*(z_from_logs.read(tmp_path / "run.log")[key] for key in ("trainer", "together", "independent")),) == row
+
+
+def test_the_page_of_z_says_what_its_table_of_logs_says():
+    page = SCRIPTS.parents[1] / "benchmarks/z_from_logs/PREDICTIONS.md"
+    rows = [*csv.DictReader(page.with_name("logs.csv").open())]
+    used = [row for row in rows if row["kind"].startswith(("whole", "part"))]
+    whole = [row for row in used if row["kind"].startswith("whole")]
+    places = Counter(re.split("[@ ]", row["address"])[0] for row in used)
+    together, independent, *worst = (
+        max(float(row[key]) for row in part)
+        for key, part in (
+            ("together", used),
+            ("independent", used),
+            ("worst_together", whole),
+            ("worst_independent", whole),
+        )
+    )
+    assert (len(rows), len(used), len(whole), sorted(places.values())) == (21, 12, 7, [1, 4, 7])
+    said = " ".join(page.read_text().split())
+    for sentence in (
+        "21 logs",
+        "of the twelve, seven are from one repository and four from another",
+        f"z together is at most {together:.3f} in all {len(used)}",
+        f"z independent is at most {independent:.3f}",
+        f"at most {worst[0]:.3f} together and {worst[1]:.3f} independent ({len(whole)} logs)",
+    ):
+        assert sentence in said, sentence
 
 
 def test_cuts_of_one_batch_are_told_apart_by_their_gradient(monkeypatch):
