@@ -304,9 +304,9 @@ def comparisons(rows: Iterable[Row]) -> Iterator[list[str]]:
 
 def of_real() -> Iterator[list[str]]:
     """The page's columns: what REAL is compared with, without the last evaluation, so that they fit a screen."""
-    for title, setting, *cells, _, conclusion in comparisons(shown()):
+    for title, setting, *numbers, _, conclusion in comparisons(shown()):
         short = setting.replace("16 updates, rate", "rate")
-        yield [title.removeprefix("REAL − "), short, *cells, conclusion.replace(" higher", "")]
+        yield [title.removeprefix("REAL − "), short, *numbers, conclusion.replace(" higher", "")]
 
 
 # z of the records, as logged and as it would be logged today
