@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
+from textwrap import fill
 
 import real_openrlhf
 from real_openrlhf import PUBLIC
@@ -111,7 +112,8 @@ def functions(_: str) -> str:
         signature = inspect.signature(function)
         plain = [one.replace(annotation=inspect.Parameter.empty) for one in signature.parameters.values()]
         signature = signature.replace(parameters=plain, return_annotation=inspect.Signature.empty)
-        texts.append(f"### `{name}`\n\n```python\n{name}{signature}\n```\n\n{inspect.getdoc(function)}\n")
+        call = fill(f"{name}{signature}", 96, subsequent_indent="    ")
+        texts.append(f"### `{name}`\n\n```python\n{call}\n```\n\n{inspect.getdoc(function)}\n")
     return "\n" + "\n".join(texts) + "\n"
 
 
