@@ -15,7 +15,7 @@ from real_openrlhf.base.errors import UserError, plain
 from real_openrlhf.base.files import write_text
 from real_openrlhf.report import benchmarks, figures, tables
 from real_openrlhf.report.read_runs import Run, word
-from real_openrlhf.report.table_forms import WARNING, Table, shown, to_csv, to_markdown
+from real_openrlhf.report.table_forms import WARNING, Cell, Table, shown, to_csv, to_markdown
 from real_openrlhf.report.task_runs import MOST, TaskRuns, tasks
 
 PAGE, TITLE, HEAD = "index.html", "<title>REAL report", 2000  # a page of ours has the title in its first characters
@@ -26,8 +26,8 @@ FIGURES = {
 }
 CURVES = (
     "Curves: mean over the finished runs, at the steps that all of them logged; bands are ±1 standard error. Blue: "
-    "the reference; orange: the best of the others. A thin "
-    "line that ends in a cross failed or still runs, and is in no mean. A panel in which nothing varies is left out."
+    "the reference, or the first setting; orange: the best of the others. A thin line that ends in a cross failed or "
+    "still runs, and is in no mean. A panel in which nothing varies is left out."
 )
 
 
@@ -62,7 +62,7 @@ def render(sections: Sequence[dict[str, Any]], scores: Table | None, skipped: Se
     """The whole page as text. The template escapes every text."""
     loader = jinja2.FileSystemLoader(Path(__file__).parent)
     pages = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, undefined=jinja2.StrictUndefined)
-    pages.filters["shown"] = shown
+    pages.filters |= {"shown": shown, "pieces": pieces}
     every = [section["task"] for section in sections]
     last = [*filter(None, [scores]), tables.runs(every)]
     notes = [
@@ -81,6 +81,11 @@ def render(sections: Sequence[dict[str, Any]], scores: Table | None, skipped: Se
         notes=dict.fromkeys((CURVES, *notes)),
     )
     return plain(text.lstrip())
+
+
+def pieces(cell: Cell) -> list[str]:
+    """A line breaks between these first: not in `lr 1e-4`, and not between a flag and its value."""
+    return re.split(r"(?<=[,;]) | (?=--)", shown(cell))
 
 
 def heading(every: Sequence[TaskRuns]) -> str:

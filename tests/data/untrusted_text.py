@@ -126,8 +126,8 @@ def a_run_is_read_or_refused(record: bytes, lines: bytes, results: bytes) -> Non
 
 
 PNG = "data:image/png;base64,"
-TAGS = """html head meta link title style body h1 h2 h3 p code nav a div strong ul li figure figcaption img table thead
-    tbody tr th td span""".split()
+TAGS = """html head meta link title style body h1 h2 h3 p code nav a div details summary ul li figure figcaption img
+    table thead tbody tr th td span""".split()
 
 
 class Page(HTMLParser):
