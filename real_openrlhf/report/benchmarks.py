@@ -10,7 +10,7 @@ from real_openrlhf.data.benchmarks import BENCHMARKS
 from real_openrlhf.report.paired import protocol, title_of
 from real_openrlhf.report.read_runs import Run
 from real_openrlhf.report.statistics import Estimate, estimate
-from real_openrlhf.report.table_forms import BLOCK, Row, Table
+from real_openrlhf.report.table_forms import BLOCK, SETTING, Row, Table
 from real_openrlhf.report.task_runs import MethodRuns, TaskRuns
 
 # Numbers measured by others, each with its source: printed beside ours, never mixed with them. One run each, without a
@@ -56,7 +56,7 @@ def benchmarks(tasks: Sequence[TaskRuns]) -> Table | None:
     rows: list[Row] = []
 
     def add(block: str, label: str, cells: Mapping[str, Estimate | None]) -> None:
-        rows.append({BLOCK: block, "Method": label, **{title_of(name): cells.get(name) for name in names}})
+        rows.append({BLOCK: block, SETTING: label, **{title_of(name): cells.get(name) for name in names}})
 
     notes = [
         "Benchmarks: pass@1, mean over samples and problems; ± of a single run is one standard error over problems. "

@@ -43,10 +43,10 @@ WEIGHTS = {
 
 
 def dynamics(task: TaskRuns, path: Path) -> pd.DataFrame | None:
-    """The paper's training dynamics: entropy, validation, reward and all-solved groups."""
-    reward, solved, entropy, _ = ((title, partial(training, keys=keys)) for title, keys in TRAINING.items())
+    """The paper's training dynamics: entropy, validation, pass rate and all-solved groups."""
+    rate, solved, entropy, _ = ((title, partial(training, keys=keys)) for title, keys in TRAINING.items())
     held_out = FINAL, partial(validation, sets=task.sets)
-    return _draw(task, dict((held_out, reward, entropy, solved)), path)
+    return _draw(task, dict((held_out, rate, entropy, solved)), path)
 
 
 def weights(task: TaskRuns, path: Path) -> pd.DataFrame | None:

@@ -9,6 +9,7 @@ from real_openrlhf.report.statistics import Estimate
 
 NONE = "–"
 BLOCK = "Block"  # not a column: the heading of a row and of those below it
+SETTING = "Setting"  # the column that names a row of runs
 SE_NOTE = "± is one standard error over runs; an entry without it is one run."
 WARNING = "Warning: "  # the beginning of a note that stands above the table
 

@@ -1,13 +1,14 @@
 """The report's tables: summary, results, the paper's Table 1, and the runs."""
 
 import math
+import shlex
 from collections.abc import Callable, Iterable, Sequence
 
 import pandas as pd
 
 from real_openrlhf.report.benchmarks import PUBLISHED, published
 from real_openrlhf.report.statistics import LEVEL, MARGIN, Difference, Estimate, difference, estimate, holm
-from real_openrlhf.report.table_forms import BLOCK, NONE, SE_NOTE, WARNING, Row, Table
+from real_openrlhf.report.table_forms import BLOCK, NONE, SE_NOTE, SETTING, WARNING, Row, Table
 from real_openrlhf.report.task_runs import (
     MethodRuns,
     TaskRuns,
@@ -15,13 +16,14 @@ from real_openrlhf.report.task_runs import (
     best_of_each_method,
     near_end,
     over_training,
+    short,
     training,
     validation,
 )
 
 MAIN, FINAL = "Mean over training", "Held-out pass@1"
 TRAINING = {  # title -> keys of metrics, of which the first that a run logged counts
-    "Training reward": ("rollout/reward_mean", "reward"),
+    "Pass rate": ("rollout/pass_rate",),
     "All-solved ratio": ("rollout/frac_all_correct",),
     "Entropy (nats per token)": ("rollout/entropy", "entropy_loss"),
     "Response length (tokens)": ("rollout/response_length_mean", "response_length"),
@@ -35,7 +37,7 @@ def summary(task: TaskRuns) -> Table:
     rows: list[Row] = []
     for setting in best_of_each_method(task):
         curves = [validation(run, task.sets) for run in setting.counted]
-        row: Row = {"Method": setting.label, FINAL: _mean(at_the_end, curves), MAIN: _mean(over_training, curves)}
+        row: Row = {SETTING: setting.label, FINAL: _mean(at_the_end, curves), MAIN: _mean(over_training, curves)}
         if reference and setting in differences:
             gap, p, p_equivalent = differences[setting]
             row[f"vs {reference.method}"] = Estimate(gap.mean, gap.se, signed=True)
@@ -47,11 +49,14 @@ def summary(task: TaskRuns) -> Table:
     notes = [
         f"{FINAL}: the last evaluation. {MAIN}: average of the evaluations after step 0. It varies least, so "
         "differences and conclusions are of it.",
-        "Differences: the row minus the reference, by Welch's test at 5 %; p has Holm's correction. "
-        "Both need three finished runs.",
-        f"Conclusions: higher or lower if the test says so; equivalent within {MARGIN} if two one-sided tests do, "
-        "also with Holm's correction; else inconclusive.",
     ]
+    if reference:
+        notes += [
+            "Differences: the row minus the reference, by Welch's test at 5 %; p has Holm's correction. "
+            "Both need three finished runs.",
+            f"Conclusions: higher or lower if the test says so; equivalent within {MARGIN} if two one-sided tests do, "
+            "also with Holm's correction; else inconclusive.",
+        ]
     return Table("summary", "Summary", rows, notes)
 
 
@@ -59,11 +64,10 @@ def results(task: TaskRuns) -> Table:
     """The final metrics of every setting, over its finished runs."""
     rows: list[Row] = []
     for setting in task.methods:
-        rates = {f"{rate:g}" for run in setting.runs if isinstance(rate := run.flags.get("--actor.adam.lr"), float)}
+        rates = {short(rate) for run in setting.runs if isinstance(rate := run.flags.get("--actor.adam.lr"), float)}
         curves = [validation(run, task.sets) for run in setting.counted]
         logged = {title: [training(run, keys) for run in setting.counted] for title, keys in TRAINING.items()}
-        row: Row = {"Setting": setting.label, MAIN: _mean(over_training, curves)}
-        row[FINAL] = _mean(at_the_end, curves)
+        row: Row = {SETTING: setting.label, FINAL: _mean(at_the_end, curves), MAIN: _mean(over_training, curves)}
         row |= {title: _mean(near_end, values) for title, values in logged.items()}
         row["Clipped updates"] = _mean(pd.Series.mean, (training(run, CLIPPED) for run in setting.counted))
         steps = ", ".join(map(str, sorted({run.last_step for run in setting.counted})))
@@ -127,10 +131,10 @@ def ratios(task: TaskRuns) -> Table | None:
     for side, heading in {"pos": "Positives", "neg": "Negatives"}.items() if logs else ():
         paper = PUBLISHED["ratios"][side]  # percent of the tokens, mean magnitude
         for at, (part, (digits, nothing)) in enumerate(PARTS.items()):
-            row: Row = {BLOCK: f"{heading}: {part}", "Method": "GRPO, paper"}
+            row: Row = {BLOCK: f"{heading}: {part}", SETTING: "GRPO, paper"}
             rows.append(row | {title: published(paper[key][at], digits) or "clipped" for key, title in RANGES.items()})
             for label, runs in logs.items():
-                row = {BLOCK: f"{heading}: {part}", "Method": label}
+                row = {BLOCK: f"{heading}: {part}", SETTING: label}
                 for key, title in RANGES.items():
                     pairs = [_share_and_magnitude(log, f"ratio/{side}/{key}") for log in runs]
                     row[title] = estimate((pair[at] for pair in pairs), digits) or nothing
@@ -159,9 +163,10 @@ def runs(tasks: Sequence[TaskRuns]) -> Table:
     rows: list[Row] = []
     for setting in (setting for task in tasks for setting in task.methods):
         for run in (*setting.runs, *setting.repeats):
-            command = run.meta.get("command")
-            words = " ".join(map(str, command)) if isinstance(command, list) else ""
-            row: Row = {"Run": run.name, "Setting": setting.label, "Seed": str(run.seed), "Status": run.status}
+            words = run.meta.get("words")  # of the training, where the command may be a resume or a comparison
+            words = ["real-openrlhf", "train", *words] if isinstance(words, list) else run.meta.get("command")
+            command = shlex.join(map(str, words)) if isinstance(words, list) else ""
+            row: Row = {"Run": run.name, SETTING: setting.label, "Seed": str(run.seed), "Status": run.status}
             row |= {"Last step": str(run.last_step), "Code version": str(run.meta.get("code_version", ""))}
-            rows.append(row | {"Command": words})
+            rows.append(row | {"Command": command})
     return Table("runs", "Runs", rows)

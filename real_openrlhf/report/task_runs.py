@@ -92,17 +92,20 @@ def tasks(runs: Iterable[Run]) -> list[TaskRuns]:
         data, recipe = run.meta.get("data"), run.meta.get("recipe")
         recipe = recipe if isinstance(recipe, str) else None
         # the last two parts: a local model's folder is often just called model
-        model = PurePath(str(run.flags.get("--actor.model_name_or_path", ""))).parts[-2:]
-        data = str(sorted(map(str, data.values())) if isinstance(data, dict) else None)
-        alike[recipe, model, str(run.meta.get("starting_weights")), data].append(run)
-    names = []
-    for (recipe, *_), members in alike.items():
+        model = "/".join(PurePath(str(run.flags.get("--actor.model_name_or_path", ""))).parts[-2:])
+        data = " ".join(sorted(map(str, data.values()))) if isinstance(data, dict) else ""
+        alike[recipe, model, str(run.meta.get("starting_weights") or ""), data].append(run)
+    names = {}
+    for key, members in alike.items():
         on = ", ".join(sorted(next((run.sets for run in members if run.sets), ())))
-        names.append(word(f"{on} ({recipe})" if on else recipe))
-    numbered = [
-        f"{name} {names[: at + 1].count(name)}" if names.count(name) > 1 else name for at, name in enumerate(names)
-    ]
-    return [TaskRuns(name, _settings(members)) for name, members in zip(numbered, alike.values(), strict=True)]
+        names[key] = word(f"{on} ({key[0]})" if on else key[0])
+    for at, kind in enumerate(("model", "weights", "data"), 1):  # what tells tasks of one name apart
+        several = {name: {key[at] for key in names if names[key] == name} for name in names.values()}
+        for key, name in names.items():
+            if len(several[name]) > 1:
+                part = key[at] if kind == "model" else " ".join(sha[:6] for sha in key[at].split())
+                names[key] = f"{name}, {kind} {word(part) or 'unknown'}"
+    return [TaskRuns(names[key], _settings(members)) for key, members in alike.items()]
 
 
 def _settings(runs: Iterable[Run]) -> tuple[MethodRuns, ...]:
@@ -117,14 +120,14 @@ def _settings(runs: Iterable[Run]) -> tuple[MethodRuns, ...]:
         several_files = code and sum(key[:2] == (algo, changed) for key in alike) > 1
         seeds: dict[tuple, list[Run]] = defaultdict(list)
         for run in sorted(members, key=lambda run: (run.seed is None, run.seed, run.name)):
-            words = [f"{SHORT.get(name, name.removeprefix('--'))} {_short(flags[run].get(name))}" for name in varied]
+            words = [f"{SHORT.get(name, name.removeprefix('--'))} {short(flags[run].get(name))}" for name in varied]
             seeds[*map(word, words), *([f"file {code}"] if several_files else [])].append(run)
         settings += [MethodRuns(algo, changed, words, *_without_repeats(same)) for words, same in seeds.items()]
     order = [*ALGORITHMS]
     return tuple(sorted(settings, key=lambda s: ([*order, s.algo].index(s.algo), s.algo, s.changed, s.varied)))
 
 
-def _short(value: Any) -> str:
+def short(value: Any) -> str:
     """1e-4 for 0.0001"""
     if isinstance(value, float) and 0 < value < 1e-3:
         digits, power = f"{value:.3e}".split("e")

@@ -135,7 +135,7 @@ def summary(run_dir: Path) -> str:
     for name, key, form in SHOWN[:3]:
         key = logged(key, steps)
         if known := [step[key] for step in steps if key in step]:  # a step that trains nothing lacks some
-            rows.append((f"training {name}{NO_MEASURE.get(key, '')}", f"{known[0]:{form}}", f"{known[-1]:{form}}"))
+            rows.append((f"{name}{NO_MEASURE.get(key, '')}", f"{known[0]:{form}}", f"{known[-1]:{form}}"))
     width = max((len(name) for name, _, _ in rows), default=0)
     header = f"{'':{width}}  {'first':>8}  {'last':>8}"
     failed = sorted({key for step in steps for key in step if key.startswith(FAILURES)})

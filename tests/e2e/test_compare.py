@@ -37,7 +37,7 @@ def test_a_comparison_prints_and_reports_all_its_methods_and_their_evaluations(c
     assert all(label in page for label in ("REAL", "GRPO"))
     assert (out / "report" / "tables" / "summary.md").read_text() in printed
     table = {
-        row["Method"]: float(row["easy"])
+        row["Setting"]: float(row["easy"])
         for row in csv.DictReader(open(out / "report/tables/benchmarks.csv"))
         if row["easy"]
     }

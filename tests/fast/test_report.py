@@ -12,7 +12,7 @@ import invented_runs as invented
 import pytest
 
 from real_openrlhf.cli import main
-from real_openrlhf.report import benchmarks, figures, table_forms, tables
+from real_openrlhf.report import benchmarks, figures, page, table_forms, tables
 from real_openrlhf.report.read_runs import read_run, read_runs
 from real_openrlhf.report.statistics import Difference, difference, holm, two_sided
 from real_openrlhf.report.task_runs import TaskRuns, best_of_each_method, tasks
@@ -57,13 +57,13 @@ def test_numbers_equal_those_recomputed_from_metrics_jsonl(ten, algo, label, tmp
         return statistics.mean(values), statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
 
     (final,) = [row for row in rows(tables.results(task_of(ten))) if row["Setting"] == label]
-    assert final["Learning rate"] == "0.0001"
-    last_tenth = [[row["rollout/reward_mean"] for row in log if row["phase"] == "train"][-2:] for log in logs]
+    assert final["Learning rate"] == "1e-4"
+    last_tenth = [[row["rollout/pass_rate"] for row in log if row["phase"] == "train"][-2:] for log in logs]
     later = [[row["eval_sums_pass1"] for row in log if row["phase"] == "eval" and row["step"]] for log in logs]
     for column, values in {
         "Mean over training": [*map(statistics.mean, later)],
         "Held-out pass@1": [log[-1]["eval_sums_pass1"] for log in logs],
-        "Training reward": [statistics.mean(tail) for tail in last_tenth],
+        "Pass rate": [statistics.mean(tail) for tail in last_tenth],
     }.items():
         mean, error = mean_and_error(values)
         assert float(final[column]) == pytest.approx(mean)
@@ -85,7 +85,7 @@ def test_numbers_equal_those_recomputed_from_metrics_jsonl(ten, algo, label, tmp
 
 
 def test_table_1_is_the_mean_over_steps_weighted_by_share(ten):
-    table = {(row["Block"], row["Method"]): row["> 1+ε"] for row in rows(tables.ratios(task_of(ten)))}
+    table = {(row["Block"], row["Setting"]): row["> 1+ε"] for row in rows(tables.ratios(task_of(ten)))}
     shares, grads = [], []
     for path in ten.glob("cpu-grpo-s*/metrics.jsonl"):
         log = [row for row in map(json.loads, path.read_text().splitlines()) if row["phase"] == "train"]
@@ -108,7 +108,7 @@ def test_a_step_without_tokens_in_a_range_weighs_nothing(tmp_path):
         shares = {"ratio/pos/high/share": 90.0, "ratio/neg/high/share": 1.0, "ratio/pos/low/share": 0.0}
         lines = [{"phase": "train", "step": n, **shares, **step} for n, step in enumerate(steps, 1)]
         invented.write_lines(invented.write_run(tmp_path, "real", seed, 2), lines)
-    found = {row["Block"]: row for row in rows(tables.ratios(task_of(tmp_path))) if row["Method"] == "REAL"}
+    found = {row["Block"]: row for row in rows(tables.ratios(task_of(tmp_path))) if row["Setting"] == "REAL"}
     assert float(found["Positives: % of tokens"]["> 1+ε"]) == 5.0
     assert float(found["Positives: mean |W|"]["> 1+ε"]) == 2.0
     assert float(found["Positives: % of tokens"]["[1−ε, 1)"]) == 0.0
@@ -186,7 +186,7 @@ def test_a_conclusion_names_the_direction_an_equivalence_or_neither(tmp_path):
         "gspo": (0.9, 0.5, 0.95, 0.7),
     }.items():  # fmt: skip
         evaluations(tmp_path, algo, dict(enumerate(ends, 1)))
-    found = {row["Method"]: row for row in tables.summary(task_of(tmp_path)).rows}
+    found = {row["Setting"]: row for row in tables.summary(task_of(tmp_path)).rows}
     assert {name: row["Conclusion"] for name, row in found.items()} == {
         "REAL": "reference", "GRPO": "higher", "DAPO": "equivalent within 0.03", "GSPO": "inconclusive",
     }  # fmt: skip
@@ -248,7 +248,7 @@ def write_evaluated(root: Path, **settings: dict) -> Path:
 
 def test_scores_of_different_protocols_say_so(tmp_path):
     alike = benchmarks.benchmarks([task_of(write_evaluated(tmp_path / "alike"))])
-    assert [row["Method"] for row in alike.rows][:2] == ["REAL (3 runs)", "GRPO (3 runs)"]
+    assert [row["Setting"] for row in alike.rows][:2] == ["REAL (3 runs)", "GRPO (3 runs)"]
     markdown = table_forms.to_markdown(alike)  # DisCO's row that the paper leaves out, the paper's best, an ablation
     assert all(number in markdown for number in ("0.620 ± 0.006", "0.533", "0.632", "0.514", "max tokens = 8192"))
     other = write_evaluated(tmp_path / "other", grpo={"max_new_tokens": 32768})
@@ -265,7 +265,7 @@ def test_the_average_needs_all_six_benchmarks_and_is_of_no_other(tmp_path):
     assert real["average"].mean == pytest.approx(0.35)
     assert real["average"].se == pytest.approx(math.sqrt(6) * 0.01 / 6)  # independent errors over problems
     assert "average" not in grpo
-    table = {row["Method"]: row for row in rows(benchmarks.benchmarks([task_of(tmp_path)]))}
+    table = {row["Setting"]: row for row in rows(benchmarks.benchmarks([task_of(tmp_path)]))}
     assert {name for name, row in table.items() if row["seventh"]} == {"REAL (1 run)"}  # of the paper there is none
 
 
@@ -320,11 +320,31 @@ def test_a_run_that_is_named_after_a_flags_value_keeps_that_flag(tmp_path):
 
 def test_different_tasks_never_share_a_figure(tmp_path):
     invented.write_run(tmp_path, "real", 1)
-    invented.write_run(tmp_path, "real", 2, data={"train.jsonl": "another"}, name="other-data")
+    invented.write_run(tmp_path, "real", 2, data={"train.jsonl": "6f"}, name="other-data")
     invented.write_run(tmp_path, "real", 3, flags={"--actor.model_name_or_path": "tiny-7/model"}, name="other-model")
     invented.write_run(tmp_path, "real", 4, recipe="qwen7b", name="other-recipe")
+    invented.write_run(tmp_path, "real", 5, starting_weights="5e" * 32, name="other-weights")
     known = tasks(read_runs([tmp_path])[0])
-    assert len({task.name for task in known}) == 4 and [len(task.runs) for task in known] == [1, 1, 1, 1]
+    assert [len(task.runs) for task in known] == [1] * 5
+    assert sorted(task.name for task in known) == [
+        "sums (cpu), model tiny-7/model",
+        "sums (cpu), model unknown, weights 5e5e5e",
+        "sums (cpu), model unknown, weights unknown, data 5e",
+        "sums (cpu), model unknown, weights unknown, data 6f",
+        "sums (qwen7b)",
+    ]
+
+
+def test_the_command_of_a_run_is_that_of_its_training_and_can_be_pasted(tmp_path):
+    words = ["--recipe", "cpu", "--data-dir", "/my data", "--train.seed", "1"]
+    typed = ["real-openrlhf", "train", "--run-name", "mine", "--resume"]
+    invented.write_run(tmp_path, "real", 1, words=words, command=typed)
+    invented.write_run(tmp_path, "real", 2, command=typed)  # an older record has no words
+    commands = [row["Command"] for row in tables.runs([task_of(tmp_path)]).rows]
+    whole = "real-openrlhf train --recipe cpu --data-dir '/my data' --train.seed 1"
+    assert commands == [whole, "real-openrlhf train --run-name mine --resume"]
+    lines = ["real-openrlhf train", "--recipe cpu", "--data-dir '/my data'", "--train.seed 1"]  # of a narrow page
+    assert page.pieces(whole) == lines and page.pieces("REAL, lr 1e-4") == ["REAL,", "lr 1e-4"]
 
 
 def test_a_run_that_died_unseen_is_shown_as_such_without_the_line_that_the_kill_tore(tmp_path, monkeypatch):

@@ -121,8 +121,8 @@ def test_a_run_that_finished_unseen_gets_its_summary_and_picture(tmp_path):
     (path / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
     (path / FINISHED).touch()
     said = end_unwatched(path)
-    assert "finished while nobody watched" in said and "training pass rate" in said
-    assert re.search(r"training entropy +3\.000 +2\.000\n", said)  # as in a report, at every step
+    assert "finished while nobody watched" in said and "\npass rate" in said
+    assert re.search(r"\nentropy +3\.000 +2\.000\n", said)  # as in a report, at every step
     assert (path / "curves.png").stat().st_size > 0
     assert json.loads((path / "run.json").read_text())["status"] == "finished"
 
