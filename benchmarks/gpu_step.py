@@ -170,7 +170,7 @@ def measure(args: argparse.Namespace) -> dict:
         used = peak() / 1e3, peak() / 1e3
     shape = memory.shape_of(dict(shape_config(args)))
     size = torch.cuda.get_device_properties(0).total_memory if cuda else 0
-    estimate = (memory.peak(shape, run.args, size) - memory.RUNTIME_BYTES) / 1e9
+    estimate = (memory.peak(shape, run.args, size)[1] - memory.RUNTIME_BYTES) / 1e9
     middle = statistics.median(seconds)
     tokens = sum(answers) + prompt_tokens * len(answers)
     numbers = f"{middle:.1f}", f"{tokens / middle:,.0f}", f"{used[0]:.1f}", f"{used[1]:.1f}", f"{estimate:.1f}"

@@ -25,7 +25,7 @@ from real_openrlhf.algorithm.metrics import (
     Metric,
 )
 from real_openrlhf.flags import arguments
-from real_openrlhf.flags.duration import card_of, spans
+from real_openrlhf.flags.duration import card_of, spans, text
 from real_openrlhf.flags.memory import peak, shape_of
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.recipes import RECIPES
@@ -69,7 +69,9 @@ def memory(_: str) -> str:
     for recipe in ON_GPUS:
         shape = shape_of(KNOWN_CONFIGS[recipe.model])
         run = compose(recipe, ALGORITHMS["real"], {}, launcher={})
-        sizes = (f"{size / GB:.0f} GB" for size in (peak(shape, run.args, recipe.gpu_gb * GB), disk(shape, run.args)))
+        sizes = (
+            f"{size / GB:.0f} GB" for size in (peak(shape, run.args, recipe.gpu_gb * GB)[1], disk(shape, run.args))
+        )
         rows.append((f"`{recipe.name}`", f"{recipe.gpus} x {recipe.gpu_gb:.0f} GB", *sizes))
     return table(("recipe, `--algo real`", "GPUs", "training, per GPU", "disk"), rows)
 
@@ -82,7 +84,7 @@ def time(_: str) -> str:
     rows = []
     for recipe, algo, user in [*((one, "real", {}) for one in ON_GPUS), (RECIPES["qwen1.5b-1gpu"], "grpo", DAY)]:
         card, run = card_of((), recipe.gpu_gb), compose(recipe, ALGORITHMS[algo], user, launcher={})
-        a_step, hours, dollars = spans(shape_of(KNOWN_CONFIGS[recipe.model]), run.args, card)
+        a_step, hours, dollars = map(text, spans(shape_of(KNOWN_CONFIGS[recipe.model]), run.args, card))
         name, steps = "the first day" if user else f"`{recipe.name}`", f"{run.args.train.max_steps:,}"
         prompts = run.text("--rollout.batch_size")
         rows.append((name, f"{recipe.gpus} x {card.name}", prompts, a_step, steps, hours, dollars))

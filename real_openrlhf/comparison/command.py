@@ -21,18 +21,29 @@ from typing import Any
 
 from real_openrlhf.base import files, ownership
 from real_openrlhf.base.errors import UserError, exit_code
-from real_openrlhf.base.files import parsed, write_json
-from real_openrlhf.base.parsing import Parser, PassThrough, did_you_mean, flag_name, path_of, positive, whole, words_of
+from real_openrlhf.base.files import amount, parsed, write_json
+from real_openrlhf.base.parsing import (
+    Parser,
+    PassThrough,
+    did_you_mean,
+    flag_name,
+    number_of,
+    path_of,
+    positive,
+    whole,
+    words_of,
+)
 from real_openrlhf.base.secrets import hide
 from real_openrlhf.evaluation import command as eval_command
 from real_openrlhf.evaluation import grading
+from real_openrlhf.flags import duration
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.recipes.run import OBJECTIVE, PLACES, changed_flags, recorded_flags
 from real_openrlhf.runs import run_folder
 from real_openrlhf.training import command as train_command
 from real_openrlhf.training import run_inputs
-from real_openrlhf.training.checks import run_checks
+from real_openrlhf.training.checks import Bill, Findings, run_checks
 from real_openrlhf.training.progress import end_unwatched
 from real_openrlhf.training.run_inputs import Request
 from real_openrlhf.training.start import Start
@@ -229,10 +240,10 @@ def run(args: argparse.Namespace) -> int:
     page.refuse_foreign(runs.out / "report")
     runs.refuse_other_inputs(runs.entries)
     todo = [entry for entry in runs.entries if not runs.is_done(entry)]
-    if problems := check(runs, todo, args.dry_run):
-        raise UserError(*problems)
+    notes = check(runs, todo, args.dry_run)
     print(f"{len(runs.entries)} runs, {len(runs.entries) - len(todo)} finished: {runs.folder}")
     if args.dry_run:
+        print("".join(f"note: {note}\n" for note in notes), end="")
         print("\n".join(f"  {entry.name}  {shlex.join(['--algo', entry.algo, *entry.flags])}" for entry in todo))
         print(f"Flags of all runs OK. Evaluation: {shlex.join(runs.evaluation) or 'none'}")
         return 0
@@ -253,19 +264,36 @@ def refuse_other_inputs(path: Path, record: dict, request: Request) -> None:
 
 
 def check(runs: Runs, todo: Sequence[Entry], dry_run: bool) -> list[str]:
-    """The problems of the first seed of each method; each is told once, with the first run that has it."""
+    """Check the first seed of each method. Raise all problems, each once with the first run that has it; or return
+    the notes, and what all runs cost."""
     problems: dict[str, str] = {}
-    for entry in reversed({(entry.algo, entry.flags): entry for entry in reversed(todo)}.values()):
+    notes: dict[str, str] = {}
+    bills: list[Bill] = []
+    methods = Counter((entry.algo, entry.flags) for entry in todo)
+    for method, entry in reversed({(entry.algo, entry.flags): entry for entry in reversed(todo)}.items()):
+        found = Findings()
         try:
             request = runs.request(entry, *["--dry-run"] * dry_run)
-            wrong = run_checks.findings(Start.of(request)).problems
-            if not wrong and runs.evaluation and request.run.args.ds.lora.rank:
-                wrong = ["`eval` cannot load the adapter that a LoRA run saves. Give --benchmarks none."]
+            found = run_checks.findings(Start.of(request))
+            if not found.problems and runs.evaluation and request.run.args.ds.lora.rank:
+                found.problems = ["`eval` cannot load the adapter that a LoRA run saves. Give --benchmarks none."]
         except UserError as error:
-            wrong = error.problems
-        for problem in wrong:
-            problems.setdefault(problem, entry.name)
-    return [f"{name}: {problem}" for problem, name in problems.items()]
+            found.problems = error.problems
+        for text in (*found.problems, *found.notes):
+            (notes if text in found.notes else problems).setdefault(text, entry.name)
+        bills += [bill for note in found.notes if (bill := getattr(note, "bill", None))] * methods[method]
+    if problems:
+        raise UserError(*(f"{name}: {problem}" for problem, name in problems.items()))
+    return [*(f"{name}: {note}" for note, name in notes.items()), *([in_all(bills)] if bills else [])]
+
+
+def in_all(bills: Sequence[Bill]) -> str:
+    hours, dollars = (
+        duration.text((sum(low for low, _ in spans), sum(high for _, high in spans)))
+        for spans in ([bill.hours for bill in bills], [bill.dollars for bill in bills])
+    )
+    disk = amount(sum(bill.disk for bill in bills))
+    return f"in all: {hours} hours, ${dollars} and {disk} of disk for {number_of(len(bills), 'run')}"
 
 
 def work(runs: Runs, todo: Sequence[Entry]) -> int:

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 from real_openrlhf.flags.memory import Shape
 
+Span = tuple[float, float]  # at least, at most
 MEAN_SHARES = (1 / 3, 2 / 3)  # of --rollout.max_new_tokens: the mean response, at least and at most
 UNIFORM = 0.45  # share of rollouts in groups that are all right or all wrong: without a gradient
 SQUARES = 1.3  # mean square of a length, of the squared mean: lognormal lengths (0.6), cut at the limit
@@ -70,22 +71,24 @@ def step_seconds(shape: Shape, args: SimpleNamespace, card: Card, mean: float) -
     return OTHER + (max(generation, training) if args.train.async_enable else generation + training)
 
 
-def spans(shape: Shape, args: SimpleNamespace, card: Card) -> tuple[str, str, str]:
+def spans(shape: Shape, args: SimpleNamespace, card: Card) -> list[Span]:
     """Of the shorter to the longer mean response: seconds of a step, hours of all steps, and their rent."""
-    seconds = [step_seconds(shape, args, card, share * longest(args)) for share in MEAN_SHARES]
-    hours = [args.train.max_steps * each / 3600 for each in seconds]
-    rent = [each * args.derived.layout.gpus * card.dollars for each in hours]
-    a_step, all_steps, dollars = (
-        " to ".join(f"{float(f'{each:.2g}'):,.0f}" for each in span) for span in (seconds, hours, rent)
-    )
-    return a_step, all_steps, dollars
+    low, high = (step_seconds(shape, args, card, share * longest(args)) for share in MEAN_SHARES)
+    hours = args.train.max_steps / 3600
+    rent = hours * args.derived.layout.gpus * card.dollars
+    return [(low * each, high * each) for each in (1, hours, rent)]
+
+
+def text(span: Span) -> str:
+    """Two digits of each: 88 to 200, 1.6 to 2.1."""
+    return " to ".join(dict.fromkeys(f"{float(f'{each:.2g}'):,g}" for each in span))
 
 
 def forecast(shape: Shape, args: SimpleNamespace, card: Card) -> str:
     """A line for a dry run, with everything that it assumes."""
-    a_step, all_steps, dollars = spans(shape, args, card)
+    a_step, hours, dollars = map(text, spans(shape, args, card))
     lengths = " to ".join(f"{share * longest(args):,.0f}" for share in MEAN_SHARES)
-    run = f", {all_steps} hours and ${dollars} for {args.train.max_steps:,} steps" * bool(args.train.max_steps)
+    run = f", {hours} hours and ${dollars} for {args.train.max_steps:,} steps" * bool(args.train.max_steps)
     without = f"{100 * UNIFORM:.0f} % of responses without gradient" if args.derived.skips else "all trained"
     rates = f"{card.flops / 1e12:.0f} TFLOP/s, {card.bandwidth / 1e12:.2g} TB/s and ${card.dollars:g} per GPU-hour"
     return (

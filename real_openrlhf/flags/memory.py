@@ -142,13 +142,20 @@ def moments(shape: Shape, args: SimpleNamespace) -> tuple[float, float, float]:
     return train * kept + head, train * (kept + working), scoring
 
 
-def peak(shape: Shape, args: SimpleNamespace, gpu_bytes: float) -> float:
-    """Bytes on one GPU at the peak of a training step, at most."""
+def most_live(args: SimpleNamespace) -> int:
+    """Tokens of a rank whose graphs the plan keeps at once, were there memory: an update's, or those asked for."""
+    ranks, size, asked = args.derived.layout.data_parallel, args.data.max_len, args.algo.real.max_live_micro_batches
+    update, group = (-(-n // ranks) * size for n in (args.train.batch_size, args.rollout.n_samples_per_prompt))
+    return update if asked == "auto" else min(update, max(int(asked) * tokens(args, "train"), group))
+
+
+def peak(shape: Shape, args: SimpleNamespace, gpu_bytes: float) -> tuple[float, float]:
+    """Bytes on one GPU at the peak of a training step, at most: needed, and used to save forward passes."""
     adapters, free = shape.adapter_parameters(args.ds.lora.rank), left_on(args, gpu_bytes)
     head, layer, scoring = moments(shape, args)
     graphs = 0.0  # kept while ranks exchange scores, beside those of one micro-batch
     if args.derived.in_waves:
-        live = live_tokens(shape, args, adapters, free)
+        live = min(live_tokens(shape, args, adapters, free), most_live(args))
         graphs = max(live - tokens(args, "train"), 0.0) * graph_bytes(shape, args)
     resident = gpu_bytes - free + sum(states(shape, args, adapters).values())
-    return resident + max(head + graphs, layer + graphs, scoring)
+    return resident + max(head, layer, scoring), resident + max(head + graphs, layer + graphs, scoring)

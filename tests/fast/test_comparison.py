@@ -183,6 +183,19 @@ def test_a_finished_run_of_other_files_of_those_names_is_refused(tmp_path, capsy
     assert main(["compare", *words, "--dry-run"]) == 0
 
 
+def test_a_dry_run_says_what_each_method_needs_and_what_all_runs_cost(capsys):
+    words = ("--recipe", "qwen1.5b-1gpu", "--steps", "300", "--seeds", "2", "--rollout.batch_size", "32")
+    assert main(["compare", *words, "--train.batch_size", "64", "--algos", "grpo", "real", "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    for each in ("grpo-s1: time: ", "real-s1: time: ", "grpo-s1: memory per GPU: ", "grpo-s1: this run needs 1 GPU"):
+        assert f"note: {each}" in said and said.count(each) == 1
+    rent = re.findall(r", ([\d.]+) to ([\d.]+) hours and ", said)
+    low, high, disk = re.findall(r"in all: ([\d.]+) to ([\d.]+) hours, .* and ([\d.]+) GB of disk for 4 runs", said)[0]
+    for total, each in ((low, [low for low, _ in rent]), (high, [high for _, high in rent])):
+        assert float(total) == pytest.approx(2 * sum(map(float, each)), rel=0.05) and len(each) == 2
+    assert float(disk) > 4 * 70
+
+
 class Training:
     """In place of `train`: each run of these methods fails, after these steps; the others finish."""
 

@@ -29,7 +29,10 @@ def disk(shape: Shape, args: SimpleNamespace) -> float:
 
 
 def check(shape: Shape, args: SimpleNamespace, gpu_gb: float) -> Iterator[str]:
-    memory = peak(shape, args, gpu_gb * GB) / GB
+    need, most = (size / GB for size in peak(shape, args, gpu_gb * GB))
     less = "more GPUs, --ds.zero_stage 3, --ds.adam_offload, --ref.offload or a smaller --train.max_tokens_per_gpu"
-    estimate = f"memory per GPU: {memory:.1f} of {gpu_gb:.0f} GB (upper estimate, not compared with a GPU yet)"
-    yield Note(f"{estimate}. It may not fit: {less}" if memory > gpu_gb else estimate)
+    size, why = f"{need:.1f}", ""
+    if most > need:
+        size, why = f"{need:.1f} to {most:.1f}", "; what is free saves forward passes"
+    estimate = f"memory per GPU: {size} of {gpu_gb:.0f} GB (upper estimate, not compared with a GPU yet{why})"
+    yield Note(f"{estimate}. It may not fit: {less}" if need > gpu_gb else estimate)

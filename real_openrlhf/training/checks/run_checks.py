@@ -18,7 +18,7 @@ from real_openrlhf.machine import nvidia
 from real_openrlhf.recipes.recipes import TRAINING_ROWS
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.training import run_inputs, tiny_task
-from real_openrlhf.training.checks import Findings, Note, data_check, memory_estimate, model_check
+from real_openrlhf.training.checks import Bill, Findings, Note, data_check, memory_estimate, model_check
 from real_openrlhf.training.run_inputs import TRAINING, VALIDATION
 from real_openrlhf.training.start import Start
 from real_openrlhf.training.trainer_process import LONGEST, scratch_base
@@ -117,14 +117,16 @@ def _model(start: Start) -> Iterator[str]:
             yield Note(error, unchecked) if elsewhere else str(error)
     if not (shape := shape_of(config or {})):
         return
+    size = memory_estimate.disk(shape, run.args)
     if not target.on_cpu:
         gpu_gb = target.gpu_gb or request.recipe.gpu_gb
         yield from memory_estimate.check(shape, run.args, gpu_gb)
-        yield Note(duration.forecast(shape, run.args, duration.card_of(nvidia.gpu_names(), gpu_gb)))
+        card = duration.card_of(nvidia.gpu_names(), gpu_gb)
+        _, hours, dollars = duration.spans(shape, run.args, card)
+        yield Note(duration.forecast(shape, run.args, card), bill=Bill(hours, dollars, size))
     runs_dir = Path(os.path.realpath(request.args.runs_dir))
     disk = next(path for path in (runs_dir, *runs_dir.parents) if path.exists())
-    size, free = memory_estimate.disk(shape, run.args), shutil.disk_usage(disk).free
-    if size > free:
+    if size > (free := shutil.disk_usage(disk).free):
         message = f"the run folder will take {amount(size)}, {disk} has {amount(free)} free: another "
         message += "--runs-dir, or a smaller --ckpt.max_num"
         yield Note(message) if target.address or elsewhere else message
