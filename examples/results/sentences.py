@@ -504,7 +504,7 @@ def rates_of_16() -> Iterator[str]:
     means = {label: {rate: np.mean(seeds) for rate, seeds in tried("16 updates", label).items()} for label in OWN}
     within = {label: sum(mean > found[1e-4] - 0.1 for mean in found.values()) for label, found in means.items()}
     tests = [arm(SIXTEEN[0], label).means().mean() for label in OWN]
-    yield f"With 16 updates all {words(len(OWN))} did best at 1e-4"
+    yield f"With 16 updates all {words(len(OWN))} methods did best at 1e-4"
     yield f"scored {min(tests):.2f} to {max(tests):.2f} there on {seeds(SIXTEEN[0])} new seeds"
     yield "with 16 updates GSPO scores {1:.2f} with it and {0:.2f} with 0.2/0.3 (seed 1)".format(*clips())
     fixed = concluded(SIXTEEN[0], ("REAL", FIXED))
