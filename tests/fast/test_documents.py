@@ -66,6 +66,11 @@ def test_the_index_names_every_page():
         assert f"({page.relative_to(ROOT / 'docs')})" in index, page.name
 
 
+def test_the_pages_are_short():
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "same_answer").glob("*.md")]
+    assert sum(len(page.read_text().split()) for page in pages) <= 16_500
+
+
 def test_every_page_that_code_names_is_there():
     texts = files(".py", ".sh", ".sbatch", ".ipynb", ".patch").values()
     named = {page for text in texts for page in re.findall(r"(?<!/)\bdocs/[\w/-]+\.md", text)}
