@@ -299,12 +299,12 @@ def comparisons(rows: Iterable[Row]) -> Iterator[list[str]]:
         word = higher.get(found.conclusion, found.conclusion.partition(" within")[0])
         chances = chance(found.p), chance(found.p_equivalent), str(found.family)
         name, before = title if title != before else "", title
-        yield [name, SETTINGS.get(place, "H: stale") + clip, rates, seeds, numbers[0], *chances, numbers[1], word]
+        yield [name, SETTINGS.get(place, "H: stale") + clip, word, rates, seeds, numbers[0], *chances, numbers[1]]
 
 
 def of_real() -> Iterator[list[str]]:
     """The page's columns: what REAL is compared with, without the last evaluation, so that they fit a screen."""
-    for title, setting, *numbers, _, conclusion in comparisons(shown()):
+    for title, setting, conclusion, *numbers, _ in comparisons(shown()):
         short = setting.replace("16 updates, rate", "rate")
         yield [title.removeprefix("REAL − "), short, *numbers, conclusion.replace(" higher", "")]
 
