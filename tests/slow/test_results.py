@@ -25,6 +25,17 @@ def test_every_number_of_the_readme_and_the_results_is_that_of_the_records(capsy
         assert "real_openrlhf" not in re.sub("#.*", "", (RESULTS / name).read_text())
 
 
+@pytest.mark.parametrize("number", [r"\(p = 0\.\d+", r"<!-- table: check ends -->\n.*\n.*\n\|REAL\|\d"])
+def test_a_changed_digit_of_a_sentence_or_a_table_is_a_problem(number, tmp_path, monkeypatch, capsys):
+    def another(found: re.Match) -> str:
+        return found[0][:-1] + str((int(found[0][-1]) + 1) % 10)
+
+    page = tmp_path / "results.md"
+    page.write_text(re.sub(number, another, sentences.RESULTS.read_text(), count=1))
+    monkeypatch.setattr(sentences, "RESULTS", page)
+    assert check.main() == 1 and "results.md" in capsys.readouterr().err
+
+
 def test_the_page_for_the_reader_is_short():
     page = re.sub(r"^\|.*", "", sentences.RESULTS.read_text(), flags=re.MULTILINE)  # without its tables
     assert len([word for word in page.split() if re.search(r"\w", word)]) <= 950
