@@ -35,13 +35,12 @@ def _of_objective(name: str, objective: Objective) -> Algorithm:
     """The algorithm that trains an objective. A variant of REAL is called real_NAME, any other objective NAME."""
     defaults = " ".join(f"{setting}={value}" for setting, value in objective.spelled_out.items())
     flags = {
-        "--actor.policy_loss_type": own("real", "selects the trainer for objectives over a prompt's whole group"),
+        "--actor.policy_loss_type": own("real", "selects the trainer for losses of whole groups"),
         "--algo.real.objective": own(name),
         **({"--algo.real.tau": _TAU} if "tau" in objective.settings else {}),
         **({SET: _OWN.get(name, own(defaults))} if defaults else {}),
         "--algo.real.uniform_groups": code(
-            "zero_loss",
-            "a group of equal labels has loss 0 and stays in the denominator; `keep` is the paper's",
+            "zero_loss", "a group of equal labels has loss 0 and stays in the denominator; `keep` is the paper's"
         ),
         **_FAMILIES[objective.family],
     }

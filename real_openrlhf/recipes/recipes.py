@@ -35,7 +35,7 @@ _OPTIMIZER = {
     "--actor.lr_warmup_ratio": code("0.0", "OpenRLHF's default is 0.03"),
     "--actor.max_norm": code("1.0", "gradient clipping"),
     "--actor.entropy_coef": code("0.0", "0 only logs the entropy"),
-    "--algo.advantage.estimator": own("group_norm", "no critic; group objectives use labels, not advantages"),
+    "--algo.advantage.estimator": own("group_norm", "no critic"),
 }
 _VALIDATION = {
     "--eval.n_samples_per_prompt": paper("8", "“Pass@1 on AIME 2024, averaged over 8 samples”"),

@@ -107,7 +107,7 @@ class Run:
     changes: list[Change]  # where the user overruled the recipe or the algorithm
     args: SimpleNamespace
     problems: list[str]  # objections to flags and to their combination
-    unread: dict[str, str]  # {flag of the user's that this run does not read: what it would need}
+    unread: dict[str, str]  # {flag that this run does not read: what it would need}
 
     @property
     def layout(self) -> Layout:
@@ -143,12 +143,9 @@ def compose(
     """
     wrong = wrong_flags(user, removed)
     loss = algorithm.flags[LOSS]
-    if (
-        LOSS in removed or user.get(LOSS, loss.words) != loss.words
-    ):  # the run would train another method under this name
-        wrong.setdefault(
-            LOSS, f"{LOSS}: --algo {algorithm.name} trains with {loss.text}. Choose another method by --algo."
-        )
+    if LOSS in removed or user.get(LOSS, loss.words) != loss.words:  # another method under this name
+        another = f"{LOSS}: --algo {algorithm.name} trains with {loss.text}. Choose another method by --algo."
+        wrong.setdefault(LOSS, another)
     user = {flag: words for flag, words in user.items() if flag not in wrong}
     removed = [flag for flag in removed if flag not in wrong]
     method = dict(algorithm.flags)
@@ -180,8 +177,9 @@ def compose(
         if flag not in removed and (flag == SET or flag not in flags):
             flags[flag] = setting
     args, problems = parser.resolved(argv(flags))
-    idle = unread([flag for flag, setting in flags.items() if setting.origin == USER], args)
-    useless = [f"{flag} is not read by this run: it needs {what}. Leave it out." for flag, what in idle.items()]
+    idle = unread(flags, args)
+    of_user = [flag for flag in idle if flags[flag].origin == USER]
+    useless = [f"{flag} is not read by this run: it needs {idle[flag]}. Leave it out." for flag in of_user]
     return Run(flags, changes, args, [*wrong.values(), *useless, *problems], idle)
 
 

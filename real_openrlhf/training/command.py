@@ -18,12 +18,7 @@ from real_openrlhf.data.sources import SUFFIXES
 from real_openrlhf.flags import parser as flags_parser
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
-from real_openrlhf.recipes.run import (
-    KINDS,
-    RECIPE,
-    USER,
-    FlagValue,
-)
+from real_openrlhf.recipes.run import KINDS, RECIPE, USER, FlagValue
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.training.checks import run_checks
 from real_openrlhf.training.launch_target import TRAINER
@@ -169,7 +164,8 @@ def show(start: Start) -> None:
     print(f"real_openrlhf {__version__}")
     print(f"  recipe     {recipe.name}: {recipe.about}")
     loss = run.text("--algo.real.objective")
-    about = f"with the loss {loss.rpartition('/')[2]}" if ".py" in loss else algorithm.about
+    beside = ", and a reference model" * run.args.derived.reference
+    about = f"with the loss {loss.rpartition('/')[2]}{beside}" if ".py" in loss else algorithm.about
     print(f"  algorithm  {algorithm.name}: {about}")
     print(f"  where      {start.target.about}\n")
     if args.dry_run:
@@ -178,7 +174,8 @@ def show(start: Start) -> None:
         left = min(max(map(len, words.values())), 46)
         middle = max(len(setting.origin) for setting in run.flags.values())
         for flag, setting in run.flags.items():
-            print(f"  {words[flag]:{left}}  {setting.origin:{middle}}  {setting.note}".rstrip())
+            note = "not read by this run" if flag in run.unread else setting.note
+            print(f"  {words[flag]:{left}}  {setting.origin:{middle}}  {note}".rstrip())
         runner = {"VLLM_USE_V2_MODEL_RUNNER": "0" if start.target.on_cpu else "1"}
         for name, value in (runner | provenance.variables(start.environment)).items():
             origin = USER if os.environ.get(name) else RECIPE if start.environment.get(name) else "default"

@@ -14,6 +14,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+from real_openrlhf.base import atomic_dirs
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import sha256
 from real_openrlhf.base.parsing import PassThrough, path_of
@@ -145,6 +146,13 @@ class Request:
         return self
 
     @cached_property
+    def rows(self) -> int | None:
+        """Of its training sets, of files counted, else as published; None if unknown."""
+        names = self.user.get(TRAINING) or file_flags(self.recipe, self.args.data_dir)[TRAINING].words
+        counts = [_row_count(Path(name)) for name in " ".join(names).split(",")]
+        return None if None in counts else sum(count for count in counts if count)
+
+    @cached_property
     def run(self) -> Run:
         """Resolved once; a change of the request, as of its folder, makes another."""
         inputs = file_flags(self.recipe, self.args.data_dir)
@@ -158,9 +166,7 @@ class Request:
         }
         if self.resumed:
             launcher["--ckpt.load_enable"] = FlagValue((), origin, "continue from the last checkpoint")
-        data = " ".join(self.user.get(TRAINING, inputs[TRAINING].words))
-        count = training_rows(data)
-        return compose(self.recipe, ALGORITHMS[self.args.algo], self.user, self.removed, launcher, count)
+        return compose(self.recipe, ALGORITHMS[self.args.algo], self.user, self.removed, launcher, self.rows)
 
     @property
     def words(self) -> list[str]:
@@ -172,12 +178,7 @@ class Request:
 
     def missing(self) -> dict[Path, Callable[[], object]]:
         """Missing files that its flags read and this package can make: {path: the call that makes it}."""
-        read = {
-            word
-            for flag in (MODEL, TRAINING, VALIDATION)
-            if flag in self.run.flags
-            for word in self.run.flags[flag].words
-        }
+        read = {self.run.text(flag) for flag in (MODEL, TRAINING, VALIDATION)}
         parts = ("model", "train.jsonl", "eval.jsonl")
         makers: dict[Path, Callable[[], object]] = {task_folder() / part: tiny_task.unpack for part in parts}
         for name in {*TRAINING_ROWS, self.recipe.eval_data} - {tiny_task.NAME}:
@@ -229,12 +230,6 @@ def _make_set(name: str, path: Path, tokenizer: str) -> None:
         command.prepare_benchmark(name, None, path)
 
 
-def training_rows(names: str) -> int | None:
-    """Rows of training sets with commas between them, of files counted, else as published; None if unknown."""
-    counts = [_row_count(path) for path in map(Path, names.split(","))]
-    return None if None in counts else sum(count for count in counts if count)
-
-
 def _row_count(path: Path) -> int | None:
     if not path.is_file():
         if path == training_set(tiny_task.NAME, Path()):
@@ -277,14 +272,7 @@ def with_absolute_paths(flags: Mapping[str, tuple[str, ...]], data_dir: Path) ->
         path = os.path.expanduser(name)
         return os.path.realpath(path) if os.path.exists(path) or name.startswith(("~", ".", "/")) else name
 
-    paths = {
-        MODEL: model,
-        TRAINING: sets,
-        VALIDATION: files,
-        REWARD: scripts,
-        AGENT: scripts,
-        OBJECTIVE: absolute,
-    }
+    paths = {MODEL: model, TRAINING: sets, VALIDATION: files, REWARD: scripts, AGENT: scripts, OBJECTIVE: absolute}
     return {flag: tuple(map(paths.get(flag, str), words)) for flag, words in flags.items()}
 
 
@@ -297,20 +285,19 @@ OWN_FILES = {  # keys of a record
 
 def own_files(run: Run) -> dict[str, list[Path]]:
     """The files whose hashes a run keeps, by the key of its record: a flag names them, and they may change."""
-    given = run.flags
 
     def named(*names: str) -> list[Path]:
-        return [Path(name) for flag in names if flag in given for name in run.text(flag).split(",")]
+        return [Path(name) for flag in names for name in run.text(flag).split(",")]
 
-    functions = [path] if OBJECTIVE in given and (path := file_of(given[OBJECTIVE].text)) else []
+    functions = [path] if (path := file_of(run.text(OBJECTIVE))) else []
     rewards = [path for path in named(REWARD) if path.suffix == ".py" and PACKAGE not in path.parents]
     every = {"data": named(TRAINING, VALIDATION), "objective": [*functions, *named(AGENT)], "rewards": rewards}
     return {key: [path for path in dict.fromkeys(paths) if path.is_file()] for key, paths in every.items()}
 
 
-def checkpoints(run: Path) -> list[Path]:
+def checkpoints(run: Path) -> list[dict]:
     """The manifests of the policy's checkpoints in a run's folder."""
-    return [*run.glob("checkpoints/_actor/*/manifest.json")]
+    return [*filter(None, map(atomic_dirs.manifest, run.glob("checkpoints/_actor/*")))]
 
 
 def earlier_flags(record: dict, run: Run) -> dict[str, list[dict]]:

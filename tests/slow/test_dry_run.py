@@ -158,6 +158,12 @@ def test_each_value_is_printed_with_its_origin(capsys):
     assert " run folder" in lines["--ckpt.path"]
     assert "--actor.adam.lr: 1e-6 (paper) -> 3e-6" in printed
     assert "memory per GPU: " in printed and " of 80 GB (upper estimate" in printed
+    assert lines["--algo.advantage.estimator"].endswith(" not read by this run")
+    own = f"{Path(__file__).parents[2]}/examples/objectives/reverse_kl.py:reverse_kl"
+    _, printed, _ = dry_run(capsys, "--recipe", "qwen7b", "--algo.real.objective", own)
+    assert "real: with the loss reverse_kl.py:reverse_kl, and a reference model\n" in printed
+    unread = [line.split()[0] for line in printed.splitlines() if line.endswith(" not read by this run")]
+    assert unread == ["--algo.real.uniform_groups"]
 
 
 def test_all_that_is_wrong_is_told_at_once_each_with_its_fix(capsys, monkeypatch):
@@ -227,7 +233,9 @@ def test_a_run_goes_on_with_as_many_gpus_as_its_checkpoints_have(capsys, tmp_pat
     (problem,) = dry_run(capsys, *words, "--gpus", "4")[2]
     assert "has checkpoints of 8 GPUs, and this run has 4" in problem and "Give 8 in all" in problem
     for as_many in (("--gpus", "8"), ("--gpus", "4", "--nodes", "2"), ("--gpus", "4", "--ds.use_universal_ckpt")):
-        assert not [one for one in dry_run(capsys, *words, *as_many)[2] if "checkpoints" in one]
+        _, printed, problems = dry_run(capsys, *words, *as_many)
+        assert not [one for one in problems if "checkpoints" in one]
+        assert "/runs/begun goes on after step 40, from its last checkpoint" in printed
 
 
 def test_a_run_goes_on_under_the_grader_that_it_began_with(capsys, tmp_path, monkeypatch):

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from real_openrlhf.base import atomic_dirs, reward_variables
+from real_openrlhf.base import reward_variables
 from real_openrlhf.base.files import amount
 from real_openrlhf.base.parsing import number_of
 from real_openrlhf.base.secrets import BY_VARIABLE, KEY_VARIABLE, LOGIN, REWARD, WANDB_KEY
@@ -97,8 +97,8 @@ def data(start: Start) -> Iterator[str]:
         yield from data_check.check(run, flag)
     if request.args.dry_run and missing:
         yield Note(f"made before training starts: {', '.join(sorted(missing))}", "what is made before training")
-    if (rows := run_inputs.training_rows(run.text(TRAINING))) is not None:
-        yield from data_check.step_problems(run.args, rows)
+    if request.rows is not None:
+        yield from data_check.step_problems(run.args, request.rows)
 
 
 def _model(start: Start) -> Iterator[str]:
@@ -150,9 +150,11 @@ def _resumed(start: Start) -> Iterator[str]:
         begun = f"{folder} began with {changed}"
         put_back = "Put the file back as it was, or start a new run with another --run-name."
         yield Note(f"{begun}: it goes on with these") if key == "data" else f"{begun}. {put_back}"
-    manifests = (atomic_dirs.manifest(path.parent) for path in run_inputs.checkpoints(folder))
-    ranks = run.layout.ranks
-    for others in {(manifest or {}).get("ranks", ranks) for manifest in manifests} - {ranks}:
+    manifests, ranks = run_inputs.checkpoints(folder), run.layout.ranks
+    if not start.is_finished:
+        step = max((manifest["global_step"] for manifest in manifests), default=0)
+        yield Note(f"{folder} goes on after step {step}, from {'its last checkpoint' if step else 'the beginning'}")
+    for others in {manifest.get("ranks", ranks) for manifest in manifests} - {ranks}:
         if not run.args.ds.use_universal_ckpt:
             yield (
                 f"{folder} has checkpoints of {number_of(others, 'GPU')}, and this run has {ranks}: DeepSpeed cannot "
