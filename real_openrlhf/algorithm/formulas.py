@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from real_openrlhf.base.user_files import file_of, functions_of, load
+from real_openrlhf.base.user_files import example_of, file_of, functions_of, load
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -287,8 +287,8 @@ def find(name: str | Objective) -> Objective:
     if name in OBJECTIVES:
         return OBJECTIVES[name]
     if (path := file_of(name)) is None:
-        names = ", ".join(OBJECTIVES)
-        raise ValueError(f"unknown objective {name!r}. Choose one of {names}, or your own, FILE.py:NAME")
+        known = f"{example_of(name)}Choose one of {', '.join(OBJECTIVES)}, or your own, FILE.py:NAME"
+        raise ValueError(f"unknown objective {name!r}. {known}, as in examples/objectives of the repository")
     loaded, own = load(name), name.rpartition(":")[2]
     if isinstance(loaded, Objective):
         return loaded

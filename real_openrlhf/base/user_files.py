@@ -2,6 +2,7 @@
 
 import ast
 import hashlib
+import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 from real_openrlhf.base.errors import first_line
+from real_openrlhf.base.parsing import shortest
 
 
 def file_of(name: str) -> Path | None:
@@ -32,8 +34,16 @@ def load(name: str) -> object:
     try:
         source = path.read_bytes()
     except OSError as error:
-        raise ValueError(f"{path} cannot be read ({error.strerror}). Give a Python file that can") from None
+        raise ValueError(f"{path} cannot be read ({error.strerror}). Name a Python file that can be read") from None
     return vars(_module(path, source)).get(name.rpartition(":")[2])
+
+
+def example_of(name: str) -> str:
+    """`Did you mean FILE.py:NAME? ` if a clone's examples/objectives defines the name, else an empty text."""
+    defines = re.compile(rf"^(?:def )?{re.escape(name)}(?:\(| =)", re.MULTILINE)
+    files = (Path(__file__).parents[2] / "examples/objectives").glob("*.py")
+    found = (file for file in files if defines.search(file.read_text(encoding="utf-8")))
+    return next((f"Did you mean {shortest(file)}:{name}? " for file in found), "")
 
 
 def functions_of(path: Path) -> list[str]:

@@ -34,6 +34,7 @@ from real_openrlhf.base.parsing import (
     words_of,
 )
 from real_openrlhf.base.secrets import hide
+from real_openrlhf.base.user_files import example_of
 from real_openrlhf.evaluation import command as eval_command
 from real_openrlhf.evaluation import grading
 from real_openrlhf.flags import duration
@@ -123,7 +124,7 @@ def entries(algos: Iterable[str], seeds: int, first_seed: int = 1, grid: Sequenc
         raise UserError("--algos and --grid make the runs' names, and a secret is in them. Give its flag apart.")
     for algo, *_ in methods:
         if algo not in ALGORITHMS:
-            near = did_you_mean(algo, ALGORITHMS)
+            near = example_of(algo) or did_you_mean(algo, ALGORITHMS)
             raise UserError(f"--algos {algo}: unknown. {near}Name one of {', '.join(ALGORITHMS)}, or FILE.py:NAME.")
     cells = [*itertools.product(*([(flag_name(flag), value) for value in values] for flag, *values in grid))]
     runs = [

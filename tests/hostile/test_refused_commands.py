@@ -40,6 +40,7 @@ REFUSED = [
     (f"{TRAIN} --ckpt.load_enable", "is set by --runs-dir, --run-name and --resume. Leave it out"),
     (f"{TRAIN} --actor.aux_loss_coef 0.01", "model has no auxiliary loss of experts"),
     (f"{TRAIN} --actor.aux_loss_coef -1", "--actor.aux_loss_coef -1: give 0 or more"),
+    ("compare --algos listwise", "Did you mean …examples/objectives/listwise.py:listwise?"),
     (f"{COMPARE} --algos real real", "--algos or --grid names real-s1 twice"),
     (f"""{COMPARE} --algos "real --algo.real.tau 'x" """, "Close each quote"),
     (f"""{COMPARE} --benchmarks problems.jsonl --eval-flags "'x" """, "Close each quote"),
