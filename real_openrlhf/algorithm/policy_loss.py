@@ -69,8 +69,10 @@ def real_policy_loss(
             "log_probs, old_log_probs and action_mask must have one shape (responses, tokens), got "
             f"{tuple(log_probs.shape)}, {tuple(old_log_probs.shape)} and {tuple(action_mask.shape)}"
         )
-    values = torch.as_tensor(rewards, dtype=torch.float64).detach().to(log_probs.device)
+    if bool((action_mask != action_mask.bool()).any()):
+        raise ValueError("action_mask must be 1 for generated tokens and 0 for all others, and has other numbers")
     labels = labels_from_rewards(rewards, settings.objective.graded).to(log_probs.device)
+    values = torch.as_tensor(rewards, dtype=torch.float64).detach().to(log_probs.device)
     groups = _group_index(group_ids).to(log_probs.device)
     for name, column in (("rewards", labels), ("group_ids", groups)):
         if column.shape != log_probs.shape[:1]:
@@ -172,16 +174,16 @@ def labels_from_rewards(rewards: Tensor | Sequence[float], graded: bool = False)
 
     Graded rewards may be any finite number or nan; for the metrics those above 0.5 are positive.
     """
-    rewards = torch.as_tensor(rewards, dtype=torch.float64).detach().cpu()
-    known = rewards.isfinite() if graded else (rewards == 0) | (rewards == 1)
-    if graded and bool(rewards.isinf().any()):
-        raise ValueError(f"reward of sample {int(rewards.isinf().nonzero()[0, 0])} is infinite. Use finite rewards")
-    if not bool((known | rewards.isnan()).all()):
-        sample = int((~known & ~rewards.isnan()).nonzero()[0, 0])
+    if not isinstance(rewards, Tensor) and None in rewards:
         raise ValueError(
-            f"reward of sample {sample} is {rewards[sample].item():g}: REAL's labels are 1 (correct), "
-            "0 (incorrect) or nan (ungraded). Threshold the rewards first."
+            f"reward of sample {list[Any](rewards).index(None)} is None. Use nan for an ungraded response"
         )
+    rewards = torch.as_tensor(rewards, dtype=torch.float64).detach().cpu()
+    wrong = rewards.isinf() if graded else (rewards != 0) & (rewards != 1) & ~rewards.isnan()
+    if bool(wrong.any()):
+        sample, known = int(wrong.nonzero()[0, 0]), "REAL's labels are 1 (correct), 0 (incorrect) or nan (ungraded)"
+        mend = "use finite rewards" if graded else f"{known}. Threshold the rewards first"
+        raise ValueError(f"reward of sample {sample} is {rewards[sample].item():g}: {mend}")
     labels = torch.where(rewards > 0.5, POSITIVE, NEGATIVE)
     return torch.where(rewards.isnan(), IGNORED, labels)
 

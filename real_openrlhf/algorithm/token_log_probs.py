@@ -35,8 +35,14 @@ def token_log_probs(
     ignored: both results are 0 there, nothing is computed for it, and it has no gradient. At most the
     logits of `chunk_tokens` tokens exist at a time; by default 2**24 logits, on a GPU 2**26.
     """
-    if labels.shape != hidden.shape[:1]:
-        raise ValueError(f"labels must be (tokens,) of hidden, got {tuple(labels.shape)} for {tuple(hidden.shape)}")
+    tokens, words = len(hidden), len(weight)
+    shapes = [tuple(tensor.shape) for tensor in (hidden, weight, labels, weight[..., 0] if bias is None else bias)]
+    if shapes != [(tokens, weight.shape[-1]), (words, hidden.shape[-1]), (tokens,), (words,)]:
+        form = "hidden (tokens, width), weight (vocabulary, width), labels (tokens,) and bias (vocabulary,)"
+        raise ValueError(f"shapes must be {form}, got {shapes}")
+    if labels.dtype not in (torch.int32, torch.int64) or (chunk_tokens is not None and chunk_tokens < 1):
+        got = f"{labels.dtype} and {chunk_tokens}"
+        raise ValueError(f"labels must be int32 or int64, and chunk_tokens 1 or more, got {got}")
     logits_at_once = chunk_tokens * len(weight) if chunk_tokens else None
     factors = head_factors(hidden, weight, bias)
     return factored_log_probs(factors, labels, temperature, entropy, logits_at_once=logits_at_once)

@@ -6,14 +6,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from real_openrlhf.algorithm.groups import (
-    IGNORED,
-    NEGATIVE,
-    POSITIVE,
-    UNPARSABLE,
-    RolloutBatch,
-    TrainingProgress,
-)
+from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE, RolloutBatch, TrainingProgress
 from real_openrlhf.algorithm.objective import ObjectiveSettings, make_groups, rollout_scores
 from real_openrlhf.algorithm.update import TokenGroup
 from real_openrlhf.base.user_files import raised

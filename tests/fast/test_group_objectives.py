@@ -149,7 +149,7 @@ def test_any_trainer_takes_graded_rewards_and_lengths():
     assert metrics["real/frac_unlabelled"] == 2 / 6
     with pytest.raises(ValueError, match="is an objective of graded rewards and got none"):
         make_groups(ObjectiveSettings(LISTWISE), RolloutBatch(torch.tensor([0, 1]), torch.zeros(2)))
-    with pytest.raises(ValueError, match="reward of sample 0 is infinite"):
+    with pytest.raises(ValueError, match="reward of sample 0 is inf: use finite rewards"):
         real_policy_loss(new, old, mask, [math.inf, *rewards[1:]], [0] * 6, objective=LISTWISE)
 
 

@@ -162,11 +162,17 @@ def test_nothing_to_learn_is_a_loss_of_0_with_zero_gradient(batch):
     [
         ({"rewards": [1, 0, 0.5, 1, 0, 0, 0, 0]}, r"reward of sample 2 is 0\.5: REAL's labels are 1"),
         ({"rewards": [math.inf] + [0] * 7}, "reward of sample 0 is inf"),
+        ({"rewards": [1, None] + [0] * 6}, "reward of sample 1 is None. Use nan for an ungraded response"),
+        ({"action_mask": torch.full((8, 6), 0.5)}, "action_mask must be 1 for generated tokens and 0 for"),
         ({"rewards": [1, 0]}, r"rewards has shape \(2,\), but there are 8 responses"),
         ({"group_ids": [0]}, r"group_ids has shape \(1,\), but there are 8 responses"),
         ({"group_ids": torch.zeros(8)}, "group_ids must be integers or strings, got a tensor of torch.float32"),
         ({"action_mask": torch.ones(8)}, r"must have one shape \(responses, tokens\), got"),
         ({"objective": "grpo"}, "unknown objective 'grpo'. Choose one of real, .*, or your own, FILE.py:NAME"),
+        (
+            {"objective": "disco_logl"},
+            r"Did you mean \S*examples/objectives/disco\.py:disco_logl\? Choose one of real",
+        ),
         ({"objective": "trpa"}, "needs ref_log_probs"),
         ({"own": {"score": "log_ratio_rollout"}}, "score kind log_ratio_rollout needs rollout_log_probs"),
         ({"objective": "bce", "own": {"reduction": "max"}}, "choose sum or mean"),

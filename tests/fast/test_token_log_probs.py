@@ -141,12 +141,23 @@ def test_without_entropy_there_is_none_and_the_rest_is_the_same():
     assert log_probs.equal(token_log_probs(given.hidden, given.weight, given.labels, entropy=True)[0])
 
 
-def test_a_label_too_few_is_refused():
-    """With one to ignore among them, the log-probabilities would be those of other tokens, in silence."""
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"labels": [-100] * 5}, r"labels \(tokens,\) and .*, got \[\(6, 4\), \(50, 4\), \(5,\), \(50,\)\]"),
+        ({"labels": [0.0] * 6}, r"labels must be int32 or int64, .* got torch\.float32 and None"),
+        ({"weight": [[0.0] * 50] * 4}, r"weight \(vocabulary, width\), .*, got \[\(6, 4\), \(4, 50\)"),
+        ({"bias": [0.0]}, r"bias \(vocabulary,\), got "),
+        ({"chunk_tokens": 0}, "chunk_tokens 1 or more, got torch.int64 and 0"),
+    ],
+)
+def test_a_call_that_cannot_be_meant_is_refused(change, message):
+    """Of five labels with one to ignore, the log-probabilities would be those of other tokens, in silence."""
     given = draw(6, 50, 4)
-    given.labels[2] = -100
-    with pytest.raises(ValueError, match=r"labels must be \(tokens,\) of hidden, got \(5,\) for \(6, 4\)"):
-        token_log_probs(given.hidden, given.weight, given.labels[1:])
+    call = {"hidden": given.hidden, "weight": given.weight, "labels": given.labels}
+    change = {name: torch.tensor(value) if isinstance(value, list) else value for name, value in change.items()}
+    with pytest.raises(ValueError, match=message):
+        token_log_probs(**{**call, **change})
 
 
 def test_nothing_asked_is_zero_and_still_part_of_the_graph():
