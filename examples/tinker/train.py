@@ -7,6 +7,7 @@ The service holds the model; questions, verifier and loss are here. docs/change/
 
 import argparse
 import json
+import os
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -20,7 +21,9 @@ from torch.nn.utils.rnn import pad_sequence
 import real_openrlhf
 from real_openrlhf import check_whole_groups, real_policy_loss
 from real_openrlhf.algorithm.formulas import assignments
-from real_openrlhf.base.user_files import load
+from real_openrlhf.base.errors import UserError
+from real_openrlhf.base.user_files import reward_function
+from real_openrlhf.data.sources import read_local
 from real_openrlhf.rewards.calls import checked
 from real_openrlhf.runs import run_folder
 
@@ -55,11 +58,14 @@ def padded(parts: Sequence[torch.Tensor]) -> torch.Tensor:
     return pad_sequence([part.double() for part in parts], batch_first=True)
 
 
+def judge_of(args: argparse.Namespace) -> Callable:
+    own = Path(real_openrlhf.__file__).parent / f"rewards/{args.reward}_reward.py"
+    return reward_function(own if own.exists() else args.reward)
+
+
 def answered(sampler: Any, tokenizer: Any, args: argparse.Namespace, rows: list[dict], size: int, seed: int) -> list:
     """`size` rollouts of each row. All requests are sent before the first answer is awaited."""
-    waiting, every = [], []
-    own = Path(real_openrlhf.__file__).parent / f"rewards/{args.reward}_reward.py"
-    judge: Any = load(f"{own if own.exists() else args.reward}:reward_func")
+    waiting, every, judge = [], [], judge_of(args)
     for number, row in enumerate(rows):
         text, chat = row["prompt"], args.chat or isinstance(row["prompt"], list)  # examples/gym writes messages
         turns = [{"role": "user", "content": text}] if isinstance(text, str) else text
@@ -103,12 +109,29 @@ def mean(numbers: Sequence[float]) -> float:
     return float(torch.tensor(numbers).nanmean().nan_to_num())  # nan is ungraded
 
 
-def train(args: argparse.Namespace, service: tinker.ServiceClient) -> Path:
-    data, held_out = ([*map(json.loads, file.open())] for file in (args.data, args.eval))
+def inputs(args: argparse.Namespace) -> tuple[list[dict], list[dict], dict]:
+    """(rows to train on, rows held out, the chosen loss), or what is wrong with them or the reward function."""
+    data, held_out = ([*read_local(file).rows] for file in (args.data, args.eval))
+    if not all({"prompt", "label"} <= row.keys() for row in (*data, *held_out)):
+        raise ValueError("a row of --data or --eval has no `prompt` or no `label`. Give each row both")
+    if args.prompts % args.updates or args.prompts > len(data):
+        most = f"at most the {len(data)} rows of {args.data}"
+        raise ValueError(f"--prompts {args.prompts}: give a multiple of --updates {args.updates}, {most}")
+    judge_of(args)
     chosen = {"objective": args.objective, "tau": args.tau, "own": assignments(args.set)}
-    if args.prompts % args.updates:
-        raise SystemExit(f"--updates {args.updates} does not divide --prompts {args.prompts}. Change one of them")
-    trainer = service.create_lora_training_client(args.model, rank=args.rank, seed=args.seed).result()
+    equal, ones = torch.zeros(2, 1), torch.ones(2, 1)
+    real_policy_loss(equal, equal, ones, [1, 0], [0, 0], rollout_log_probs=equal, **chosen)  # a loss that it refuses
+    return data, held_out, chosen
+
+
+def train(args: argparse.Namespace, connect: Callable[[], tinker.ServiceClient]) -> Path:
+    try:
+        data, held_out, chosen = inputs(args)
+    except (UserError, ValueError) as error:
+        raise SystemExit(f"train.py: error: {error}") from None
+    where = os.environ.get("TINKER_BASE_URL", "the client's default address")
+    print(f"waiting for the service at {where}", flush=True)
+    trainer = connect().create_lora_training_client(args.model, rank=args.rank, seed=args.seed).result()
     tokenizer, name = trainer.get_tokenizer(), args.objective.rpartition(":")[2]
     path = run_folder.create(Path("runs"), run_folder.run_stem("tinker", name, args.seed), None)
     flags = {f"--{key}": run_folder.json_value((str(value),)) for key, value in vars(args).items()}
@@ -145,7 +168,7 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     add_argument("--tau", type=float, help="as in --algo.real.tau")
     add_argument("--set", nargs="*", metavar="NAME=VALUE", help="as in --algo.real.set")
     add_argument("--old-policy", choices=["sampler", "trainer"], default="sampler", help="whose log-probabilities")
-    add_argument("--lr", type=float, default=1e-5)
+    add_argument("--lr", type=float, default=1e-5, help="learning rate (%(default)s)")
     counts = {"steps": 100, "prompts": 32, "group": 8, "updates": 2, "max-tokens": 1024, "rank": 32, "seed": 1}
     for name, value in {**counts, "eval-samples": 4}.items():
         add_argument(f"--{name}", type=int, default=value, help="(%(default)s)")
@@ -153,4 +176,4 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    train(parse(), tinker.ServiceClient())  # its URL and key: TINKER_BASE_URL, TINKER_API_KEY
+    train(parse(), tinker.ServiceClient)  # its URL and key: TINKER_BASE_URL, TINKER_API_KEY

@@ -423,7 +423,7 @@ def test_two_updates_of_a_batch_have_one_old_policy_and_the_report_reads_the_run
     service = tinker_stub.Service(task[0] / "model")
     counts = ["--steps", 2, "--prompts", 2, "--group", 64, "--updates", 2, "--lr", 1e-2, "--eval-samples", 1]
     args = example.parse([*words(task, *counts), "--old-policy", old_policy, "--seed", "3"])
-    run = read_run(example.train(args, tinker_stub.ServiceClient(service)))
+    run = read_run(example.train(args, lambda: tinker_stub.ServiceClient(service)))
     assert (run.algo, run.status, run.last_step) == ("real", "finished", 2)
     assert [*run.logged["eval"]["eval_few_pass1"].index] == [0, 2]
     assert len(service.weights) == 2 * 128 and len(service.snapshots) == 3
@@ -433,5 +433,22 @@ def test_two_updates_of_a_batch_have_one_old_policy_and_the_report_reads_the_run
 def test_the_first_update_finds_the_policy_that_sampled(example, task):
     counts = ["--steps", 1, "--prompts", 2, "--group", 64, "--updates", 1, "--eval-samples", 1]
     service = tinker_stub.ServiceClient(tinker_stub.Service(task[0] / "model"))
-    numbers = read_run(example.train(example.parse(words(task, *counts)), service)).logged["train"]
+    numbers = read_run(example.train(example.parse(words(task, *counts)), lambda: service)).logged["train"]
     assert max(map(abs, numbers["real/score_pos"].values)) < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--data", "none.jsonl"], "no file or folder none.jsonl. Check the path"),
+        (["--eval", "bare.jsonl"], "a row of --data or --eval has no `prompt` or no `label`"),
+        (["--prompts", 3], "--prompts 3: give a multiple of --updates 2, at most the 8000 rows of "),
+        (["--reward", "none.py"], "none.py cannot be read (No such file or directory)"),
+        (["--objective", "trpa"], "score kind log_ratio_ref needs ref_log_probs"),
+        (["--set", "eta=1"], "the objective has no setting 'eta'"),
+    ],
+)
+def test_what_cannot_train_is_one_line_before_the_service_is_asked(example, task, more, message):
+    Path("bare.jsonl").write_text('{"prompt": "1="}\n')
+    with pytest.raises(SystemExit, match=re.escape(message)):
+        example.train(example.parse(words(task, *more)), None)
