@@ -45,7 +45,11 @@ def pool(monkeypatch):
         assert verify(boxed("5\\sqrt{2}"), HARD).reason == "algebra"
         return [worker for worker in workers() if worker.pid not in before]
 
-    return start
+    yield start
+    for worker in workers():  # one that hangs at its start would sleep on
+        if "failing_worker" in worker.cmdline():
+            worker.kill()
+            worker.wait()
 
 
 def boxed(answer: str) -> str:
