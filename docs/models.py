@@ -457,7 +457,7 @@ Each architecture is tried as a small random copy, on CPU with {versions}:
 least ten times smaller than with the old weights.
 
 `python docs/models.py` makes this page. On GPUs a run hands over the same tensors by the same names; for models with
-experts, nobody has tried it on one.
+experts, nobody has tried it on one. `--actor.aux_loss_coef` trains their auxiliary loss, which no number logs.
 """
 
 
