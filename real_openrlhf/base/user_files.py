@@ -47,8 +47,11 @@ def example_of(name: str) -> str:
 
 
 def functions_of(path: Path) -> list[str]:
+    """Of a file: its functions, and what it makes by a call, such as `mine = Objective(...)`."""
     nodes = ast.parse(path.read_bytes()).body
-    return [node.name for node in nodes if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")]
+    made = (node.targets[0] for node in nodes if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call))
+    names = [*(node.name for node in nodes if isinstance(node, ast.FunctionDef)), *map(ast.unparse, made)]
+    return [name for name in names if not name.startswith("_")]
 
 
 def reward_function(path: Path | str) -> Callable:

@@ -184,7 +184,7 @@ def test_a_score_of_another_kind_is_tried_where_such_scores_are():
         ("x = 1\ndef f(:", "f", "cannot be loaded: line 2, SyntaxError"),
         ("\nraise RuntimeError('not today\\nor ever')", "f", "line 2, RuntimeError: not today. Change"),
         ("import sys; sys.exit('bye')", "f", "line 1, SystemExit: bye"),
-        ("def g(): pass", "f", "'f' is no function of .*, which has: g"),
+        ("def g(): pass\nh = dict()", "f", "'f' is no function of .*, which has: g, h"),
         ("f = 3", "f", "'f' is no function of .*, which has: none"),
         (
             "from real_openrlhf.algorithm.objective import Objective\n\nf = Objective(print, score='length')",
