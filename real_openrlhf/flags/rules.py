@@ -100,6 +100,8 @@ READERS: tuple[tuple[str, str, Reads], ...] = (
      lambda args: args.train.dynamic_batch_enable),
     ("--algo.dynamic_filtering_range", "--algo.dynamic_filtering_enable",
      lambda args: args.algo.dynamic_filtering_enable),
+    ("--reward.model_name_or_path --reward.offload", "--train.batching upstream without --reward.remote_url",
+     lambda args: not args.reward.remote_url),
     ("--reward.overlong_penalty_factor", "--reward.overlong_buffer_len",
      lambda args: args.reward.overlong_buffer_len is not None),
     ("--eval.steps --eval.at_start --eval.at_end --eval.temperature --eval.n_samples_per_prompt --eval.split",
