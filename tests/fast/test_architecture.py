@@ -35,7 +35,7 @@ ROOMS = {
         {"tqdm"},
         {TOP, "algorithm", "base", "data", "flags", "hooks", "machine", "recipes", "report", "runs"},
     ),
-    "comparison": (set(), {"base", "evaluation", "recipes", "report", "runs", "training"}),
+    "comparison": (set(), {"base", "evaluation", "flags", "recipes", "report", "runs", "training"}),
     "rewards": (set(), {"base"}),
     "data": ({"tqdm"}, {TOP, "base", "rewards"}),
     "evaluation": (
