@@ -42,7 +42,7 @@ UNREAD = [  # method, flag and value, what it needs, what makes the run read it;
     ("real", "--ds.lora.alpha 8", "--ds.lora.rank above 0", "--ds.lora.rank 8"),
     ("real", "--actor.muon.lr 0.1", "--actor.optim muon", "--actor.optim muon"),
     ("real", f"{FILTER.replace('enable', 'range')} 0 1", FILTER, FILTER),
-    ("grpo", "--reward.model_name_or_path some/model", "without --reward.remote_url", None),
+    ("grpo", "--reward.model_name_or_path a/b", "without --reward.remote_url", None, "--reward.remote_url mine.py"),
     ("grpo", "--critic.adam.lr 1e-5", "--algo.advantage.estimator gae", None),
 ]
 
