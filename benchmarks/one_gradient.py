@@ -22,12 +22,7 @@ from pathlib import Path
 HERE, WHEELS = Path(__file__).resolve().parent, Path("build/one_gradient").resolve()
 VERL = "verl==0.9.1 tensordict==0.15.3 omegaconf==2.4.0 hydra-core==1.3.8 antlr4-python3-runtime==4.9.3"
 VERL += " codetiming==1.4.0 pyvers==0.2.3 orjson==3.13.0"
-QUIET = {
-    "CUDA_VISIBLE_DEVICES": "",
-    "ACCELERATE_USE_CPU": "true",
-    "TRL_EXPERIMENTAL_SILENCE": "1",
-    "TQDM_DISABLE": "1",
-}
+QUIET = dict(CUDA_VISIBLE_DEVICES="", ACCELERATE_USE_CPU="true", TRL_EXPERIMENTAL_SILENCE="1", TQDM_DISABLE="1")
 TRAINERS = {  # name: (module, wheels beside the environment's, what of the trainer runs)
     "TRL 1.7.1": ("trl_step", "trl==1.7.1", "its step, `GRPOTrainer.train()`; it takes whole groups only"),
     "TRL 1.16.0": ("trl_step", "trl==1.16.0", "the same"),
@@ -107,7 +102,9 @@ def measured(trainer: str, folder: Path) -> dict[str, dict[str, tuple[float, flo
     target, jobs, gradients = WHEELS / trainer.replace(" ", "-"), {1: [], 2: []}, {}
     if wheels and not target.exists():
         uv = [Path(sys.executable).parent / "uv", "pip", "install", "-q", "--python", sys.executable, "--no-deps"]
-        subprocess.run([*uv, "--target", target, *wheels.split()], check=True)
+        part = Path(f"{target}.part")  # renamed when whole: after an interrupt the command begins it again
+        subprocess.run([*uv, "--reinstall", "--target", part, *wheels.split()], check=True)
+        part.rename(target)
     cuts = {cut: how for name, listed in CUTS.items() if trainer.startswith(name) for cut, how in listed.items()}
     (losses,) = (losses for name, losses in LOSSES.items() if trainer.startswith(name))
     for title, arguments in losses.items():
