@@ -2,7 +2,7 @@
 
 import argparse
 import html
-from pathlib import Path
+from typing import get_args
 
 from tqdm import tqdm
 
@@ -20,6 +20,8 @@ from real_openrlhf.evaluation.questions import (
     find_model,
     fingerprint,
     read_records,
+    run_of,
+    think_of,
     tokenized,
 )
 from real_openrlhf.evaluation.store import NUMBERS, PROBLEMS, TABLE, opened, refuse_foreign
@@ -27,7 +29,7 @@ from real_openrlhf.report.paired import compare_two
 from real_openrlhf.report.table_forms import to_markdown
 from real_openrlhf.runs.provenance import code, versions
 from same_answer.conventions import CONVENTIONS
-from same_answer.extract import after_thinking
+from same_answer.extract import Think, after_thinking
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     pair = "evaluate nothing; compare two folders that --out filled, problem by problem"
     parser.add_argument("--compare", nargs=2, type=path_of, metavar="OUT", help=pair)
     parser.add_argument("--data-dir", type=path_of, help="folder with the benchmarks (default: the hub's)")
-    parser.add_argument("--name", help="the model's name in the tables (default: the last part of --model)")
+    parser.add_argument("--name", help="the name in the tables (default: that of the model's run, else --model)")
     sampling = parser.add_argument_group("sampling (the defaults are the paper's protocol)")
     sampling.add_argument("--k", type=positive, default=16, help="samples per problem (default %(default)s)")
     likeliest = "0: the likeliest token (default %(default)s)"
@@ -53,8 +55,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     grading = parser.add_argument_group("grading (may change between two runs on the same samples)")
     graders = "robust: our verifier; disco: the rules of the paper's baselines; math_verify: that library's; "
     grading.add_argument("--grader", default="robust", help=graders + "FILE.py: a reward file (%(default)s)")
-    required = "required: a response without </think> is incorrect (default %(default)s, as in the paper)"
-    grading.add_argument("--think", choices=["required", "optional"], default="required", help=required)
+    required = "required: a response without </think> is incorrect (default: as the model's run graded, else "
+    required += "required, as in the paper)"
+    grading.add_argument("--think", choices=get_args(Think), help=required)
     kinds = f"{' and '.join(CONVENTIONS)}: count answers that copy a formula of the problem, or leave its operation "
     kinds += "undone (default: incorrect)"
     grading.add_argument("--allow", nargs="+", default=[], choices=CONVENTIONS, metavar="KIND", help=kinds)
@@ -78,10 +81,12 @@ def run(args: argparse.Namespace) -> int:
     refuse_foreign(args.out)
     model = find_model(args.model)
     records = read_records(args.benchmarks, args.data_dir)  # before transformers is imported
-    grader = find_grader(args.grader, args.think, tuple(args.allow))
     groups = tokenized(records, load_tokenizer(str(model)))
     questions = [question for group in groups.values() for question in group[: args.limit]]
     every = [question for group in groups.values() for question in group]
+    run = run_of(args.model)
+    rule: Think = args.think or think_of(run, every)
+    grader = find_grader(args.grader, rule, tuple(args.allow))
     args.max_new_tokens = answer_length(model, every, args.max_new_tokens)
     sampling = {name: getattr(args, name) for name in ("temperature", "top_p", "max_new_tokens", "seed", "dtype")}
     engine = Engine(
@@ -99,13 +104,13 @@ def run(args: argparse.Namespace) -> int:
             for sample in tqdm(generate(missing, engine, args.data_parallel), total=len(pairs), **bar):
                 add(sample)
     problems = grade(questions, args.k, samples, grader)
-    think = args.think if args.grader in VERIFIERS else None
+    think = rule if args.grader in VERIFIERS else None
     closed = (after_thinking(sample.response, "required") is not None for sample in samples.values())
     thinks = think != "required" or any(closed)
     settings = {"k": args.k, **sampling, "limit": args.limit, "grader": args.grader, "think": think}
     settings |= {"allow": " ".join(args.allow)} if args.allow else {}
     benchmarks, average = summarise(problems, args.seed)
-    results = {"name": args.name or Path(args.model).resolve().name, "versions": versions(), **code()}
+    results = {"name": args.name or (run.name if run else args.model), "versions": versions(), **code()}
     results |= {"settings": settings, "benchmarks": benchmarks, "average": average}
     write_jsonl(args.out / PROBLEMS, problems)
     write_json(args.out / NUMBERS, results)

@@ -130,10 +130,10 @@ def table(results: dict, thinks: bool = True) -> Table:
     notes = [f"pass@1 ± standard error (bootstrap over problems). Problems: {counts}."]
     notes.append(f"{protocol(settings)}, seed = {settings['seed']}.")
     notes += [f"{ungraded} samples could not be graded and count as incorrect."] if ungraded else []
-    unclosed = "No response closed its thinking (`</think>`): for a model that does not think, give --think optional."
-    notes += [] if thinks else [unclosed]  # `compare` shows this table and no other output of an evaluation
     numbers = {column["title"]: Estimate(column["pass@1"], column["standard_error"]) for column in columns}
-    return Table("benchmarks", "Benchmarks", [{"Model": results["name"], **numbers}], notes)
+    # `compare` shows this table and no other output of an evaluation
+    unclosed = ": no response has `</think>`, so all are incorrect. If the model does not think, give --think optional"
+    return Table("benchmarks", "Benchmarks" + unclosed * (not thinks), [{"Model": results["name"], **numbers}], notes)
 
 
 def pass_at(k: int, verdicts: np.ndarray) -> float:

@@ -1,5 +1,6 @@
 """The inputs of an evaluation: the model, and the problems of each benchmark as token ids."""
 
+import contextlib
 import hashlib
 import json
 from dataclasses import dataclass
@@ -11,7 +12,10 @@ from real_openrlhf.base.files import sha256
 from real_openrlhf.data.benchmarks import BENCHMARKS, chosen, read_benchmark
 from real_openrlhf.data.problems import token_ids
 from real_openrlhf.data.sources import read_local
+from real_openrlhf.rewards.graders import thinking
+from real_openrlhf.runs import run_folder
 from real_openrlhf.training.checks.model_check import read_config
+from same_answer.extract import Think
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -91,6 +95,20 @@ def find_model(name: str) -> Path:
         return Path(snapshot_download(name, allow_patterns=[f"*{suffix}" for suffix in SUFFIXES]))
     except Exception as error:  # the hub's client raises a dozen unrelated types for one broken download
         raise UserError(f"model {name} cannot be downloaded ({first_line(error)}). Check the network") from error
+
+
+def run_of(model: str) -> Path | None:
+    """The folder of the run that made the model."""
+    run = Path(model).expanduser().resolve().parent
+    return run if (run / "run.json").exists() else None
+
+
+def think_of(run: Path | None, questions: list[Question]) -> Think:
+    """The run's own rule, REAL_THINK; without a run, or in an older record, the paper's."""
+    rule = "required"
+    with contextlib.suppress(UserError, LookupError, TypeError):
+        rule = run_folder.read(run)["variables"]["REAL_THINK"] if run else rule
+    return "required" if all(thinking(question.prompt, rule) == "required" for question in questions) else "optional"
 
 
 def fingerprint(model: Path) -> str:

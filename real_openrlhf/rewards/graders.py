@@ -115,6 +115,11 @@ def _verdict(query: str, prompt: str, label: str, grader: Grader, think: str, al
         _, end, response = query.partition(prompt[-_PROMPT_END:])
         if not (end and prompt):
             return Verdict(math.nan, "prompt_not_found")
+    return judge(Asked(response, label, prompt), thinking(prompt, think), grader, allowed)
+
+
+def thinking(prompt: str, think: str) -> Think:
+    """`auto` requires what the prompt opens."""
     if think == "auto":
         think = "required" if prompt.rstrip().endswith((*extract.THINKING,)) else "optional"
-    return judge(Asked(response, label, prompt), cast(Think, think), grader, allowed)
+    return cast(Think, think)

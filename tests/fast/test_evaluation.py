@@ -1,9 +1,11 @@
 """Evaluation without an engine: tasks, samples on disk, grading again, tables, user mistakes, and numbers by hand."""
 
 import json
+import shutil
 from dataclasses import replace
 from itertools import combinations, product
 
+import invented_runs as invented
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -175,7 +177,7 @@ def sampled(evaluate, answering, tmp_path, monkeypatch):
     return json.loads((tmp_path / "out" / "results.json").read_text())
 
 
-def test_thinking_must_be_closed_by_default_and_the_table_says_if_none_was(sampled, evaluate, answering, tmp_path):
+def test_thinking_is_required_and_the_title_says_if_none_was_closed(sampled, evaluate, model, answering, tmp_path):
     """`compare` prints nothing else of an evaluation, and 0.000 for a model that does not think."""
     assert sampled["benchmarks"]["mine"]["pass@1"] == 0.25
     problems = [json.loads(line) for line in (tmp_path / "out" / "per_problem.jsonl").read_text().splitlines()]
@@ -184,7 +186,21 @@ def test_thinking_must_be_closed_by_default_and_the_table_says_if_none_was(sampl
     answering({f"mine-{number}": ["\\boxed{3}"] * 2 for number in range(2)})
     for options, told in (((), True), (("--think", "optional"), False)):
         assert evaluate("--seed", 43, "--out", tmp_path / "none", *options) == 0
-        assert ("give --think optional" in (tmp_path / "none" / "table.md").read_text()) == told
+        text = (tmp_path / "none" / "table.md").read_text()
+        assert ("give --think optional" in text.splitlines()[0]) == told and f"| {model} |" in text
+
+
+@pytest.mark.parametrize(
+    ("rule", "think"), [("auto", "optional"), ("required", "required"), ("optional", "optional"), (None, "required")]
+)
+def test_the_model_of_a_run_has_its_name_and_its_rule(evaluate, model, answering, tmp_path, rule, think):
+    """Its prompts here open no thinking. A record without the rule is that of an older version."""
+    folder = invented.write_run(tmp_path, name="mine", **({"variables": {"REAL_THINK": rule}} if rule else {}))
+    shutil.copytree(model, folder / "model")
+    answering({f"mine-{number}": ["\\boxed{3}"] * 2 for number in range(2)})
+    assert evaluate("--model", folder / "model") == 0
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert (results["name"], results["settings"]["think"]) == ("mine", think)
 
 
 def test_the_same_samples_are_graded_again(sampled, evaluate, tmp_path):
