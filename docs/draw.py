@@ -157,7 +157,7 @@ def first_run(folder: Path) -> None:
     train, held_out = ([line for line in lines if line["phase"] == phase] for phase in ("train", "eval"))
     steps = [line["step"] for line in train]
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 2.6), layout="constrained")
-    left.plot(steps, [line["rollout/pass_rate"] for line in train], color=COLORS[0], label="training, pass rate")
+    left.plot(steps, [line["rollout/pass_rate"] for line in train], color=COLORS[0], label="pass rate")
     right.plot(steps, [line["policy_loss"] for line in train], color=COLORS[0])
     points = [line["step"] for line in held_out], [line["eval_reverse_pass1"] for line in held_out]
     left.plot(*points, "o", color=COLORS[5], label="held-out pass@1")
