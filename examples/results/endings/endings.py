@@ -60,18 +60,23 @@ def rates(runs: Path) -> None:
 
 
 def main() -> None:
-    arms, tried = defaultdict(list), defaultdict(list)  # the test's runs, and those that chose a rate
+    arms, tried = defaultdict(dict), defaultdict(dict)  # the test's runs, and those that chose a rate
     for name, run in campaign("endings").items():
         arm, rate, batch, seed = re.fullmatch(r"(.+)-lr-([\d.e-]+)-batch_size-(\d+)-s(\d+)", name).groups()
         values = [value for step, value in sorted(run.curve(30).items()) if step > 0]
-        (arms if int(seed) > 200 else tried)[f"{256 // int(batch)} updates", ARMS[arm], rate].append(values)
+        (arms if int(seed) > 200 else tried)[f"{256 // int(batch)} updates", ARMS[arm], rate][seed] = values
+    seeds = set.intersection(*(set(curves) for curves in arms.values()))
+    print(f"{len(seeds)} seeds that every arm has\n")
     print("|place|arm|rate|runs|fell|by the last alone|best less the last two|over training|")
     print("|---|---|---:|---:|---:|---:|---:|---:|")
     pooled: dict[str, list[list[float]]] = defaultdict(list)
-    for (place, arm, rate), curves in sorted(arms.items()):
+    for (place, arm, rate), by_seed in sorted(arms.items()):
+        curves = [by_seed[seed] for seed in sorted(seeds)]
         show(place, arm, rate, curves)
         best = max(
-            (key for key in tried if key[:2] == (place, arm)), key=lambda key: np.mean(tried[key]), default=None
+            (key for key in tried if key[:2] == (place, arm)),
+            key=lambda key: np.mean([*tried[key].values()]),
+            default=None,
         )
         pooled[arm if best in (None, (place, arm, rate)) else f"{arm}, at GRPO's rate"] += curves
     for arm, curves in pooled.items():
