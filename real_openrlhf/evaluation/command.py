@@ -19,9 +19,8 @@ from real_openrlhf.evaluation.questions import (
     answer_length,
     find_model,
     fingerprint,
+    name_and_rule,
     read_records,
-    run_of,
-    think_of,
     tokenized,
 )
 from real_openrlhf.evaluation.store import NUMBERS, PROBLEMS, TABLE, opened, refuse_foreign
@@ -84,9 +83,8 @@ def run(args: argparse.Namespace) -> int:
     groups = tokenized(records, load_tokenizer(str(model)))
     questions = [question for group in groups.values() for question in group[: args.limit]]
     every = [question for group in groups.values() for question in group]
-    run = run_of(args.model)
-    rule: Think = args.think or think_of(run, every)
-    grader = find_grader(args.grader, rule, tuple(args.allow))
+    name, rule = name_and_rule(args.model, every)
+    grader = find_grader(args.grader, args.think or rule, tuple(args.allow))
     args.max_new_tokens = answer_length(model, every, args.max_new_tokens)
     sampling = {name: getattr(args, name) for name in ("temperature", "top_p", "max_new_tokens", "seed", "dtype")}
     engine = Engine(
@@ -104,13 +102,13 @@ def run(args: argparse.Namespace) -> int:
             for sample in tqdm(generate(missing, engine, args.data_parallel), total=len(pairs), **bar):
                 add(sample)
     problems = grade(questions, args.k, samples, grader)
-    think = rule if args.grader in VERIFIERS else None
+    think = args.think or rule if args.grader in VERIFIERS else None
     closed = (after_thinking(sample.response, "required") is not None for sample in samples.values())
     thinks = think != "required" or any(closed)
     settings = {"k": args.k, **sampling, "limit": args.limit, "grader": args.grader, "think": think}
     settings |= {"allow": " ".join(args.allow)} if args.allow else {}
     benchmarks, average = summarise(problems, args.seed)
-    results = {"name": args.name or (run.name if run else args.model), "versions": versions(), **code()}
+    results = {"name": args.name or name, "versions": versions(), **code()}
     results |= {"settings": settings, "benchmarks": benchmarks, "average": average}
     write_jsonl(args.out / PROBLEMS, problems)
     write_json(args.out / NUMBERS, results)

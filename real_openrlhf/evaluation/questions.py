@@ -97,18 +97,13 @@ def find_model(name: str) -> Path:
         raise UserError(f"model {name} cannot be downloaded ({first_line(error)}). Check the network") from error
 
 
-def run_of(model: str) -> Path | None:
-    """The folder of the run that made the model."""
-    run = Path(model).expanduser().resolve().parent
-    return run if (run / "run.json").exists() else None
-
-
-def think_of(run: Path | None, questions: list[Question]) -> Think:
-    """The run's own rule, REAL_THINK; without a run, or in an older record, the paper's."""
-    rule = "required"
+def name_and_rule(model: str, questions: list[Question]) -> tuple[str, Think]:
+    """Of the run that made the model, with its REAL_THINK; without a run, or a record of it, the paper's rule."""
+    run, rule = Path(model).expanduser().resolve().parent, "required"
     with contextlib.suppress(UserError, LookupError, TypeError):
-        rule = run_folder.read(run)["variables"]["REAL_THINK"] if run else rule
-    return "required" if all(thinking(question.prompt, rule) == "required" for question in questions) else "optional"
+        rule = run_folder.read(run)["variables"]["REAL_THINK"]
+    required = all(thinking(question.prompt, rule) == "required" for question in questions)
+    return run.name if (run / "run.json").exists() else model, "required" if required else "optional"
 
 
 def fingerprint(model: Path) -> str:

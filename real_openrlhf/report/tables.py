@@ -49,14 +49,13 @@ def summary(task: TaskRuns) -> Table:
     notes = [
         f"{FINAL}: the last evaluation. {MAIN}: average of the evaluations after step 0. It varies least, so "
         "differences and conclusions are of it.",
-    ]
-    if reference:
-        notes += [
-            "Differences: the row minus the reference, by Welch's test at 5 %; p has Holm's correction. "
-            "Both need three finished runs.",
-            f"Conclusions: higher or lower if the test says so; equivalent within {MARGIN} if two one-sided tests do, "
-            "also with Holm's correction; else inconclusive.",
+        *[
+            "Differences: the row minus the reference, by Welch's test at 5 %; p has Holm's correction. Both need "
+            f"three finished runs. Conclusions: higher or lower if the test says so; equivalent within {MARGIN} if "
+            "two one-sided tests do, also with Holm's correction; else inconclusive."
         ]
+        * bool(reference),
+    ]
     return Table("summary", "Summary", rows, notes)
 
 
