@@ -125,9 +125,6 @@ class Arm:
     def ends(self) -> np.ndarray:
         return np.array([curve[max(curve)] for curve in self.curves()])
 
-    def collapses(self) -> int:
-        return sum(run.collapsed(self.planned) for run in self.runs.values())
-
     def mean(self, key: str) -> float:
         """Of a training number, over runs and steps."""
         return float(np.mean([run.of(key).mean() for run in self.runs.values()]))

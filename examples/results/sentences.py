@@ -4,7 +4,7 @@ import functools
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
@@ -268,10 +268,8 @@ def concluded(place: str, pair: tuple[str, str]) -> Verdict:
         family = [pair, ("REAL", BALANCED)]  # as PREDICTIONS.md of rates-16 says
     elif one.startswith("ratio"):
         family = [(f"ratio {side}", "ratio both") for side in ("right", "wrong", "none")]
-    elif place in PLACES and one == "REAL":
-        family = [("REAL", label) for label in PLACES[place] if label != "REAL"]
     else:
-        family = [pair]
+        family = [("REAL", label) for label in PLACES[place] if label != "REAL"]
     gaps = [between(place, *arms) for arms in family]
     index = family.index(pair)
     ps = holm([gap.p for gap in gaps])[index], holm([gap.p_equivalent for gap in gaps])[index]
@@ -322,30 +320,19 @@ def verdicts() -> Iterator[list[str]]:
 # z of the records, as logged and as it would be logged today
 
 
-def kl_and_length(run: Run) -> tuple[float, float]:
-    kl = run.of("kl_old" if "kl_old" in run.train else "ppo_kl")
-    return float(kl.mean()), float(run.of("rollout/response_length_mean").mean())
-
-
-def logged(runs: Sequence[Run]) -> tuple[float, float, float]:
-    """z, its least if it had been pooled over a batch's updates, and that of independent tokens by the KL."""
-    z, (kl, length) = float(np.mean([run.z for run in runs])), np.array([kl_and_length(run) for run in runs]).T
-    return z, z * math.sqrt(runs[0].updates / (runs[0].updates - 1)), float(np.sqrt(2 * kl / length).mean()) / TAU
+def spreads(run: Run) -> tuple[float, ...]:
+    """z, its least if pooled over a batch's updates, that of independent tokens by the KL, and the length."""
+    kl, length = run.of("kl_old" if "kl_old" in run.train else "ppo_kl"), run.of("rollout/response_length_mean").mean()
+    independent = math.sqrt(max(2 * kl.mean(), 0) / length) / TAU
+    return run.z, run.z * math.sqrt(run.updates / (run.updates - 1)), independent, length
 
 
 def older_z() -> Iterator[list[str]]:
-    rows = {
-        "4 updates (`next/table`)": arm("4 updates", "REAL"),
-        "hard task (`next/table-hard`)": arm("hard task", "REAL"),
-        "16 updates, 1e-4 (`rates-16`)": arm(SIXTEEN[0], "REAL"),
-        "16 updates, 3e-4 (`next/ratio`)": arm(SIXTEEN[1], "REAL"),
-        "pretrained (`smollm2-mixed`)": arm(PRETRAINED[0], "REAL"),
-        "pretrained, again (`next/pretrained`)": arm(PRETRAINED[1], "REAL"),
-        **PLACES["length"],
-    }
-    for title, one in rows.items():
+    rows = {SETTINGS[place]: arm(place, "REAL") for place in ("4 updates", *SIXTEEN, "hard task", *PRETRAINED)}
+    for title, one in {**rows, **PLACES["length"]}.items():
         runs = [*one.runs.values()]
-        yield [title, f"{runs[0].updates:.0f}", str(len(runs)), *(f"{z:.3f}" for z in logged(runs))]
+        z = np.mean([spreads(run) for run in runs], axis=0)[:3]
+        yield [title, f"{runs[0].updates:.0f}", str(len(runs)), *(f"{mean:.3f}" for mean in z)]
 
 
 # The end of training, noticed afterwards
@@ -449,20 +436,16 @@ def settings() -> Iterator[str]:
 def results() -> Iterator[str]:
     yield response_lengths()
     fresh = {label: arm("exchanged", label) for label in ("REAL", "permuted")}
-    cost, above = (
-        pm(fresh["REAL"].means() - fresh["permuted"].means()),
-        fresh["REAL"].rate / best("16 updates", "REAL"),
-    )
-    told = f"(16 updates, {times(above)} times the best rate, {words(len(fresh['REAL'].runs))} seeds"
-    yield f"cost {cost} {told}"
+    cost = pm(fresh["REAL"].means() - fresh["permuted"].means())
+    told = f"times the best rate, {words(len(fresh['REAL'].runs))} seeds"
+    yield f"cost {cost} (16 updates, {times(fresh['REAL'].rate / best('16 updates', 'REAL'))} {told}"
     yield f"With both at their best rate, {words(len(OWN_RATES))} settings showed neither a difference nor equivalence"
     assert multiple("hard task", "REAL") == 2
     yield f"but at twice its best rate, GRPO at {times(multiple('hard task', 'GRPO'))} times"
     every = Counter(concluded(*row[1:]).conclusion for row in compared() if row[2][0] == "REAL")
     decided, *others = every[CONCLUSIONS[0]] + every[CONCLUSIONS[1]], *(every[word] for word in CONCLUSIONS[2:])
-    yield "Of REAL's {} comparisons {} are decided, {} equivalent and {} inconclusive".format(
-        every.total(), decided, *others
-    )
+    counts = every.total(), decided, *others
+    yield "Of REAL's {} comparisons {} are decided, {} equivalent and {} inconclusive".format(*counts)
     best_rates = [place for place in SETTINGS if multiple(place, "REAL") == 1]
     assert [SETTINGS[place][0] for place in best_rates] == [*"ABCFGH"]
     lost = [row for row in compared() if row[1] == "hard task" and concluded(*row[1:]).conclusion == CONCLUSIONS[1]]
@@ -471,10 +454,8 @@ def results() -> Iterator[str]:
     yield f"REAL was higher in {words(higher)} of the {words(len(OWN_RATES))}"
     both = [(place, other) for place in ("4 updates", "hard task") for other in ("REAL", "DAPO")]
     assert {round(arm(place, "GRPO").rate / arm(place, other).rate, 9) for place, other in both} == {1.5}  # in B and E
-    of_dapo, of_grpo_ = (
-        f"{gap.mean:+.3f} {PM} {gap.se:.3f}" for gap in (last("hard task", "DAPO"), last("hard task", "GRPO"))
-    )
-    yield f"At its end REAL minus GRPO was {of_grpo_}, and minus DAPO {of_dapo}"
+    told_of = [f"{gap.mean:+.3f} {PM} {gap.se:.3f}" for gap in (last("hard task", "GRPO"), last("hard task", "DAPO"))]
+    yield "At its end REAL minus GRPO was {}, and minus DAPO {}".format(*told_of)
     plain = named("next/old-4-7a0258d5", "grpo-lr-.*")
     died = sum(run.collapsed(max(run.evals)) for run in plain)
     yield f"collapsed in {words(died)} of {words(len(plain))} runs"
@@ -495,7 +476,7 @@ def results() -> Iterator[str]:
     kl = [np.mean([np.median(run.of("ppo_kl")) for run in runs]) for runs in again]
     yield f"median `ppo_kl` {kl[0]:.3f}, GRPO's {kl[1]:.3f}"
     # at the second update: the log has means of two, of which the first is 0
-    spread = [2 * logged([*one.runs.values()])[0] for one in PLACES["length"].values()]
+    spread = [2 * np.mean([run.z for run in one.runs.values()]) for one in PLACES["length"].values()]
     yield "z was {:.3f}, {:.3f} and {:.3f} at 9, 64 and 256 tokens".format(*spread)
     assert spread[0] / spread[2] > math.sqrt(256 / 9)  # "at least that fast"
     ranges = ((-1, 0.03), (0.03, 0.1))
@@ -503,10 +484,8 @@ def results() -> Iterator[str]:
     yield f"{pm(little)} in the {len(little)} settings with z up to 0.03"
     yield f"{pm(some)} in the {len(some)} from there to 0.1"
     yield from rates_of_16()
-    clip = [
-        100 * arm(place, "GSPO").mean("ppo_clip_ratio")
-        for place in ("4 updates", "hard task", SIXTEEN[1], *PRETRAINED)
-    ]
+    clipping = [arm(place, "GSPO") for place in ("4 updates", "hard task", SIXTEEN[1], *PRETRAINED)]
+    clip = [100 * each.mean("ppo_clip_ratio") for each in clipping]
     assert 44 < min(clip) and max(clip) < 55  # "drops half of the tokens"
     queue = "queue of 4"
     adds = [size(between(queue, label, "REAL")) for label in (SAMPLER, "tau 0.1")]
@@ -565,8 +544,7 @@ def methods() -> Iterator[str]:
     assert high == [CONCLUSIONS[1]] * 3 + [CONCLUSIONS[0]]
     yield f"they scored higher than REAL, and REAL higher than GRPO ({seeds(SIXTEEN[1])} seeds)"
     yield f"which ran at twice its best rate ({seeds('hard task')} seeds)"
-    wide, papers = clips()
-    yield f"0.2/0.3 scored {wide - papers:.2f} higher]"
+    yield f"0.2/0.3 scored {np.subtract(*clips()):.2f} higher]"
     queue, least = "queue of 4", "rollout policy, tau 0.1"
     (ahead,) = {f"{between(queue, label, 'REAL').mean:.1f}" for label in (least, "VESPO", "GRPO corrected")}
     yield f"plain REAL scored {ahead} lower there"
@@ -584,11 +562,10 @@ def logs() -> Iterator[str]:
     flags = ("--algo.real.objective", "--algo.real.tau", "--algo.real.set")
     runs = [run for folder in FOLDERS for run in campaign(folder).values() if run.updates >= 2]
     runs = [run for run in runs if [str(run.flags.get(flag)) for flag in flags] == ["real", "0.5", "None"]]
-    moved = [run for run in runs if kl_and_length(run)[0] > 0]
-    z, least, independent = np.array([logged([run]) for run in moved]).T
-    length = np.array([kl_and_length(run)[1] for run in moved])
+    found = np.array([spreads(run) for run in runs])
+    z, least, independent, length = found[found[:, 2] > 0].T
     together = independent * np.sqrt(length)
-    yield f"Of all {len(runs)} records of REAL (τ 0.5) with two updates or more, {len(moved)} have a positive mean KL"
+    yield f"Of all {len(runs)} records of REAL (τ 0.5) with two updates or more, {len(z)} have a positive mean KL"
     yield f'below "together" in {sum(z < together)}, but above "independent" in {sum(z > independent)}'
     (median, *ends), floor = (np.quantile(ratio / independent, (0.5, 0.1, 0.9)) for ratio in (z, least))
     yield 'It is {:.2f} times "independent" (80 % of runs: {:.2f} to {:.2f})'.format(median, *ends)
@@ -618,10 +595,8 @@ def table_1(side: str) -> float:
     most = 0.0
     for share, ratio, low, high in TABLE_1[side]:
         low, high = max(low, 1 / 4), min(high, 4)
-        if ratio is None:  # clipped: all mass at the far end
-            most += share / 100 * max(abs(math.log(low)), abs(math.log(high))) ** 2
-            continue
-        above = (ratio - low) / (high - low)  # all mass at the ends of a bin
+        # all mass at the ends of a bin, and of a clipped one at the far end
+        above = (ratio - low) / (high - low) if ratio else float(high > 1)
         most += share / 100 * ((1 - above) * math.log(low) ** 2 + above * math.log(high) ** 2)
     return math.sqrt(most)
 
