@@ -89,11 +89,9 @@ def spread() -> Figure:
     figure = Figure(figsize=(6.4, 3.4), layout="constrained")
     axes = figure.add_subplot(title="Fixed weights fall behind where scores spread")
     for cell in sentences.cells():
-        is_older = cell.folder.split("/")[0] in OLDER_CODE
-        colour = OLDER if is_older else NEW
-        inside = "none" if is_older else colour
-        x = max(cell.z, 2e-3)
-        axes.scatter([x], [cell.gain], s=16 + 8 * cell.seeds, facecolors=inside, edgecolors=colour, alpha=0.75)
+        colour, inside = (OLDER, "none") if cell.folder.split("/")[0] in OLDER_CODE else (NEW, NEW)
+        place = [max(cell.z, 2e-3)], [cell.gain]
+        axes.scatter(*place, s=16 + 8 * cell.seeds, facecolors=inside, edgecolors=colour, alpha=0.75)
     axes.axhline(0, color=INK, linewidth=0.6)
     axes.axvline(0.1, color=INK, linewidth=0.6, linestyle=":")
     axes.set_xscale("log")

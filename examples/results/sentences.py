@@ -5,9 +5,9 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from math import inf
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from check import BATCH, CONCLUSIONS, HERE, PM, ROOT, Arm, Gap, Run, campaign, conclusions, holm, named, pm, times
@@ -107,7 +107,6 @@ def tried(place: str, label: str) -> dict[float, list[float]]:
 
 
 def best(place: str, label: str) -> float:
-    """The learning rate that did best."""
     means = tried(place, label)
     return max(means, key=lambda rate: np.mean(means[rate]))
 
@@ -123,8 +122,7 @@ FOLDERS = sorted(str(path.parent.relative_to(HERE)) for path in HERE.rglob("metr
 MERGED = {"weights-small": "16", "weights-seeds": "16", "smollm2-controls": "smollm2"}
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(NamedTuple):
     name: str
     folder: str
     rate: float
@@ -205,9 +203,8 @@ GIVEN = {  # the pages of which each decimal is computed, but for these, which a
 }
 
 
-# The table of comparisons
+# The tables of comparisons
 
-# Of the page: settings in its order
 SETTINGS = {
     "1 update": "A: 1 update",
     "4 updates": "B: 4 updates",
@@ -218,11 +215,7 @@ SETTINGS = {
     PRETRAINED[1]: "G: SmolLM2, repeated",
     "queue of 4": "H: stale",
 }
-
-
 Row = tuple[str, str, tuple[str, str]]  # a title, a setting, and the arms of which the first is less the second
-
-
 NAMES = {  # of arms, where a page has other words
     BALANCED: "balanced REAL",
     SAMPLER: "REAL by the rollout policy",
@@ -250,8 +243,7 @@ def compared() -> Iterator[Row]:
     yield "without ratio, with clip − without clip", SIXTEEN[0], ("ratio none", NEITHER)
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(NamedTuple):
     """A difference with its conclusion; p-values have Holm's correction over the setting's comparisons."""
 
     gap: Gap
@@ -342,13 +334,12 @@ ENDS = {  # a column: the places whose runs it counts
     "A": ("1 update",),
     "D": (SIXTEEN[1],),
 }
-FALL = 0.1
 
 
 def fallen(places: Iterable[str], label: str) -> tuple[int, int]:
-    """(runs whose last evaluation is more than FALL below their own best, all runs)"""
+    """(runs whose last evaluation is more than 0.1 below their own best, all runs)"""
     curves = [curve for place in places if label in PLACES[place] for curve in arm(place, label).curves()]
-    return sum(max(curve.values()) - curve[max(curve)] > FALL for curve in curves), len(curves)
+    return sum(max(curve.values()) - curve[max(curve)] > 0.1 for curve in curves), len(curves)
 
 
 def ends() -> Iterator[list[str]]:
