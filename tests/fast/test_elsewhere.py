@@ -306,17 +306,18 @@ def test_the_class_of_the_page_trains_with_the_published_trl(tmp_path):
 
 @every
 def test_the_program_of_the_page_trains_real_with_the_published_trl(tmp_path):
-    """As it stands, but for the model, a CPU and two steps."""
+    """As it stands, but for the model, a CPU and two steps. Some group of the tiny model's is mixed."""
     (program,) = (block for block in BLOCKS if block.startswith("# train.py"))
-    small = "use_cpu=True, bf16=False, max_steps=2, max_completion_length=12, report_to=[], logging_steps=1,\n"
+    task = tiny_task.unpack()
+    small = "use_cpu=True, bf16=False, max_steps=2, max_completion_length=14, report_to=[], logging_steps=1,\n"
     program = program.replace('output_dir="out",', f'output_dir="out", {small}')
-    program = program.replace("Qwen/Qwen2.5-1.5B-Instruct", str(tiny_task.unpack() / "model"))
-    prompts = [f"{number}{number + 1}{number + 2}1=" for number in range(1, 7)] * 4
-    rows = [{"prompt": prompt, "solution": "\\boxed{1}"} for prompt in prompts]
-    (tmp_path / "questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    ask = 'print([line for line in trainer.state.log_history if "real/loss" in line])'
-    said = run_with_trl(tmp_path, program + ask)
-    assert said.count("'real/loss'") == 2, said
+    program = program.replace("Qwen/Qwen2.5-1.5B-Instruct", str(task / "model"))
+    rows = [json.loads(line) for line in (task / "train.jsonl").read_text().splitlines()[:32]]
+    lines = (json.dumps({"prompt": row["prompt"], "solution": row["label"]}) + "\n" for row in rows)
+    (tmp_path / "questions.jsonl").write_text("".join(lines))
+    ask = 'print("losses", *(line["real/loss"] for line in trainer.state.log_history if "real/loss" in line))'
+    losses = re.search(r"^losses (.*)", run_with_trl(tmp_path, program + ask), re.MULTILINE)[1].split()
+    assert len(losses) == 2 and max(map(float, losses)) > 0, losses
 
 
 OUR_REWARD = """
