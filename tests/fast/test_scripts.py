@@ -204,6 +204,15 @@ def test_the_page_of_z_says_what_its_table_of_logs_says():
         assert sentence in said, sentence
 
 
+def test_the_page_of_reliability_says_what_the_killed_runs_were_like():
+    root = SCRIPTS.parents[1]
+    found = [row["lost or wrong"] for row in csv.DictReader((root / "benchmarks/results/kill_campaign.csv").open())]
+    ray, engine = (sum(name in one for one in found) for name in ("ray::", "VLLM::"))
+    assert all(part.startswith("still there: ") for one in found for part in one.split("; ") if one != "nothing")
+    said = " ".join((root / "docs/evidence/reliability.md").read_text().split())
+    assert f"**{len(found)} trials, nothing lost**" in said and f"after {ray}, and the engine after {engine}," in said
+
+
 def test_cuts_of_one_batch_are_told_apart_by_their_gradient(monkeypatch):
     for folder in ("benchmarks", "benchmarks/one_gradient"):
         monkeypatch.syspath_prepend(SCRIPTS.parents[1] / folder)
