@@ -7,10 +7,8 @@ from real_openrlhf.base.parsing import path_of
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    folders = "run folders, or a folder of such"
-    parser.add_argument("runs", nargs="+", type=path_of, metavar="RUN_DIR", help=folders)
-    parts = "folder for figures, tables and page"
-    parser.add_argument("--out", required=True, type=path_of, metavar="DIR", help=parts)
+    parser.add_argument("runs", nargs="+", type=path_of, metavar="RUN_DIR", help="run folders, or a folder of such")
+    parser.add_argument("--out", required=True, type=path_of, metavar="DIR", help="folder of page, figures and tables")
 
 
 def run(args: argparse.Namespace) -> int:

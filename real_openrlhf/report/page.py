@@ -65,11 +65,7 @@ def render(sections: Sequence[dict[str, Any]], scores: Table | None, skipped: Se
     pages.filters |= {"shown": shown, "pieces": pieces}
     every = [section["task"] for section in sections]
     last = [*filter(None, [scores]), tables.runs(every)]
-    notes = [
-        note
-        for table in [*(table for section in sections for table in section["tables"]), *last]
-        for note in table.notes
-    ]
+    every_table = [table for section in sections for table in section["tables"]] + last
     text = pages.get_template("page.html.j2").render(
         sections=sections,
         last=last,
@@ -78,7 +74,7 @@ def render(sections: Sequence[dict[str, Any]], scores: Table | None, skipped: Se
         skipped=[(word(str(path)), word(reason, 400)) for path, reason in skipped],
         most=MOST,
         warning=WARNING,
-        notes=dict.fromkeys((CURVES, *notes)),
+        notes=dict.fromkeys([CURVES, *(note for table in every_table for note in table.notes)]),
     )
     return plain(text.lstrip())
 
