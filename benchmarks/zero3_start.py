@@ -5,7 +5,7 @@ every parameter by itself and compares it with the file, on both ranks. Three wa
 
     last   DeepSpeed's default: of several gathers at once it waits for the last one only
     all    the same, but the last handle's wait() waits for every handle first: nothing else changes
-    fix    stage3_allgather_sequential, as patches/openrlhf-0.11.2/0004 sets it over gloo
+    fix    stage3_allgather_sequential, as hooks/cpu/zero3.py sets it over gloo
 
     python benchmarks/zero3_start.py --ways last all fix --starts 20 --loads 5
     python benchmarks/zero3_start.py --gloo           # no DeepSpeed: does a later small gather finish first?

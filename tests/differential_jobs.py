@@ -22,10 +22,9 @@ NOT_COMPARED = (
     "timing",
     "update/rollouts_crc",
     "real/max_live_micro_batches",
-    "update/grad",
     "count/",
 )
-NOT_COMPARED += ("update/clipped", "real/score_drift", "real/weight_cv")
+NOT_COMPARED += ("real/score_drift", "real/weight_cv")
 NOT_COMPARED += ("truncated", "real/weight_bound", "real/score_abs_max")
 
 

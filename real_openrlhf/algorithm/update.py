@@ -1,7 +1,8 @@
 """One update of the policy: its loss, micro-batch by micro-batch, and its logged numbers, the same on every rank.
 
-What differs between methods is `policy_loss`: `GroupUpdate` has it over the scores of whole groups, `TokenUpdate` over
-the tokens of a micro-batch. Terms of every token (KL, entropy), sums over ranks and logged means are the same.
+What differs between methods is `policy_loss`: `GroupUpdate` has it over the scores of whole groups, `TokenUpdate` and
+`CustomTokenUpdate` over the tokens of a micro-batch. Terms of every token (KL, entropy), sums over ranks and logged
+means are the same.
 """
 
 import math

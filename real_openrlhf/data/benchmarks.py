@@ -1,4 +1,4 @@
-"""Benchmarks: titles, numbers of rows, and sources. Six of them are those of the paper's tables."""
+"""Benchmarks: titles, numbers of rows, and sources. They are the six of the paper's tables."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

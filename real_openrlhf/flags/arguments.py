@@ -62,11 +62,11 @@ def _add_real(group: argparse._ArgumentGroup) -> None:
     )
     truncated = (
         "an incorrect response cut at the length limit: negative: it stays incorrect, as in the authors' code; "
-        "ignore: it is ungraded (default: negative)"
+        "ignore: it is not trained, and counts as incorrect in metrics (default: negative)"
     )
     threshold = (
-        "a score above this is correct, else incorrect; without it scores other than 0 and 1 are refused (paper: "
-        "scores are 0 or 1; default: none; 0.5 for an objective of graded rewards, which uses labels in metrics only)"
+        "a score above this is correct, else incorrect; without it REAL refuses scores other than 0 and 1 (paper: "
+        "scores are 0 or 1; default: none; 0.5 where labels are for metrics only, as with GRPO or graded rewards)"
     )
     settings = (
         "the objective's own settings: score=log_ratio_rollout scores against vLLM's log-probabilities of the "

@@ -1,7 +1,7 @@
 """What follows from a run's arguments and is none of them: `args.derived`, made once by `arguments.complete`.
 
-Commands before a start, the controller and every rank read it, so no fact about a run has a second rule. Plain values
-only, because Ray sends them to every process.
+Commands before a start, the controller and every rank read it. Plain values only, because Ray sends them to every
+process.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ class Derived:
     reads_old: bool  # somebody reads recomputed old log-probabilities: not a score against vLLM, but a KL
     in_waves: bool  # graphs are kept while ranks exchange scores
     skips: bool  # rollouts without a gradient are left out
-    threshold: float  # a score above it is correct; scores are 0 or 1 where the flag is not given
+    threshold: float  # a score above it is correct
     logprobs_mode: str | None  # of the distribution that vLLM samples from, if somebody reads its log-probabilities
 
 

@@ -19,8 +19,8 @@ NUMBERS: tuple[tuple[str, Callable[[float], bool], str], ...] = (  # in words, a
         --ckpt.max_num --algo.kl.horizon --algo.real.tis_cap"""),
     ("1 or more, or -1 for never", lambda number: number >= 1 or number == -1, "--eval.steps --ckpt.save_steps"),
     ("a number above 0", lambda number: number > 0, """
-        --actor.adam.lr --actor.adam.eps --actor.eps_clip --actor.eps_clip_low_high --rollout.temperature
-        --algo.real.tau"""),
+        --actor.adam.lr --actor.adam.eps --actor.eps_clip --actor.eps_clip_low_high --algo.real.tau"""),
+    ("0.01 or more: vLLM draws no colder", lambda number: number >= 0.01, "--rollout.temperature"),
     ("0 or more", lambda number: number >= 0, """
         --actor.adam.weight_decay --actor.aux_loss_coef --actor.max_norm --eval.temperature --algo.kl.init_coef
         --algo.real.kl_old_coef --ds.lora.rank --train.watchdog_minutes"""),
@@ -29,7 +29,7 @@ NUMBERS: tuple[tuple[str, Callable[[float], bool], str], ...] = (  # in words, a
         --train.ema_beta"""),
     ("0 or more, below 1", lambda number: 0 <= number < 1, "--actor.adam.betas --ds.lora.dropout"),
     ("a number above 0, at most 1", lambda number: 0 < number <= 1, "--rollout.top_p --vllm.gpu_memory_utilization"),
-    ("from 0 to 2147483647", lambda number: 0 <= number < 2**31, "--train.seed"),  # numpy takes 32 bits
+    ("from 0 to 2147483647", lambda number: 0 <= number < 2**31, "--train.seed"),  # of a signed 32-bit number
     ("a finite number", lambda number: True, "--algo.real.label_threshold"),
 )  # fmt: skip
 BOUNDS = {flag: (what, holds) for what, holds, flags in NUMBERS for flag in flags.split()}

@@ -1,4 +1,4 @@
-"""What OpenRLHF constructs and calls in a run: its own or ours, chosen here and nowhere in its files.
+"""What OpenRLHF constructs and calls in a run: subclasses of its own, chosen here and nowhere in its files.
 
 What makes OpenRLHF portable (cpu, engine, fixes, model, prompt_stream, run_strategy) knows REAL by this module alone.
 """

@@ -28,7 +28,7 @@ SPARE_CPUS = 2  # logical ones, for the controllers; Ray starts an idle worker f
 # DeepSpeed compiles its Adam on first use. All runs of this Python environment share the result in this folder.
 EXTENSIONS = Path(sys.prefix) / "torch_extensions"
 
-# Variables of a run. The user's own values win, except over NO_GPU.
+# Variables of a run. The user's own values win, except over NO_GPU and where a run finds its Ray.
 CPU_ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",  # a second thread makes the tiny model slower, and one of 135 M a third faster
     "VLLM_CPU_KVCACHE_SPACE": "1",  # GB; vLLM would take a share of the machine's memory
@@ -82,7 +82,7 @@ class LaunchTarget:
         return "" if self.on_cpu or self.gpus_here >= needed else f"{self.gpus_here} of {number_of(needed, 'GPU')}"
 
     def environment(self, run: Run) -> dict[str, str]:
-        """All variables of the run's processes. The user's own values win over ours."""
+        """All variables of the run's processes."""
         ours = {}
         if self.on_cpu:
             ours = {**CPU_ENVIRONMENT}

@@ -69,7 +69,8 @@ def test_a_flag_that_nobody_reads_is_refused_with_what_it_needs(row):
 
 WRONG = """
     algo.real.label_threshold nan, algo.real.label_threshold inf, algo.kl.init_coef -0.1, algo.real.kl_old_coef -1,
-    actor.lr_warmup_ratio 2, algo.real.tis_cap 0.5, rollout.top_p 0, rollout.top_p 1.5, actor.adam.betas 0.9 1.5,
+    actor.lr_warmup_ratio 2, algo.real.tis_cap 0.5, rollout.top_p 0, rollout.top_p 1.5,
+    rollout.temperature 0.001, actor.adam.betas 0.9 1.5,
     eval.temperature -1, eval.n_samples_per_prompt 0, train.seed -1, vllm.gpu_memory_utilization 2,
     train.watchdog_minutes -1, actor.adam.lr nan, actor.entropy_coef inf"""
 

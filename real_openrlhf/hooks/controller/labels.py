@@ -26,7 +26,7 @@ NO_ANSWER = "label/no_answer"
 def label_rollouts(samples: list[Experience], args: SimpleNamespace) -> tuple[Tensor, Tensor]:
     """(N,) labels and scores. A rollout whose reward failed is *ignored*, and its missing columns are filled in.
 
-    A score that is neither 0 nor 1 is refused unless a threshold is given.
+    For REAL a score that is neither 0 nor 1 is refused unless a threshold is given.
     """
     size, real = args.rollout.n_samples_per_prompt, args.algo.real
     graded = args.actor.policy_loss_type != "real" or find(real.objective).graded

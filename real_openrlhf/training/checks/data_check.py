@@ -105,7 +105,7 @@ def _length_check(args: SimpleNamespace) -> Callable[[str], bool]:
         from tokenizers import Tokenizer
 
         encode = Tokenizer.from_file(str(file)).encode
-    if encode is None or longest < 1:  # flag_checks reports the latter
+    if encode is None or longest < 1:  # refusals.py reports the latter
         return lambda text: True
     return lambda text: (
         len(text.encode()) <= longest
