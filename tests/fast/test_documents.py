@@ -91,10 +91,10 @@ def test_the_readme_is_short_and_its_first_screen_has_one_command():
 
 # Of git, pip, pytest, Ray, SLURM, Docker and others, which the pages name too.
 FOREIGN = set(
-    "--force-reinstall --no-deps --no-index --orphan --zero-commit --no-signature --full-index --continue --runtime-env-json "
+    "--force-reinstall --no-deps --no-index --zero-commit --no-signature --full-index --continue --runtime-env-json "
     "--head --address --num-cpus --gpus-per-node --mem --cpus-per-task --shm-size --ipc --nv --model_path --lora_path "
     "--output_path --no-FLAG --array --updates --loss_type --beta --per_device_train_batch_size "
-    "--num_generations".split()
+    "--num_generations --orphan".split()
 )
 
 
