@@ -96,7 +96,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     grid = "run every algorithm at each value: --grid actor.adam.lr 1e-4 1e-3"
     benchmarks = "evaluate each trained model on these, as `eval --benchmarks`"
     add, default = parser.add_argument, " (default: %(default)s)"
-    add("--recipe", choices=RECIPES, default="cpu", metavar="NAME", help="as of `train`" + default)
+    add("--recipe", choices=RECIPES, metavar="NAME", help="as of `train` (default: that of --config, or cpu)")
     add(
         "--algos",
         nargs="+",
@@ -167,7 +167,8 @@ class Runs:
         for flag in (re.sub("^--no-", "--", word.partition("=")[0]) for word in typed):
             if flag in SET_HERE:
                 raise UserError(f"{flag} is set for each run. Use --algos, --seeds, --first-seed, --out or --dry-run.")
-        common = ["--recipe", args.recipe, *(["--max-steps", str(args.steps)] if args.steps else [])]
+        given = {"--recipe": args.recipe, "--max-steps": args.steps}
+        common = [word for flag, value in given.items() if value for word in (flag, str(value))]
         evaluation: list[str] = []
         if args.benchmarks != "none":
             evaluation = [*words_of("--eval-flags", args.eval_flags), "--benchmarks", args.benchmarks]

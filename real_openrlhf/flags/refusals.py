@@ -265,4 +265,5 @@ def gpu_problems(args: SimpleNamespace) -> Iterator[str]:
     needs = {"--vllm.enable_sleep": vllm.enable_sleep, "--vllm.sync_backend nccl": vllm.sync_backend == "nccl"}
     needs[f"--ds.attn_implementation {attention}"] = attention in ("flash_attention_2", "flash_attention_3")
     for flag in (flag for flag, given in needs.items() if given):
-        yield f"{flag} needs a GPU, and this recipe is for CPU. Leave it out."
+        it = "--ds.packing_samples" if "attn" in flag and args.ds.packing_samples else "it"
+        yield f"{flag} needs a GPU, and this recipe is for CPU. Leave {it} out."

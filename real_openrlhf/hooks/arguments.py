@@ -12,6 +12,7 @@ from real_openrlhf.base.files import FINISHED, hold_environment, write_text
 from real_openrlhf.base.reward_variables import reward_variables
 from real_openrlhf.flags.arguments import POLICY_LOSSES, add, resolve
 from real_openrlhf.flags.refusals import notes
+from real_openrlhf.flags.rules import unread
 
 __all__ = ["POLICY_LOSSES", "add", "resolve", "run_training_script"]  # a patch calls these
 
@@ -50,6 +51,9 @@ def run_training_script(train: Callable[[SimpleNamespace], None], parse: Callabl
         sys.exit(2)
     for note in notes(args):
         print(f"note: {note}", flush=True)
+    if os.environ.get("RAY_ADDRESS") != "local":  # `real-openrlhf train` has refused those that its user typed
+        for flag, what in unread([word.partition("=")[0] for word in sys.argv[1:]], args).items():
+            print(f"note: {flag} is not read by this run: it needs {what}", flush=True)
     import ray
 
     start = ray.init

@@ -89,7 +89,8 @@ def checked(value: Any) -> dict:
     if not isinstance(value, dict) or "rewards" not in value:
         raise Fault("no_reward", f"it returned {_kind(value)}, not a dict with rewards, scores and extra_logs")
     reward = number("rewards", value["rewards"])
-    score = reward if value.get("scores") is None else number("scores", value["scores"])
+    given = value.get("scores", reward)
+    score = math.nan if given in (None, [None]) else number("scores", given)  # JSON has no nan
     logs = value.get("extra_logs")
     if not math.isfinite(reward) or math.isinf(score):
         raise Fault("not_finite", f"rewards {reward}, scores {score}; a score of nan alone means: ungraded")

@@ -61,8 +61,10 @@ class WithConfig(PassThrough):
         only.add_argument("--runs-dir", type=path_of, default=RUNS)
         only.add_argument("--run-name")
         typed = [*words_of_config(only.parse_known_args(typed)[0].config), *typed]
-        asked = only.parse_known_args(typed)[0]
+        asked, others = only.parse_known_args(typed)
         named = self.by_name and asked.resume and asked.run_name
+        if named and not {*others} - {"--dry-run"} and not (asked.runs_dir / named).exists():
+            raise UserError(f"there is no run {asked.runs_dir / named} to continue. Name another, or give its flags.")
         pairs = (word.partition("=") for word in (*(words_of_run(asked.runs_dir / named) if named else ()), *typed))
         words = [SHORTHANDS.get(name, name) + equals + value for name, equals, value in pairs]
         return super().parse_known_args(words, namespace)

@@ -12,6 +12,7 @@ from real_openrlhf.base import reward_variables
 from real_openrlhf.cli import main
 from real_openrlhf.evaluation.grading import find_grader
 from real_openrlhf.evaluation.questions import Question
+from real_openrlhf.rewards.calls import checked
 from real_openrlhf.rewards.graders import Asked, judge, reward_function
 from real_openrlhf.training.checks.data_check import why_ungradable
 from same_answer.conventions import CONVENTIONS
@@ -44,6 +45,13 @@ def test_labels_that_the_verifier_would_take_whole_are_called_raw():
     raw = dict.fromkeys(("3 * 4 = 12\n#### 12", "so it is #### 12", "['12']", "['0', '1']"), True)
     raw |= dict.fromkeys(("[0, 2]", '["7", "7.0"]', "C#", 12), False)
     assert {label: "looks raw" in why_ungradable(label) for label in raw} == raw
+
+
+@pytest.mark.parametrize(
+    "more, score", [({}, 1.0), ({"scores": 0}, 0.0), ({"scores": None}, math.nan), ({"scores": [None]}, math.nan)]
+)
+def test_a_reward_is_the_label_where_there_is_no_score_and_null_is_ungraded(more, score):
+    assert checked({"rewards": 1.0, **more})["scores"] == pytest.approx(score, nan_ok=True)
 
 
 def test_scores_are_labels(load):

@@ -313,6 +313,8 @@ def test_the_name_of_a_run_is_enough_to_continue_it(request_for, begun, capsys):
         assert main(["train", "--resume", "--run-name", "mine", f"--runs-dir={run.parent}", "--dry-run", *words]) == 0
         return capsys.readouterr().out
 
+    assert main(["train", "--resume", "--run-name", "mien", f"--runs-dir={run.parent}", "--dry-run"]) == 2
+    assert "there is no run" in capsys.readouterr().err
     assert "has changed" not in (said := told()) and "/mine goes on after step 0, from the beginning\n" in said
     assert "since this run began --actor.adam.lr has changed from 0.0003 to 0.0002\n" in told(
         "--actor.adam.lr", "2e-4"

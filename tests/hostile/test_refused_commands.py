@@ -28,6 +28,7 @@ REFUSED = [
     (f"{TRAIN} --run-name a/b", "use letters, digits"),
     (f"{TRAIN} --algo.real.objective nothing.py:f", "nothing.py"),
     ("train --algo gpro", "Did you mean grpo?"),  # and not gspo, which is as near
+    (f"{TRAIN} --ds.packing_samples", "needs a GPU, and this recipe is for CPU. Leave --ds.packing_samples out"),
     (f"{TRAIN} --vllm.enable_sleep", "--vllm.enable_sleep needs a GPU, and this recipe is for CPU"),
     (f"{TRAIN} --learning_rate 1e-4", "unknown flag --learning_rate. Did you mean --actor.adam.lr?"),
     (f"{TRAIN} --beta 0.1", "Did you mean --algo.kl.init_coef?"),

@@ -3,6 +3,7 @@
 import contextlib
 import re
 import shlex
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -215,6 +216,18 @@ def test_what_would_spoil_any_method_is_refused_for_all(loss):
         resolve("--ds.attn_implementation flash_attention_torch --ds.ring_attn_size 2 --ds.packing_samples")
     with pytest.raises(UserError, match="starts vLLM in bf16.*Use bf16"):
         resolve("--vllm.num_engines 1 --ds.param_dtype fp16")
+
+
+def test_the_script_names_flags_that_its_run_does_not_read(capsys, monkeypatch):
+    import ray
+
+    monkeypatch.setattr(ray, "init", ray.init)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(sys, "argv", ["train_ppo_ray", "--algo.real.tau=0.3", "--actor.adam.lr", "1e-6"])
+    arguments.run_training_script(lambda args: None, lambda: resolve("--algo.real.tau 0.3"))
+    said = capsys.readouterr().out
+    assert "note: --algo.real.tau is not read by this run: it needs --actor.policy_loss_type real" in said
+    assert "--actor.adam.lr is" not in said
 
 
 def test_the_script_refuses_with_a_line_for_each_problem_and_exit_code_2(capsys):

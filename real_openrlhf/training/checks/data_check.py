@@ -149,5 +149,5 @@ def step_problems(args: SimpleNamespace, rows: int) -> Iterator[str]:
     elif rows // prompts * passes < steps:
         yield (
             f"--train.num_episodes {passes} over {rows} rows ends after {rows // prompts * passes} steps, not after "
-            f"{steps}. Leave --train.num_episodes out: it follows from --max-steps."
+            f"{steps}. Give --max-steps 0 to end there, or leave --train.num_episodes out."
         )
