@@ -286,7 +286,10 @@ def check(runs: Runs, todo: Sequence[Entry], dry_run: bool) -> list[str]:
         bills += [bill for note in found.notes if (bill := getattr(note, "bill", None))] * methods[method]
     if problems:
         raise UserError(*(f"{name}: {problem}" for problem, name in problems.items()))
-    return [*(f"{name}: {note}" for note, name in notes.items()), *([in_all(bills)] if bills else [])]
+    return [
+        *(f"{name}: {note}".replace("--runs-dir", "--out") for note, name in notes.items()),
+        *([in_all(bills)] if bills else []),
+    ]
 
 
 def in_all(bills: Sequence[Bill]) -> str:
