@@ -2,10 +2,8 @@
 
 python examples/results/endings/endings.py           # of the records beside this script
 python examples/results/endings/endings.py power     # what 32 and 64 runs an arm can show
-python examples/results/endings/endings.py rates comparison/endings/runs
 """
 
-import json
 import re
 import sys
 from collections import defaultdict
@@ -45,46 +43,43 @@ def powers() -> None:
         print(f"|{p:.2f}|{q:.2f}|{'|'.join(cells)}|")
 
 
-def curve(folder: Path) -> list[float]:
-    lines = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
-    values = [(line["step"], v) for line in lines for key, v in line.items() if re.fullmatch(r"eval_\w+_pass1", key)]
-    return [value for step, value in sorted(dict(values).items()) if step > 0]
-
-
-def rates(runs: Path) -> None:
-    means = defaultdict(list)
-    for folder in sorted(runs.glob("grpo-init_coef-0-*-s[1-3]")):
-        means[folder.name.rpartition("-s")[0]].append(np.mean(curve(folder)))
-    for name, values in means.items():
-        print(f"{name}: {np.mean(values):.3f} over training ({len(values)} seeds)")
-
-
-def main() -> None:
+def read() -> tuple[dict[tuple, list], dict[tuple, list], dict[str, list]]:
+    """Curves by (updates, method, rate): those that chose the rates, and those of the seeds that every arm has; and of
+    both settings at each method's best rate."""
     arms, tried = defaultdict(dict), defaultdict(dict)  # the test's runs, and those that chose a rate
     for name, run in campaign("endings").items():
         arm, rate, batch, seed = re.fullmatch(r"(.+)-lr-([\d.e-]+)-batch_size-(\d+)-s(\d+)", name).groups()
         values = [value for step, value in sorted(run.curve(30).items()) if step > 0]
         (arms if int(seed) > 200 else tried)[f"{256 // int(batch)} updates", ARMS[arm], rate][seed] = values
     seeds = set.intersection(*(set(curves) for curves in arms.values()))
-    print(f"{len(seeds)} seeds that every arm has\n")
+    whole = {arm: [by_seed[seed] for seed in sorted(seeds)] for arm, by_seed in sorted(arms.items())}
+    both = defaultdict(list)
+    for (place, arm, rate), curves in whole.items():
+        means = {key[2]: np.mean([*by_seed.values()]) for key, by_seed in tried.items() if key[:2] == (place, arm)}
+        best = max(means, key=means.get, default=rate)
+        both[arm if best == rate else f"{arm}, not at its best rate"] += curves
+    return {arm: [*by_seed.values()] for arm, by_seed in tried.items()}, whole, both
+
+
+def fallen(curves: list) -> int:
+    return sum(drops(curves) > FELL)
+
+
+def chances(both: dict[str, list]) -> list[float]:
+    pairs = [[both[arm] for arm in pair] for pair in CONTRASTS]
+    return holm([fisher(fallen(a), fallen(b), len(a), len(b)) for a, b in pairs])
+
+
+def main() -> None:
+    tried, whole, both = read()
     print("|place|arm|rate|runs|fell|by the last alone|best less the last two|over training|")
     print("|---|---|---:|---:|---:|---:|---:|---:|")
-    pooled: dict[str, list[list[float]]] = defaultdict(list)
-    for (place, arm, rate), by_seed in sorted(arms.items()):
-        curves = [by_seed[seed] for seed in sorted(seeds)]
-        show(place, arm, rate, curves)
-        best = max(
-            (key for key in tried if key[:2] == (place, arm)),
-            key=lambda key: np.mean([*tried[key].values()]),
-            default=None,
-        )
-        pooled[arm if best in (None, (place, arm, rate)) else f"{arm}, at GRPO's rate"] += curves
-    for arm, curves in pooled.items():
-        show("both", arm, "", curves)
-    pairs = [[pooled[arm] for arm in pair] for pair in CONTRASTS]
-    exact = [fisher(sum(drops(a) > FELL), sum(drops(b) > FELL), len(a), len(b)) for a, b in pairs]
-    gaps = [Gap.of(drops(a), drops(b)) for a, b in pairs]
-    for pair, p, gap, q in zip(CONTRASTS, holm(exact), gaps, holm([gap.p for gap in gaps]), strict=True):
+    for arm, curves in (*sorted(tried.items()), *whole.items()):
+        show(*arm, curves)
+    for method, curves in both.items():
+        show("both", method, "", curves)
+    gaps = [Gap.of(*(drops(both[arm]) for arm in pair)) for pair in CONTRASTS]
+    for pair, p, gap, q in zip(CONTRASTS, chances(both), gaps, holm([gap.p for gap in gaps]), strict=True):
         print(
             f"{' and '.join(pair)}: Fisher p {p:.3g}; drop {gap.mean:+.3f} ± {gap.se:.3f}, p {q:.3g} (Holm over two)"
         )
@@ -97,9 +92,8 @@ def drops(curves: list[list[float]]) -> np.ndarray:
 def show(place: str, arm: str, rate: str, curves: list[list[float]]) -> None:
     last = sum(max(curve) - curve[-1] > FELL for curve in curves)
     means = np.array([np.mean(curve) for curve in curves])
-    fell = sum(drops(curves) > FELL)
-    print(f"|{place}|{arm}|{rate}|{len(curves)}|{fell}|{last}|{pm(drops(curves))}|{pm(means)}|")
+    print(f"|{place}|{arm}|{rate}|{len(curves)}|{fallen(curves)}|{last}|{pm(drops(curves))}|{pm(means)}|")
 
 
 if __name__ == "__main__":
-    {"power": powers, "rates": lambda: rates(Path(sys.argv[2]))}.get("".join(sys.argv[1:2]), main)()
+    {"power": powers}.get("".join(sys.argv[1:2]), main)()

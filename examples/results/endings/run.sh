@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # The experiment of PREDICTIONS.md beside this script: `run.sh PART [any flag of compare]`. Runs go to comparison/endings, seed by seed;
 # after an interrupt the same command continues. A second shell may run another part, or the same one, at the same time.
-#   rates               GRPO without its KL at the learning rates beside GRPO's own, seeds 1 to 3; prints the best ones
+#   rates               GRPO without its KL at the learning rates beside GRPO's own, seeds 1 to 3
 #   4 RATE, 16 RATE     the test with 4 or 16 updates, seeds 201 to 232; RATE: the best one of GRPO without its KL there
-#   publish             all runs, as records beside this script; then `endings.py` prints the tables
+#   publish             all runs that ended, as records beside this script; then `endings.py` prints the rates and the tables
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
 part=${1:?rates, 4, 16 or publish} && shift
@@ -19,10 +19,9 @@ case "$part" in
 rates)
     sweep 4 --seeds 3 --algos "$no_kl" --grid actor.adam.lr 1e-4 2e-4 3e-4 6e-4 "$@"
     sweep 16 --seeds 3 --algos "$no_kl" --grid actor.adam.lr 5e-5 1e-4 1.5e-4 "$@"
-    "$python" examples/results/endings/endings.py rates comparison/endings/runs
     ;;
 4 | 16)
-    own=${1:?the rate of GRPO without its KL: run.sh rates} && shift
+    own=${1:?the best rate of GRPO without its KL} && shift
     arms=("real --actor.adam.lr ${real[$part]}" "grpo --actor.adam.lr ${grpo[$part]}" "$no_kl --actor.adam.lr $own")
     # is a difference from GRPO the KL, or the rate?
     [ "$own" = "${grpo[$part]}" ] || arms+=("$no_kl --actor.adam.lr ${grpo[$part]}")
