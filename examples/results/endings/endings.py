@@ -51,13 +51,13 @@ def read() -> tuple[dict[tuple, list], dict[tuple, list], dict[str, list]]:
         arm, rate, batch, seed = re.fullmatch(r"(.+)-lr-([\d.e-]+)-batch_size-(\d+)-s(\d+)", name).groups()
         values = [value for step, value in sorted(run.curve(30).items()) if step > 0]
         (arms if int(seed) > 200 else tried)[f"{256 // int(batch)} updates", ARMS[arm], rate][seed] = values
-    seeds = set.intersection(*(set(curves) for curves in arms.values()))
-    whole = {arm: [by_seed[seed] for seed in sorted(seeds)] for arm, by_seed in sorted(arms.items())}
+    means = {arm: np.mean([*by_seed.values()]) for arm, by_seed in tried.items()}
+    best = {arm: max((key for key in means if key[:2] == arm[:2]), key=means.get, default=arm) == arm for arm in arms}
+    seeds = set.intersection(*(set(by_seed) for arm, by_seed in arms.items() if best[arm]))
+    whole = {arm: [by_seed[seed] for seed in sorted(seeds & set(by_seed))] for arm, by_seed in sorted(arms.items())}
     both = defaultdict(list)
-    for (place, arm, rate), curves in whole.items():
-        means = {key[2]: np.mean([*by_seed.values()]) for key, by_seed in tried.items() if key[:2] == (place, arm)}
-        best = max(means, key=means.get, default=rate)
-        both[arm if best == rate else f"{arm}, not at its best rate"] += curves
+    for arm, curves in whole.items():
+        both[arm[1] if best[arm] else f"{arm[1]}, not at its best rate"] += curves
     return {arm: [*by_seed.values()] for arm, by_seed in tried.items()}, whole, both
 
 
