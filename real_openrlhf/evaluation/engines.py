@@ -155,6 +155,8 @@ def _engine(results: "Queue", pairs: list[Pair], engine: Engine, devices: list[s
             finally:
                 llm.llm_engine.engine_core.shutdown()
         except Exception as error:
+            if signal.getsignal(signal.SIGTERM) is signal.SIG_IGN:
+                return  # it was stopped, and an import of numpy or others made another error of that
             signal.signal(signal.SIGTERM, signal.SIG_IGN)  # nothing may interrupt the clean-up
             traceback.print_exc()
             results.put(first_line(error))

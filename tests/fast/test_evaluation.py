@@ -1,7 +1,10 @@
 """Evaluation without an engine: tasks, samples on disk, grading again, tables, user mistakes, and numbers by hand."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from itertools import combinations, product
 
@@ -370,3 +373,14 @@ def test_a_folder_that_is_no_model_says_where_the_model_is(tmp_path):
     (tmp_path / "adapter_config.json").touch()
     with pytest.raises(UserError, match="is the adapter of a LoRA run. Merge it with `python -m openrlhf.cli.lora_"):
         find_model(str(tmp_path))
+
+
+def test_an_engine_that_is_stopped_inside_an_import_says_nothing(tmp_path):
+    """numpy's lazy import once made a RecursionError of the signal."""
+    lines = ("try:", "    os.kill(os.getpid(), signal.SIGTERM)", "except BaseException:", "    raise RecursionError")
+    (tmp_path / "vllm.py").write_text("\n".join(("import os, signal", *lines)))
+    engine = "engines._engine(SimpleNamespace(cancel_join_thread=lambda: None, put=print), [], None, [], 1)"
+    words = f"from types import SimpleNamespace; from real_openrlhf.evaluation import engines; {engine}"
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", words], env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
