@@ -89,8 +89,7 @@ def checked(value: Any) -> dict:
     if not isinstance(value, dict) or "rewards" not in value:
         raise Fault("no_reward", f"it returned {_kind(value)}, not a dict with rewards, scores and extra_logs")
     reward = number("rewards", value["rewards"])
-    given = value.get("scores", reward)
-    score = math.nan if given in (None, [None]) else number("scores", given)  # JSON has no nan
+    score = number("scores", value.get("scores", reward))
     logs = value.get("extra_logs")
     if not math.isfinite(reward) or math.isinf(score):
         raise Fault("not_finite", f"rewards {reward}, scores {score}; a score of nan alone means: ungraded")
@@ -104,6 +103,8 @@ def number(name: str, value: Any) -> float:
         if len(value) != 1:
             raise Fault("wrong_length", f"{name} has {len(value)} values for one response")
         value = value[0]
+    if value is None and name == "scores":
+        return math.nan  # ungraded, as JSON says it
     if not isinstance(value, bool | int | float):
         raise Fault("no_number", f"{name} is {_kind(value)}, not a number")
     try:

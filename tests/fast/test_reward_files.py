@@ -5,6 +5,7 @@ import math
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from real_openrlhf import rewards
@@ -12,7 +13,7 @@ from real_openrlhf.base import reward_variables
 from real_openrlhf.cli import main
 from real_openrlhf.evaluation.grading import find_grader
 from real_openrlhf.evaluation.questions import Question
-from real_openrlhf.rewards.calls import checked
+from real_openrlhf.rewards.calls import Fault, checked
 from real_openrlhf.rewards.graders import Asked, judge, reward_function
 from real_openrlhf.training.checks.data_check import why_ungradable
 from same_answer.conventions import CONVENTIONS
@@ -52,6 +53,11 @@ def test_labels_that_the_verifier_would_take_whole_are_called_raw():
 )
 def test_a_reward_is_the_label_where_there_is_no_score_and_null_is_ungraded(more, score):
     assert checked({"rewards": 1.0, **more})["scores"] == pytest.approx(score, nan_ok=True)
+
+
+def test_an_array_of_two_scores_costs_its_response_alone():
+    with pytest.raises(Fault, match="scores has 2 values for one response"):
+        checked({"rewards": 1.0, "scores": np.array([1.0, 0.0])})
 
 
 def test_scores_are_labels(load):
