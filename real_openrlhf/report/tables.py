@@ -23,7 +23,7 @@ from real_openrlhf.report.task_runs import (
 
 MAIN, FINAL = "Mean over training", "Held-out pass@1"
 TRAINING = {  # title -> keys of metrics, of which the first that a run logged counts
-    "Pass rate": ("rollout/pass_rate",),
+    "Pass rate": ("rollout/pass_rate", "rollout/reward_mean"),  # examples/tinker logs rewards of 1 and 0 alone
     "All-solved ratio": ("rollout/frac_all_correct",),
     "Entropy (nats per token)": ("rollout/entropy", "entropy_loss"),
     "Response length (tokens)": ("rollout/response_length_mean", "response_length"),

@@ -15,7 +15,7 @@ from real_openrlhf.cli import main
 from real_openrlhf.report import benchmarks, figures, page, table_forms, tables
 from real_openrlhf.report.read_runs import read_run, read_runs
 from real_openrlhf.report.statistics import Difference, difference, holm, two_sided
-from real_openrlhf.report.task_runs import TaskRuns, best_of_each_method, tasks
+from real_openrlhf.report.task_runs import TaskRuns, best_of_each_method, tasks, training
 
 
 def task_of(*folders: Path) -> TaskRuns:
@@ -362,3 +362,14 @@ def test_the_curves_of_one_run_take_paths_as_text(tmp_path):
     folder = invented.write_run(tmp_path)
     picture = figures.training_curves(str(folder), str(tmp_path / "curves.png"))
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_log_with_rewards_alone_has_a_pass_rate(tmp_path):
+    """As that of examples/tinker."""
+    folder = invented.write_run(tmp_path, "real", 1)
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    for line in lines:
+        line.pop("rollout/pass_rate", None)
+    lines += [{"phase": "train", "step": 99, "rollout/reward_mean": 0.25}]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert training(read_run(folder), tables.TRAINING["Pass rate"]).iloc[-1] == 0.25
