@@ -194,6 +194,8 @@ def test_a_dry_run_says_what_each_method_needs_and_what_all_runs_cost(capsys):
     for total, each in ((low, [low for low, _ in rent]), (high, [high for _, high in rent])):
         assert float(total) == pytest.approx(2 * sum(map(float, each)), rel=0.05) and len(each) == 2
     assert float(disk) > 4 * 70
+    assert main(["compare", *words, "--train.batch_size", "64", "--train.max_steps", "0", "--dry-run"]) == 0
+    assert "in all: " not in capsys.readouterr().out  # an epoch's length is not forecast
 
 
 class Training:

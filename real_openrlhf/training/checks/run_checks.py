@@ -123,7 +123,8 @@ def _model(start: Start) -> Iterator[str]:
         yield from memory_estimate.check(shape, run.args, gpu_gb)
         card = duration.card_of(nvidia.gpu_names(), gpu_gb)
         _, hours, dollars = duration.spans(shape, run.args, card)
-        yield Note(duration.forecast(shape, run.args, card), bill=Bill(hours, dollars, size))
+        bill = Bill(hours, dollars, size) if run.args.train.max_steps else None  # 0: by the data's rows
+        yield Note(duration.forecast(shape, run.args, card), bill=bill)
     runs_dir = Path(os.path.realpath(request.args.runs_dir))
     disk = next(path for path in (runs_dir, *runs_dir.parents) if path.exists())
     if size > (free := shutil.disk_usage(disk).free):
