@@ -86,6 +86,9 @@ def main() -> None:
         print(
             f"{' and '.join(pair)}: Fisher p {p:.3g}; drop {gap.mean:+.3f} ± {gap.se:.3f}, p {q:.3g} (Holm over two)"
         )
+    for place, rate in (("16 updates", "1e-4"), ("4 updates", "3e-4")):
+        gap = Gap.of(*(np.array([np.mean(curve) for curve in whole[place, arm, rate]]) for arm in CONTRASTS[1]))
+        print(f"{place}, over training: {gap.mean:+.3f} ± {gap.se:.3f}, p for equivalence {gap.p_equivalent:.3g}")
 
 
 def drops(curves: list[list[float]]) -> np.ndarray:
