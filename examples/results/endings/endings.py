@@ -16,10 +16,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from check import Gap, campaign, holm, pm
 
 FELL, ALPHA = 0.1, 0.05
-LOOKS = 205, 232  # their last seeds
 NO_KL = "GRPO without KL"
 ARMS = {"real": "REAL", "grpo": "GRPO", "grpo-init_coef-0": NO_KL}
 CONTRASTS = (("GRPO", "REAL"), ("GRPO", NO_KL))
+RATES = {  # each method's best
+    "4 updates": {"REAL": "2e-4", "GRPO": "3e-4", NO_KL: "3e-4"},
+    "16 updates": {"REAL": "1e-4", "GRPO": "1e-4", NO_KL: "1e-4"},
+}
 
 
 def fisher(a: int, b: int, n: int, m: int) -> float:
@@ -45,23 +48,16 @@ def powers() -> None:
 
 
 def read() -> tuple[dict[tuple, list], dict[tuple, list], dict[str, list]]:
-    """Curves by (updates, method, rate): those that chose the rates, and those of the seeds that every arm has; and of
-    both settings at each method's best rate."""
-    arms, tried = defaultdict(dict), defaultdict(dict)  # the test's runs, and those that chose a rate
-    for name, run in campaign("endings").items():
+    """Curves by (updates, method, rate): of the rates' runs, and of the test's; and both settings' by method."""
+    whole, tried = defaultdict(list), defaultdict(list)  # the test's runs, and those that chose a rate
+    for name, run in sorted(campaign("endings").items()):
         arm, rate, batch, seed = re.fullmatch(r"(.+)-lr-([\d.e-]+)-batch_size-(\d+)-s(\d+)", name).groups()
         values = [value for step, value in sorted(run.curve(30).items()) if step > 0]
-        (arms if int(seed) > 200 else tried)[f"{256 // int(batch)} updates", ARMS[arm], rate][seed] = values
-    means = {arm: np.mean([*by_seed.values()]) for arm, by_seed in tried.items()}
-    best = {arm: max((key for key in means if key[:2] == arm[:2]), key=means.get, default=arm) == arm for arm in arms}
-    seeds = set.intersection(*(set(by_seed) for arm, by_seed in arms.items() if best[arm]))
-    last = LOOKS[len(seeds) == 32]  # what ran between the looks waits for the second
-    seeds = {seed for seed in seeds if int(seed) <= last}
-    whole = {arm: [by_seed[seed] for seed in sorted(seeds & set(by_seed))] for arm, by_seed in sorted(arms.items())}
+        (whole if int(seed) > 200 else tried)[f"{256 // int(batch)} updates", ARMS[arm], rate].append(values)
     both = defaultdict(list)
     for arm, curves in whole.items():
-        both[arm[1] if best[arm] else f"{arm[1]}, not at its best rate"] += curves
-    return {arm: [*by_seed.values()] for arm, by_seed in tried.items()}, whole, both
+        both[arm[1] if RATES[arm[0]][arm[1]] == arm[2] else f"{arm[1]}, not at its best rate"] += curves
+    return tried, whole, both
 
 
 def fallen(curves: list) -> int:
@@ -75,19 +71,20 @@ def chances(both: dict[str, list]) -> list[float]:
 
 def main() -> None:
     tried, whole, both = read()
-    print("|place|arm|rate|runs|fell|by the last alone|best less the last two|over training|")
-    print("|---|---|---:|---:|---:|---:|---:|---:|")
-    for arm, curves in (*sorted(tried.items()), *whole.items()):
+    print(
+        "|place|arm|rate|runs|fell|by the last alone|best less the last two|over training|\n|---|---|",
+        "---:|" * 6,
+        sep="",
+    )
+    for arm, curves in (*sorted(tried.items()), *sorted(whole.items())):
         show(*arm, curves)
     for method, curves in both.items():
         show("both", method, "", curves)
     gaps = [Gap.of(*(drops(both[arm]) for arm in pair)) for pair in CONTRASTS]
     for pair, p, gap, q in zip(CONTRASTS, chances(both), gaps, holm([gap.p for gap in gaps]), strict=True):
-        print(
-            f"{' and '.join(pair)}: Fisher p {p:.3g}; drop {gap.mean:+.3f} ± {gap.se:.3f}, p {q:.3g} (Holm over two)"
-        )
-    for place, rate in (("16 updates", "1e-4"), ("4 updates", "3e-4")):
-        gap = Gap.of(*(np.array([np.mean(curve) for curve in whole[place, arm, rate]]) for arm in CONTRASTS[1]))
+        print(f"{' and '.join(pair)}: Fisher p {p:.3g}; drop {gap.mean:+.3f} ± {gap.se:.3f}, p {q:.3g} (both Holm's)")
+    for place, rates in RATES.items():
+        gap = Gap.of(*(np.mean(whole[place, arm, rates[arm]], axis=1) for arm in CONTRASTS[1]))
         print(f"{place}, over training: {gap.mean:+.3f} ± {gap.se:.3f}, p for equivalence {gap.p_equivalent:.3g}")
 
 
