@@ -1,6 +1,6 @@
 """How far do REAL's weights turn the gradient of fixed weights, at the lengths that people train?
 
-    python benchmarks/weights_at_length.py MODEL [--tokens 64] [--rate 3e-5] [--seeds 3]
+    python benchmarks/weights_at_length.py MODEL [--tokens 64] [--rate 3e-5] [--seeds 3] [--batches 1]
 
 MODEL is the folder `untrained` that examples/smollm2/smollm2.py makes. A batch is four prompts with eight responses
 each; a response is correct if an eighth of its letters are an e. Each prompt makes one update by REAL at tau 0.5 and
@@ -14,6 +14,7 @@ import math
 import random
 import statistics
 import sys
+from pathlib import Path
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -71,6 +72,8 @@ def main() -> None:
     for flag, value in (("--tokens", 64), ("--rate", 3e-5), ("--seeds", 3), ("--batches", 1)):
         parser.add_argument(flag, type=type(value), default=value, help=f"default: {value}")
     args = parser.parse_args()
+    if not (Path(args.model) / "config.json").exists():
+        parser.error(f"no model in {args.model}. `python examples/smollm2/smollm2.py FOLDER` makes FOLDER/untrained")
     tokenizer = AutoTokenizer.from_pretrained(args.model)
     turned: dict[float, list[tuple[float, ...]]] = {tau: [] for tau in TAUS}
     between: list[float] = []
@@ -104,6 +107,8 @@ def main() -> None:
                     weight.grad = grad
                 adam.step()
                 print(f"seed {seed}, prompt {update + 1}: {sum(rewards):.0f} correct", file=sys.stderr, flush=True)
+    if not between or not turned[TAUS[0]]:
+        sys.exit("weights_at_length.py: error: too few prompts with correct and incorrect responses: more --batches")
     print("|τ|z|weights vary by|angle to fixed weights|\n|---:|---:|---:|---:|")
     for tau, rows in turned.items():
         z, variation, angles = zip(*rows, strict=True)

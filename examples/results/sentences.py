@@ -447,7 +447,7 @@ def results() -> Iterator[str]:
     died = sum(run.collapsed(max(run.evals)) for run in plain)
     yield f"collapsed in {words(died)} of {words(len(plain))} runs"
     small = [np.mean([run.z for run in arm(p, "REAL").runs.values()]) for p in ("1 update", "4 updates", SIXTEEN[0])]
-    yield f"spread little** in the small model (z up to {max(small):.2f}"
+    yield f"in the small model ([z](#when-can-reals-weights-matter) up to {max(small):.2f}"
     yield f"GRPO fell {fell_at_the_end()}"
     over, final = on_new_seeds()
     assert max(gap.p_equivalent for gap in over) < 0.01

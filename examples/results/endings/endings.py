@@ -71,11 +71,8 @@ def chances(both: dict[str, list]) -> list[float]:
 
 def main() -> None:
     tried, whole, both = read()
-    print(
-        "|place|arm|rate|runs|fell|by the last alone|best less the last two|over training|\n|---|---|",
-        "---:|" * 6,
-        sep="",
-    )
+    print("|place|arm|rate|runs|fell|by the last alone|best less the last two|over training|")
+    print("|---|---|---:|---:|---:|---:|---:|---:|")
     for arm, curves in (*sorted(tried.items()), *sorted(whole.items())):
         show(*arm, curves)
     for method, curves in both.items():
