@@ -8,7 +8,7 @@ against all, without an anchor. A group of one class has loss 0.
 
 import torch
 
-from real_openrlhf.algorithm.objective import Objective
+from real_openrlhf.algorithm.formulas import Objective
 
 
 def right_against_all(scores, groups, settings):

@@ -11,6 +11,7 @@ import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 from real_openrlhf.base.user_files import example_of, file_of, functions_of, load
@@ -300,3 +301,45 @@ def find(name: str | Objective) -> Objective:
     needed = [parameter for parameter in parameters if parameter.default is parameter.empty]
     kind = TokenLoss if len(needed) == 4 else Objective
     return kind(loaded, label=own, about=first, source=str(path))
+
+
+@dataclass(frozen=True)
+class ObjectiveSettings:
+    """An objective and its constants.
+
+    `name` is a key of `OBJECTIVES`, FILE.py:NAME for a function in the user's file, or an `Objective`.
+    """
+
+    name: str | Objective = "real"
+    uniform_groups: str = "zero_loss"
+    own: Mapping[str, Any] = field(default_factory=dict)  # of this objective; missing ones and None take defaults
+
+    def __post_init__(self) -> None:
+        if self.uniform_groups not in ("zero_loss", "keep"):
+            raise ValueError(f"uniform_groups is {self.uniform_groups!r}: choose zero_loss or keep")
+        given = {name: value for name, value in self.own.items() if value is not None}
+        object.__setattr__(self, "own", self.objective.constants(given))
+
+    @cached_property
+    def objective(self) -> Objective:
+        return find(self.name)
+
+    def __getitem__(self, name: str) -> Any:
+        """The value of a setting that the objective defines."""
+        if name not in self.own:
+            raise ValueError(f"the objective reads {name}, and its `settings` do not have it. Add it there")
+        return self.own[name]
+
+    @property
+    def tau(self) -> Any:
+        return self["tau"]
+
+    @property
+    def score(self) -> str:
+        """The kind of score, one of `SCORES`."""
+        return self.own.get("score", self.objective.score)
+
+    @property
+    def mean_over_rollouts(self) -> bool:
+        """The authors' BCE averages over valid rollouts; everything else over prompt groups."""
+        return self.own.get("reduction") == "mean"

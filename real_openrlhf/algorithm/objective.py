@@ -5,15 +5,12 @@ group may be torn over micro-batches and ranks: exchange the scores, weigh them 
 `sum_k weight_k * score_k`.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Any
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from real_openrlhf.algorithm.formulas import SUM, TOKEN_SCORES, Objective, against_sampler, find
+from real_openrlhf.algorithm.formulas import SUM, TOKEN_SCORES, ObjectiveSettings, against_sampler
 from real_openrlhf.algorithm.groups import NEGATIVE, START, UNPARSABLE, Groups, RolloutBatch, TrainingProgress
 
 
@@ -41,48 +38,6 @@ def rollout_scores(
     per_token = of_token(visible(log_probs), *anchors)
     total = torch.where(mask, per_token, 0.0).sum(-1)
     return total if kind.startswith(SUM) else total / mask.sum(-1).clamp(min=1)
-
-
-@dataclass(frozen=True)
-class ObjectiveSettings:
-    """An objective and its constants.
-
-    `name` is a key of `OBJECTIVES`, FILE.py:NAME for a function in the user's file, or an `Objective`.
-    """
-
-    name: str | Objective = "real"
-    uniform_groups: str = "zero_loss"
-    own: Mapping[str, Any] = field(default_factory=dict)  # of this objective; missing ones and None take defaults
-
-    def __post_init__(self) -> None:
-        if self.uniform_groups not in ("zero_loss", "keep"):
-            raise ValueError(f"uniform_groups is {self.uniform_groups!r}: choose zero_loss or keep")
-        given = {name: value for name, value in self.own.items() if value is not None}
-        object.__setattr__(self, "own", self.objective.constants(given))
-
-    @cached_property
-    def objective(self) -> Objective:
-        return find(self.name)
-
-    def __getitem__(self, name: str) -> Any:
-        """The value of a setting that the objective defines."""
-        if name not in self.own:
-            raise ValueError(f"the objective reads {name}, and its `settings` do not have it. Add it there")
-        return self.own[name]
-
-    @property
-    def tau(self) -> Any:
-        return self["tau"]
-
-    @property
-    def score(self) -> str:
-        """The kind of score, one of `SCORES`."""
-        return self.own.get("score", self.objective.score)
-
-    @property
-    def mean_over_rollouts(self) -> bool:
-        """The authors' BCE averages over valid rollouts; everything else over prompt groups."""
-        return self.own.get("reduction") == "mean"
 
 
 @dataclass(frozen=True)

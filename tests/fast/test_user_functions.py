@@ -187,7 +187,7 @@ def test_a_score_of_another_kind_is_tried_where_such_scores_are():
         ("def g(): pass\nh = dict()", "f", "'f' is no function of .*, which has: g, h"),
         ("f = 3", "f", "'f' is no function of .*, which has: none"),
         (
-            "from real_openrlhf.algorithm.objective import Objective\n\nf = Objective(print, score='length')",
+            "from real_openrlhf.algorithm.formulas import Objective\n\nf = Objective(print, score='length')",
             "f",
             "line 3, ValueError: score is 'length': choose one of log_ratio_old",
         ),
