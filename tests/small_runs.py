@@ -30,18 +30,12 @@ def run_flags(recipe: str = "qwen7b", algo: str = "real", user=None, removed=(),
     return compose(RECIPES[recipe], ALGORITHMS[algo], user or {}, removed, rows=rows)
 
 
-def run_args(folder: Path | str = "", group_size=4, loss="real", real=None, kept=2, **train) -> SimpleNamespace:
+def run_args(folder: Path | str = "", group_size=4, real=None, kept=2, **train) -> SimpleNamespace:
     """What the controller reads of its arguments."""
-    settings = {
-        "label_threshold": None,
-        "truncated": "negative",
-        "uniform_groups": "zero_loss",
-        "objective": "real",
-    } | (real or {})
+    settings = {"label_threshold": None, "truncated": "negative"} | (real or {})
     return SimpleNamespace(
         algo=SimpleNamespace(real=SimpleNamespace(**settings)),
         train=SimpleNamespace(**({"run_dir": str(folder), "batching": "whole_groups"} | train)),
-        actor=SimpleNamespace(policy_loss_type=loss),
         logger=SimpleNamespace(rollout_groups=kept),
         rollout=SimpleNamespace(n_samples_per_prompt=group_size),
         derived=SimpleNamespace(

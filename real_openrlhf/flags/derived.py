@@ -7,9 +7,12 @@ process.
 import contextlib
 from dataclasses import dataclass
 from types import SimpleNamespace
+from typing import Literal
 
-from real_openrlhf.algorithm.formulas import Objective, against_sampler, find, given_settings
+from real_openrlhf.algorithm.formulas import Objective, ObjectiveSettings, against_sampler, given_settings
 
+# What a run trains: an objective over the scores of whole groups, a loss of tokens in a user's file, or OpenRLHF's own
+Loss = Literal["scores", "tokens", "upstream"]
 CENTRED = ("group_norm", "rloo", "dr_grpo")  # advantages of a uniform group are 0, and depend on no other group
 ESTIMATORS = (*CENTRED, "reinforce_baseline")  # of whole groups
 
@@ -35,8 +38,11 @@ class Layout:
 class Derived:
     layout: Layout
     whole_groups: bool  # the experience maker gives each rank its rollouts: OpenRLHF must not sort them again
+    loss: Loss
     score: str | None  # of the objective, one of `formulas.SCORES`; None for losses of tokens
+    any_reward: bool  # rewards of any size train: they make advantages, or the objective reads them
     reference: bool  # a reference model is started: by upstream's rule, or because the objective scores against it
+    kl_in_loss: bool  # a KL to the reference model is a term of the loss
     reads_old: bool  # somebody reads recomputed old log-probabilities: not a score against vLLM, but a KL
     in_waves: bool  # graphs are kept while ranks exchange scores
     skips: bool  # rollouts without a gradient are left out
@@ -44,28 +50,46 @@ class Derived:
     logprobs_mode: str | None  # of the distribution that vLLM samples from, if somebody reads its log-probabilities
 
 
-def objective_of(args: SimpleNamespace) -> Objective | None:
-    """What --actor.policy_loss_type real trains with; None for OpenRLHF's losses, or if there is no such objective."""
-    with contextlib.suppress(ValueError):  # `refusals` reports it
-        return find(args.algo.real.objective) if args.actor.policy_loss_type == "real" else None
-    return None
+def objective_of(args: SimpleNamespace) -> ObjectiveSettings | None:
+    """What --actor.policy_loss_type real trains with, the same in every process; None for OpenRLHF's losses.
+
+    A ValueError for flags that `refusals` reports.
+    """
+    if args.actor.policy_loss_type != "real":
+        return None
+    real = args.algo.real
+    return ObjectiveSettings(real.objective, real.uniform_groups, given_settings(real))
+
+
+def known_objective(args: SimpleNamespace) -> ObjectiveSettings | None:
+    """The same before wrong flags are reported: with its defaults, else REAL, so that the other checks go on."""
+    with contextlib.suppress(ValueError):
+        return objective_of(args)
+    with contextlib.suppress(ValueError):
+        return ObjectiveSettings(args.algo.real.objective)
+    return ObjectiveSettings()
 
 
 def derive(args: SimpleNamespace) -> Derived:
     """From complete arguments."""
-    real, kl, objective = args.algo.real, args.algo.kl, objective_of(args)
-    threshold, score = real.label_threshold, _score(args, objective)
+    real, kl, settings = args.algo.real, args.algo.kl, known_objective(args)
+    objective = settings.objective if settings else None
+    loss: Loss = "upstream" if objective is None else "tokens" if objective.of_tokens else "scores"
+    threshold, score = real.label_threshold, settings.score if settings and loss == "scores" else None
     reference = kl.init_coef > 0 or (objective is not None and objective.needs_reference)
+    kl_in_loss = kl.use_loss and kl.init_coef > 0
     read = args.rollout.mismatch != "off" or args.algo.advantage.is_correction_level != "off"
-    has_kl = bool(real.kl_old_coef) or (kl.use_loss and kl.init_coef > 0)
     return Derived(
         layout=_layout(args, reference),
         whole_groups=args.train.batching == "whole_groups",
+        loss=loss,
         score=score,
+        any_reward=objective is None or objective.graded,
         reference=reference,
-        reads_old=score is None or has_kl or not against_sampler(score),
+        kl_in_loss=kl_in_loss,
+        reads_old=score is None or bool(real.kl_old_coef) or kl_in_loss or not against_sampler(score),
         in_waves=score is not None and real.max_live_micro_batches != "0",
-        skips=_skips(args, objective),
+        skips=_skips(args, loss, objective),
         threshold=0.5 if threshold is None else threshold,
         logprobs_mode="processed_logprobs" if read else None,
     )
@@ -86,20 +110,12 @@ def _layout(args: SimpleNamespace, reference: bool) -> Layout:
     )
 
 
-def _score(args: SimpleNamespace, objective: Objective | None) -> str | None:
-    if objective is None or objective.of_tokens:
-        return None
-    with contextlib.suppress(ValueError):  # of a bad --algo.real.set
-        return str(objective.constants(given_settings(args.algo.real)).get("score", objective.score))
-    return objective.score
-
-
-def _skips(args: SimpleNamespace, objective: Objective | None) -> bool:
+def _skips(args: SimpleNamespace, loss: Loss, objective: Objective | None) -> bool:
     """With --train.skip_zero_gradient, where that is exact."""
     every_token = (args.actor.entropy_coef, args.algo.kl.init_coef > 0, args.algo.real.kl_old_coef)
     if not args.train.skip_zero_gradient or any(every_token) or args.actor.aux_loss_coef > 1e-8:  # upstream's bound
         return False
-    if objective and not objective.of_tokens:
+    if loss == "scores":
         return True
     by_length = args.reward.overlong_buffer_len, args.reward.stop_properly_penalty_coef
     return (

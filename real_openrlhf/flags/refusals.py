@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from functools import reduce
 from types import SimpleNamespace
 
-from real_openrlhf.algorithm.formulas import TokenLoss, against_sampler, find, given_settings
+from real_openrlhf.algorithm.formulas import ObjectiveSettings, TokenLoss, against_sampler, find, given_settings
 from real_openrlhf.base.user_files import file_of
-from real_openrlhf.flags.derived import ESTIMATORS, objective_of
+from real_openrlhf.flags.derived import ESTIMATORS
 from real_openrlhf.flags.rules import BOUNDS, wrong_number
 
 
@@ -36,7 +36,7 @@ def _run_problems(args: SimpleNamespace) -> Iterator[str]:
             f"--vllm.tensor_parallel_size {parallel} needs {parallel} GPUs of the policy, which has {ranks}. Use "
             f"{ranks} at most, or more --actor.num_gpus_per_node"
         )
-    if train.enable_ema and (ds.zero_stage == 3 or train.batching == "whole_groups"):
+    if train.enable_ema and (ds.zero_stage == 3 or args.derived.whole_groups):
         yield (
             "--train.enable_ema: with --ds.zero_stage 3 OpenRLHF 0.11.2 saves the untrained model (its pull request "
             "1357), and the trainer of --train.batching whole_groups makes no average. Leave it out"
@@ -60,7 +60,7 @@ def _run_problems(args: SimpleNamespace) -> Iterator[str]:
         yield "--ds.fused_logprobs needs the head in one piece. Use --ds.tensor_parallel_size 1, or leave it out"
     # each rank would attend to its own part of a sequence only, silently; whole groups refuse ring attention anyway
     own_attention = ds.attn_implementation == "flash_attention_torch"
-    if own_attention and ds.ring_attn_size > 1 and args.train.batching != "whole_groups":
+    if own_attention and ds.ring_attn_size > 1 and not args.derived.whole_groups:
         yield (
             "--ds.attn_implementation flash_attention_torch does not go with --ds.ring_attn_size. Use "
             "flash_attention_2, which ring attention needs"
@@ -70,7 +70,7 @@ def _run_problems(args: SimpleNamespace) -> Iterator[str]:
 def notes(args: SimpleNamespace) -> Iterator[str]:
     """What a command written for another method brings into REAL; printed, and the run goes on."""
     kl = args.algo.kl
-    if args.actor.policy_loss_type == "real" and kl.init_coef > 0:
+    if args.derived.loss != "upstream" and kl.init_coef > 0:
         yield (
             f"--algo.kl.init_coef {kl.init_coef:g} adds a KL loss and a reference model to REAL, which has neither in "
             "the paper. Leave it and --algo.kl.use_loss out to train as the paper does"
@@ -79,7 +79,7 @@ def notes(args: SimpleNamespace) -> Iterator[str]:
 
 def _whole_group_problems(args: SimpleNamespace) -> Iterator[str]:
     """With `--train.batching whole_groups`, for every method, then for its loss."""
-    ds, kl, real = args.ds, args.algo.kl, args.actor.policy_loss_type == "real"
+    ds, kl = args.ds, args.algo.kl
     if not args.reward.remote_url and not args.train.agent_func_path:
         yield (
             "labels are the `scores` of a reward function, and there is none. Give --reward.remote_url FILE.py, for "
@@ -119,7 +119,7 @@ def _whole_group_problems(args: SimpleNamespace) -> Iterator[str]:
             "--train.batching whole_groups does not support ring attention or image inputs. Use --ds.ring_attn_size 1 "
             "and text prompts"
         )
-    if real:
+    if args.derived.loss != "upstream":
         yield from _unread_by_real(args)
         yield from _objective(args)
 
@@ -165,7 +165,7 @@ def _unread_by_real(args: SimpleNamespace) -> Iterator[str]:
             f"--algo.advantage.is_correction_level {level} reweights PPO's token ratios, and --actor.policy_loss_type "
             "real does not use them. Use --algo.advantage.is_correction_level off"
         )
-    if (objective := objective_of(args)) and objective.of_tokens:
+    if args.derived.loss == "tokens":
         return
     for flag in ("overlong_buffer_len", "stop_properly_penalty_coef"):
         value = getattr(args.reward, flag)
@@ -229,7 +229,6 @@ def _objective(args: SimpleNamespace) -> Iterator[str]:
             )
     if file_of(real.objective):
         from real_openrlhf.algorithm import validate_objective  # imports torch, only for a formula of the user's own
-        from real_openrlhf.algorithm.objective import ObjectiveSettings
 
         with contextlib.suppress(ValueError):  # a bad setting, which `_numbers` reports
             sampled = args.rollout.mismatch != "off"

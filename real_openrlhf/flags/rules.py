@@ -46,47 +46,46 @@ def wrong_number(flag: str, words: Sequence[object]) -> str | None:
 Reads = Callable[[SimpleNamespace], object]
 
 
-def _real(args: SimpleNamespace) -> bool:
-    return args.actor.policy_loss_type == "real"
+def _ours(args: SimpleNamespace) -> bool:
+    return args.derived.loss != "upstream"
 
 
-def _without_scores(args: SimpleNamespace) -> bool:
-    return args.derived.score is None
+def _of_scores(args: SimpleNamespace) -> bool:
+    return args.derived.loss == "scores"
 
 
 def _estimates(*names: str) -> Reads:
-    return lambda args: args.derived.score is None and args.algo.advantage.estimator in names
+    return lambda args: not _of_scores(args) and args.algo.advantage.estimator in names
 
 
 def _clips_evenly(args: SimpleNamespace) -> bool:
     both = (args.actor.eps_clip,) * 2  # as OpenRLHF fills in a missing --actor.eps_clip_low_high
-    return not _real(args) and tuple(args.actor.eps_clip_low_high or both) == both
+    return not _ours(args) and tuple(args.actor.eps_clip_low_high or both) == both
 
 
 # flags (`--critic.` stands for all that begin so), what they need, and whether complete arguments have it
 READERS: tuple[tuple[str, str, Reads], ...] = (
-    ("--algo.real.objective --algo.real.set --algo.real.tau", "--actor.policy_loss_type real (--algo real)", _real),
+    ("--algo.real.objective --algo.real.set --algo.real.tau", "--actor.policy_loss_type real (--algo real)", _ours),
     ("--algo.real.uniform_groups", "an objective over scores (--algo real), without --algo.dynamic_filtering_enable",
-     lambda args: args.derived.score and not args.algo.dynamic_filtering_enable),
-    ("--algo.real.tis_cap --algo.real.max_live_micro_batches", "an objective over scores (--algo real)",
-     lambda args: args.derived.score),
+     lambda args: _of_scores(args) and not args.algo.dynamic_filtering_enable),
+    ("--algo.real.tis_cap --algo.real.max_live_micro_batches", "an objective over scores (--algo real)", _of_scores),
     ("--algo.real.kl_old_coef --algo.real.truncated --train.skip_zero_gradient --rollout.mismatch",
      "--train.batching whole_groups", lambda args: args.derived.whole_groups),
     ("--algo.advantage.estimator --reward.clip_range", "a loss of tokens, which has advantages (--algo grpo)",
-     _without_scores),
+     lambda args: not _of_scores(args)),
     ("--algo.advantage.gamma", "--algo.advantage.estimator gae or reinforce", _estimates("gae", "reinforce")),
     ("--algo.advantage.no_std_norm", "--algo.advantage.estimator gae, reinforce or reinforce_baseline",
      _estimates("gae", "reinforce", "reinforce_baseline")),
-    ("--actor.eps_clip_low_high", "--actor.policy_loss_type ppo or gspo", lambda args: not _real(args)),
+    ("--actor.eps_clip_low_high", "--actor.policy_loss_type ppo or gspo", lambda args: not _ours(args)),
     ("--actor.eps_clip", "ppo or gspo with --no-actor.eps_clip_low_high", _clips_evenly),
     ("--actor.loss_agg_mode", "--actor.policy_loss_type ppo, or a loss of tokens of your own",
-     lambda args: _without_scores(args) and args.actor.policy_loss_type != "gspo"),
+     lambda args: not _of_scores(args) and args.actor.policy_loss_type != "gspo"),
     ("--algo.advantage.is_correction_mode --algo.advantage.is_correction_gating "
      "--algo.advantage.is_correction_threshold", "ppo with --algo.advantage.is_correction_level token or seq",
      lambda args: args.actor.policy_loss_type == "ppo" and args.algo.advantage.is_correction_level != "off"),
     ("--algo.kl.use_loss --algo.kl.target", "--algo.kl.init_coef above 0", lambda args: args.algo.kl.init_coef > 0),
     ("--algo.kl.unbiased_gradient", "--algo.kl.use_loss with --algo.kl.init_coef above 0",
-     lambda args: args.algo.kl.use_loss and args.algo.kl.init_coef > 0),
+     lambda args: args.derived.kl_in_loss),
     ("--algo.kl.horizon", "--algo.kl.target", lambda args: args.algo.kl.target),
     ("--ref.offload", "a reference model, and --ds.zero_stage 3",
      lambda args: args.derived.reference and args.ds.zero_stage == 3),

@@ -48,9 +48,9 @@ from real_openrlhf.algorithm.step_plan import Plan, PlannedUpdate
 from real_openrlhf.algorithm.update import Coefficients, CustomTokenUpdate, Forward, GroupUpdate, TokenUpdate, Update
 from real_openrlhf.base.files import enter
 from real_openrlhf.flags import memory
+from real_openrlhf.flags.derived import objective_of
 from real_openrlhf.hooks.fixes.deepspeed_optimizers import accumulate_as_flagged
 from real_openrlhf.hooks.model.lora_weights import refuse_shared_weights
-from real_openrlhf.hooks.objectives import objectives_of
 
 
 class EngineStartTrainer(ActorPPOTrainer):
@@ -82,7 +82,7 @@ class PolicyTrainer(EngineStartTrainer):
     def __init__(self, *args, **kwargs) -> None:
         patching.assert_applied()
         super().__init__(*args, **kwargs)
-        self.objective, self.token_loss = objectives_of(self.args)
+        self.objective = objective_of(self.args)
         self.replay_buffer: list[Experience] = []  # this rank's rollouts of one batch, joined
         self.rollouts: dict[Position, Experience] = {}  # the same, one by one, during the batch's updates
         self.engine = self.actor.model
@@ -143,7 +143,7 @@ class PolicyTrainer(EngineStartTrainer):
         merged |= norm_metrics([log["actor_grad_norm"] for log in logs], self.args.actor.max_norm)
         holds = {  # for the metrics that are logged only then (`Metric.when`)
             "tokens": any(planned.trained_tokens for planned in self.plan.updates),
-            "scores": self.objective is not None,
+            "scores": self.args.derived.loss == "scores",
             "entropy": self.args.actor.entropy_coef is not None,  # else no forward computes entropies
         }
         return logged_of_batch(self.plan.metrics, merged, {name for name, true in holds.items() if true})
@@ -159,9 +159,8 @@ class PolicyTrainer(EngineStartTrainer):
         family = "grpo" if actor.policy_loss_type == "ppo" else actor.policy_loss_type
         make: Callable[..., Update] = partial(TokenUpdate, self.actor_loss_fn, family, tuple(actor.eps_clip_low_high))
         if self.objective:
-            make = partial(GroupUpdate, self.objective)
-        elif self.token_loss:
-            make = partial(CustomTokenUpdate, self.token_loss)
+            of_loss = GroupUpdate if self.args.derived.loss == "scores" else CustomTokenUpdate
+            make = partial(of_loss, self.objective)
         number = self.engine.global_steps + 1
         return make(planned, coefficients, number, self.device, self.dp_group, sampled)
 
@@ -209,7 +208,7 @@ class PolicyTrainer(EngineStartTrainer):
             experience.action_log_probs = log_probs.detach()  # the policy is still the old one
         old, reference, kl = experience.action_log_probs, experience.base_action_log_probs, None
         unmoved = log_probs.detach() if planned.on_policy else None
-        if args.algo.kl.use_loss and args.algo.kl.init_coef > 0 and differentiable:
+        if args.derived.kl_in_loss and differentiable:
             how = {"kl_estimator": args.algo.kl.estimator, "unbiased_gradient": args.algo.kl.unbiased_gradient}
             # select before any arithmetic: 0 * nan is nan, also in a gradient
             own = (torch.where(mask.bool(), column, 0.0) for column in (log_probs, reference, old))
@@ -220,7 +219,7 @@ class PolicyTrainer(EngineStartTrainer):
             if not args.actor.entropy_coef:  # an entropy that is only logged needs no graph
                 entropy = entropy.detach()
         aux_loss = output.aux_loss if self.aux_loss and differentiable else None
-        score, positions = self.objective.score if self.objective else "", torch.tensor(held, dtype=torch.long)
+        score, positions = args.derived.score or "", torch.tensor(held, dtype=torch.long)
         columns = (mask, log_probs, old, reference, experience.rollout_log_probs)
         return Forward(score, positions, *columns, kl, entropy, aux_loss, experience.advantages, unmoved)
 

@@ -33,7 +33,8 @@ class RunStrategy(DeepspeedStrategy):
     """Without --train.run_dir checkpoints are upstream's. Without --rollout.seeded_order upstream orders prompts."""
 
     def setup_distributed(self, *args: Any, **named: Any) -> None:
-        compile_less(getattr(self.args.train, "batching", "") == "whole_groups")
+        derived = getattr(self.args, "derived", None)  # of a training run; other commands of OpenRLHF have none
+        compile_less(derived is not None and derived.whole_groups)
         flash_attention_torch.register()
         keep_stores_here()
         super().setup_distributed(*args, **named)

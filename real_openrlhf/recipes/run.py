@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from types import SimpleNamespace
 
-from real_openrlhf.algorithm.formulas import Objective, assignments
+from real_openrlhf.algorithm.formulas import ObjectiveSettings, assignments
 from real_openrlhf.base.secrets import HIDDEN, REWARD, WANDB_KEY, hide
 from real_openrlhf.flags import parser
 from real_openrlhf.flags.arguments import complete
-from real_openrlhf.flags.derived import Layout, objective_of
+from real_openrlhf.flags.derived import Layout, known_objective
 from real_openrlhf.flags.rules import unread
 from real_openrlhf.flags.words import as_typed, wrong_flags
 from real_openrlhf.runs import run_folder
@@ -186,7 +186,7 @@ def compose(
 def _following(args: SimpleNamespace, given: FlagValue | None, rows: int | None) -> dict[str, FlagValue]:
     """Flags that follow from the objective, the layout, the number of steps and the size of the data."""
     layout, steps, prompts = args.derived.layout, args.train.max_steps, args.rollout.batch_size
-    flags = _own_settings(objective_of(args), given)
+    flags = _own_settings(known_objective(args), given)
     flags["--ref.num_nodes"] = derived(str(layout.nodes), "as the policy")
     flags["--ref.num_gpus_per_node"] = derived(str(layout.ranks // layout.nodes), "as the policy")
     engines = max(layout.ranks // args.vllm.tensor_parallel_size, 1)
@@ -202,12 +202,12 @@ def _following(args: SimpleNamespace, given: FlagValue | None, rows: int | None)
     return flags
 
 
-def _own_settings(objective: Objective | None, given: FlagValue | None) -> dict[str, FlagValue]:
+def _own_settings(settings: ObjectiveSettings | None, given: FlagValue | None) -> dict[str, FlagValue]:
     """The flag --algo.real.set with all settings of the objective: the user's values, else the defaults."""
     with contextlib.suppress(ValueError):
-        if objective and objective.settings:
+        if settings and settings.objective.settings:
             own = assignments(given.words) if given else {}
-            words = tuple(f"{name}={value}" for name, value in (objective.spelled_out | own).items())
+            words = tuple(f"{name}={value}" for name, value in (settings.objective.spelled_out | own).items())
             default = FlagValue(words, DERIVED, "its defaults")
             return {SET: replace(given, words=words) if given and own else default} if words else {}
     return {}

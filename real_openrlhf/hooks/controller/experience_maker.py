@@ -17,9 +17,9 @@ from real_openrlhf.algorithm.objective import make_groups
 from real_openrlhf.algorithm.schedule import SPARE, SPARE_ZERO_3, Packing, Positions
 from real_openrlhf.algorithm.step_plan import Plan, PlannedUpdate, PlanRules, plan_rollouts
 from real_openrlhf.base.files import enter
+from real_openrlhf.flags.derived import objective_of
 from real_openrlhf.hooks.controller.advantages import add_advantages
 from real_openrlhf.hooks.controller.labels import complete_info, label_rollouts
-from real_openrlhf.hooks.objectives import objectives_of
 
 EPISODE = ("response_length", "total_length", "truncated")
 
@@ -35,14 +35,14 @@ class UpstreamExperienceMaker(RemoteExperienceMaker):
 class ExperienceMaker(RemoteExperienceMaker):
     """For every method: labels rollouts, plans the rank and update of each, and lets ranks compute log-probabilities.
 
-    A method brings an objective over the scores of whole groups, whose weights follow on the ranks, or (`objective` is
-    None) a loss of each rollout's tokens, for which advantages are made here.
+    A method brings an objective over the scores of whole groups, whose weights follow on the ranks, or a loss of each
+    rollout's tokens, for which advantages are made here.
     """
 
     def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)
         self.rollout_step, self.num_ranks = 0, self.args.derived.layout.data_parallel
-        self.objective, self.token_loss = objectives_of(self.args)
+        self.objective, self.by_scores = objective_of(self.args), self.args.derived.loss == "scores"
         self.live_tokens: float | None = None
 
     @torch.no_grad()
@@ -51,7 +51,7 @@ class ExperienceMaker(RemoteExperienceMaker):
         enter(self.args.train.run_dir, "log-probabilities")
         samples = rollout_samples
         table = describe(samples, *label_rollouts(samples, self.args), self.args)
-        if self.objective is None:
+        if not self.by_scores:
             apply_length_penalties(samples, self.args)
         table = self.with_gradients(samples, table)
         plan = plan_rollouts(table, self.plan_rules(), self.rollout_step)
@@ -71,13 +71,13 @@ class ExperienceMaker(RemoteExperienceMaker):
 
     def with_gradients(self, samples: list[Experience], table: RolloutBatch) -> RolloutBatch:
         """The table with what has a gradient and what is trained; a loss of tokens gets its advantages."""
-        if self.objective:
+        if self.objective and self.by_scores:
             has_gradient = make_groups(self.objective, table).valid
         else:
             known = table.labels != IGNORED
             add_advantages(self, samples, known)
             has_gradient = torch.tensor([bool((sample.advantages * sample.action_mask).any()) for sample in samples])
-            if self.token_loss and not self.token_loss.objective.two_sides:  # it may weigh tokens of advantage 0
+            if self.objective and not self.objective.objective.two_sides:  # it may weigh tokens of advantage 0
                 has_gradient = known
         return replace(table, has_gradient=has_gradient, is_trained=has_gradient if self.args.derived.skips else None)
 
@@ -88,14 +88,13 @@ class ExperienceMaker(RemoteExperienceMaker):
         """
         if not self.args.derived.reads_old:
             return []
-        if self.objective is None:
+        if not self.by_scores:
             return table.trained
         return sorted({*table.trained} - {*(updates[0].trained if updates else ())})
 
     def plan_rules(self) -> PlanRules:
         train, live = self.args.train, self.args.algo.real.max_live_micro_batches
-        of_groups = self.objective is not None
-        if of_groups and self.live_tokens is None:
+        if self.by_scores and self.live_tokens is None:
             self.live_tokens = min(ray.get(self.actor_model_group.async_run_method("call_trainer", "live_tokens")))
         return PlanRules(
             groups_per_step=train.batch_size // self.args.rollout.n_samples_per_prompt,
@@ -103,11 +102,11 @@ class ExperienceMaker(RemoteExperienceMaker):
             limit=limit_of(train, train.dynamic_batch_enable),
             seed=train.seed,
             steps=train.max_steps,
-            whole_groups=of_groups,
+            whole_groups=self.by_scores,
             depth=None if live == "auto" else int(live) or None,
             live_tokens=self.live_tokens or 0.0,
             score_first=live == "0",
-            known_at_old=of_groups and self.args.derived.score in KNOWN_AT_OLD,
+            known_at_old=self.args.derived.score in KNOWN_AT_OLD,
             spare=SPARE_ZERO_3 if self.args.ds.zero_stage == 3 else SPARE,
         )
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from real_openrlhf.algorithm.formulas import find
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE
 
 if TYPE_CHECKING:  # its import takes seconds
@@ -28,8 +27,7 @@ def label_rollouts(samples: list[Experience], args: SimpleNamespace) -> tuple[Te
 
     For REAL a score that is neither 0 nor 1 is refused unless a threshold is given.
     """
-    size, real = args.rollout.n_samples_per_prompt, args.algo.real
-    graded = args.actor.policy_loss_type != "real" or find(real.objective).graded
+    size, any_score = args.rollout.n_samples_per_prompt, args.derived.any_reward
     complete_columns(samples, args)
     for position, sample in enumerate(samples):
         first, score = position // size * size, float(sample.scores[0])
@@ -38,9 +36,9 @@ def label_rollouts(samples: list[Experience], args: SimpleNamespace) -> tuple[Te
         name = f"rollout {position} of prompt {sample.prompts[0][:80]!r} has score {score:g}"
         if sample.label == IGNORED:
             continue
-        if graded and math.isinf(score):
+        if any_score and math.isinf(score):
             raise ValueError(f"{name}, which no group can be compared with. Return finite `scores`")
-        if real.label_threshold is None and not graded and score not in (0.0, 1.0):
+        if args.algo.real.label_threshold is None and not any_score and score not in (0.0, 1.0):
             raise ValueError(
                 f"{name}: REAL's labels are 0 or 1. Return 0 or 1 as `scores`, or give --algo.real.label_threshold "
                 "0.5: a score above it is correct"
