@@ -38,7 +38,7 @@ class PlanRules:
     known_at_old: bool = True  # scores are known without a forward while the policy equals the old policy
     spare: float = SPARE  # as `schedule.SPARE`
     steps: int = 0  # rollout steps of the run; 0: not known
-    whole_groups: bool = True  # False: a rollout's gradient needs no other rollout, as in upstream's losses
+    by_scores: bool = True  # False: a rollout's gradient needs no other rollout, as in upstream's losses
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def plan_rollouts(batch: RolloutBatch, rules: PlanRules, rollout_step: int = 0) 
     members = [[group for group in step if group] for step in trained_groups]
     updates = []
     for number, waves in enumerate(_in_waves(members, packing, rules)):
-        on_policy = rules.whole_groups and number == 0
+        on_policy = rules.by_scores and number == 0
         rollouts = sorted(chain.from_iterable(steps[number]))
         own = batch.select(rollouts)
         tokens = int(batch.lengths[[position for wave in waves for position in wave.positions]].sum())
@@ -104,7 +104,7 @@ def plan_rollouts(batch: RolloutBatch, rules: PlanRules, rollout_step: int = 0) 
             batch=batch,
             training_progress=TrainingProgress(step=rollout_step + 1, steps=rules.steps),
             on_policy=on_policy,
-            scores_known=not rules.whole_groups or (on_policy and rules.known_at_old),
+            scores_known=not rules.by_scores or (on_policy and rules.known_at_old),
             num_groups=len(own.groups.unique()),
             num_rollouts=len(own) if own.has_gradient is None else int(own.has_gradient.sum()),
             action_tokens=max(int(own.lengths.sum()), 1),
@@ -117,7 +117,7 @@ def plan_rollouts(batch: RolloutBatch, rules: PlanRules, rollout_step: int = 0) 
 
 def _in_waves(members: list[list[Positions]], packing: Packing, rules: PlanRules) -> list[list[Wave]]:
     """The steps in waves; in the first one policy and old policy are equal."""
-    if not rules.whole_groups:
+    if not rules.by_scores:
         return [packing.waves_of_torn_groups(step) for step in members]
     head = [packing.waves_of_torn_groups(members[0])] if rules.known_at_old else []
     rest = members[len(head) :]

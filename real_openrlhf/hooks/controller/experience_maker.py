@@ -102,7 +102,7 @@ class ExperienceMaker(RemoteExperienceMaker):
             limit=limit_of(train, train.dynamic_batch_enable),
             seed=train.seed,
             steps=train.max_steps,
-            whole_groups=self.by_scores,
+            by_scores=self.by_scores,
             depth=None if live == "auto" else int(live) or None,
             live_tokens=self.live_tokens or 0.0,
             score_first=live == "0",
