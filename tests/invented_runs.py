@@ -5,8 +5,8 @@ import math
 import random
 from pathlib import Path
 
+from real_openrlhf.base.parsing import json_value
 from real_openrlhf.recipes.algorithms import ALGORITHMS
-from real_openrlhf.runs.run_folder import json_value
 
 RATIOS = [f"ratio/{side}/{name}" for side in ("pos", "neg") for name in ("below", "low", "high", "above")]
 GROUP_OBJECTIVES = [name for name, algorithm in ALGORITHMS.items() if algorithm.family]

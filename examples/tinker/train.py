@@ -22,6 +22,7 @@ import real_openrlhf
 from real_openrlhf import check_whole_groups, real_policy_loss
 from real_openrlhf.algorithm.formulas import assignments
 from real_openrlhf.base.errors import UserError
+from real_openrlhf.base.parsing import json_value
 from real_openrlhf.base.user_files import reward_function
 from real_openrlhf.data.sources import read_local
 from real_openrlhf.rewards.calls import checked
@@ -134,7 +135,7 @@ def train(args: argparse.Namespace, connect: Callable[[], tinker.ServiceClient])
     trainer = connect().create_lora_training_client(args.model, rank=args.rank, seed=args.seed).result()
     tokenizer, name = trainer.get_tokenizer(), args.objective.rpartition(":")[2]
     path = run_folder.create(Path("runs"), run_folder.run_stem("tinker", name, args.seed), None)
-    flags = {f"--{key}": run_folder.json_value((str(value),)) for key, value in vars(args).items()}
+    flags = {f"--{key}": json_value((str(value),)) for key, value in vars(args).items()}
     record = {"name": path.name, "algo": name, "recipe": "tinker", "seed": args.seed, "flags": flags}
 
     def write(phase: str, step: int, numbers: dict[str, float]) -> None:

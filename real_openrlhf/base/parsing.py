@@ -1,7 +1,9 @@
 """What several subcommands share: types of options, parsers, and the name that a mistyped word is near to."""
 
 import argparse
+import contextlib
 import difflib
+import math
 import os
 import shlex
 import sys
@@ -59,6 +61,16 @@ def command_line(*words: str | Path) -> str:
 def flag_name(text: str) -> str:
     """`actor.adam.lr` and `--actor.adam.lr` are one flag."""
     return f"--{text.removeprefix('--')}"
+
+
+def json_value(words: tuple[str, ...]) -> bool | int | float | str | list:
+    """A flag's words as run.json keeps them: true for a switch, numbers as numbers; JSON has no infinity."""
+    values: list[int | float | str] = [*words]
+    for number, word in enumerate(words):
+        for kind in (float, int):
+            with contextlib.suppress(ValueError):
+                values[number] = value if math.isfinite(value := kind(word)) else word
+    return True if not values else values[0] if len(values) == 1 else values
 
 
 def did_you_mean(word: str, names: Iterable[str]) -> str:

@@ -12,13 +12,13 @@ from functools import partial
 from types import SimpleNamespace
 
 from real_openrlhf.algorithm.formulas import ObjectiveSettings, assignments
+from real_openrlhf.base.parsing import json_value
 from real_openrlhf.base.secrets import HIDDEN, REWARD, WANDB_KEY, hide
 from real_openrlhf.flags import parser
 from real_openrlhf.flags.arguments import complete
 from real_openrlhf.flags.derived import Layout, known_objective
 from real_openrlhf.flags.rules import unread
 from real_openrlhf.flags.words import as_typed, wrong_flags
-from real_openrlhf.runs import run_folder
 
 SET = "--algo.real.set"  # settings that only the chosen objective has, as NAME=VALUE words
 PAPER, CODE, RECIPE, DERIVED, USER = "paper", "authors' code", "recipe", "derived", "user"
@@ -222,7 +222,7 @@ def used_rows(args: SimpleNamespace, rows: int) -> int:
 
 
 def recorded_flags(run: Run) -> dict:
-    return {flag: HIDDEN if flag == WANDB_KEY else run_folder.json_value(s.words) for flag, s in run.flags.items()}
+    return {flag: HIDDEN if flag == WANDB_KEY else json_value(s.words) for flag, s in run.flags.items()}
 
 
 def flags_of(record: dict) -> dict:

@@ -12,10 +12,10 @@ from typing import Any
 
 import pandas as pd
 
+from real_openrlhf.base.parsing import json_value
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.report.read_runs import Run, word
 from real_openrlhf.report.statistics import FEWEST
-from real_openrlhf.runs.run_folder import json_value
 
 OWN = "objective "
 WORDS = {  # labels of flags that a run may change or add; any other flag has its own name

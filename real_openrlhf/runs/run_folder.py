@@ -6,7 +6,6 @@ Standard library only. Nothing is overwritten: a folder that exists is only ever
 import contextlib
 import difflib
 import glob
-import math
 import os
 import platform
 import re
@@ -203,13 +202,3 @@ def only_one(path: Path) -> Iterator[int]:
             raise UserError(f"{path} is being trained right now{who}. Wait for it, or choose another --run-name.")
         lock.truncate(0)
         yield lock.fileno()
-
-
-def json_value(words: tuple[str, ...]) -> bool | int | float | str | list:
-    """A flag's words as run.json keeps them: true for a switch, numbers as numbers; JSON has no infinity."""
-    values: list[int | float | str] = [*words]
-    for number, word in enumerate(words):
-        for kind in (float, int):
-            with contextlib.suppress(ValueError):
-                values[number] = value if math.isfinite(value := kind(word)) else word
-    return True if not values else values[0] if len(values) == 1 else values

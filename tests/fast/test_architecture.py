@@ -26,7 +26,7 @@ ROOMS = {
         {TOP, "algorithm", "base", "flags", "machine", "rewards"},
     ),
     "runs": (set(), {TOP, "base"}),
-    "recipes": (set(), {"algorithm", "base", "flags", "runs"}),
+    "recipes": (set(), {"algorithm", "base", "flags"}),
     "report": (
         {"jinja2", "matplotlib", "mpmath", "numpy", "pandas"},
         {TOP, "base", "data", "recipes", "runs"},

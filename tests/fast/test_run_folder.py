@@ -18,6 +18,7 @@ from real_openrlhf.base import atomic_dirs
 from real_openrlhf.base.atomic_dirs import MANIFEST
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import FINISHED
+from real_openrlhf.base.parsing import json_value
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.training.progress import end_unwatched
 
@@ -58,9 +59,9 @@ def test_a_folder_with_nothing_but_a_lock_is_a_new_runs(tmp_path):
 
 def test_flags_are_kept_as_json_values():
     words = {"switch": (), "whole": ("8",), "rate": ("2e-6",), "pair": ("0.2", "0.28"), "name": ("k3",)}
-    found = {name: run_folder.json_value(value) for name, value in words.items()}
+    found = {name: json_value(value) for name, value in words.items()}
     assert found == {"switch": True, "whole": 8, "rate": 2e-6, "pair": [0.2, 0.28], "name": "k3"}
-    assert json.loads(json.dumps(run_folder.json_value(("inf", "nan")))) == ["inf", "nan"]
+    assert json.loads(json.dumps(json_value(("inf", "nan")))) == ["inf", "nan"]
 
 
 def running(path, *steps: int, torn: bool = False, **changes):
