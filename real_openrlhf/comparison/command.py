@@ -40,10 +40,9 @@ from real_openrlhf.evaluation import grading
 from real_openrlhf.flags import duration
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.recipes import RECIPES
-from real_openrlhf.recipes.run import OBJECTIVE, PLACES, changed_flags, recorded_flags
-from real_openrlhf.runs import run_folder
+from real_openrlhf.recipes.run import OBJECTIVE, PLACES
+from real_openrlhf.runs import run_folder, run_record
 from real_openrlhf.training import command as train_command
-from real_openrlhf.training import run_inputs
 from real_openrlhf.training.checks import Bill, Findings, run_checks
 from real_openrlhf.training.progress import end_unwatched
 from real_openrlhf.training.run_inputs import Request
@@ -209,7 +208,7 @@ class Runs:
             ours = files.lock_taken(lock) and not run_folder.is_running(self.path(entry))
             if ours:
                 lock.truncate(0)
-                json.dump({"flags": recorded_flags(self.request(entry).run)}, lock)
+                json.dump({"flags": run_record.recorded_flags(self.request(entry).run)}, lock)
                 lock.flush()
             yield ours
 
@@ -258,10 +257,10 @@ def run(args: argparse.Namespace) -> int:
 
 def refuse_other_inputs(path: Path, record: dict, request: Request) -> None:
     run = request.run
-    if other := changed_flags(record, run):
+    if other := run_record.changed_flags(record, run):
         differences = "; ".join(f"{flag} {old}, not {new}" for flag, (old, new) in other.items())
         raise UserError(f"{path} was made with {differences}. Choose another --out.")
-    for changed in run_inputs.changed_files(record, run).values():
+    for changed in run_record.changed_files(record, run).values():
         raise UserError(f"{path} was made with {changed}. Put the file back as it was, or choose another --out.")
 
 

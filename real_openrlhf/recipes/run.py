@@ -5,21 +5,21 @@ Standard library only. The order is: recipe, algorithm, the user's flags, then t
 
 import contextlib
 import math
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from types import SimpleNamespace
 
 from real_openrlhf.algorithm.formulas import ObjectiveSettings, assignments
-from real_openrlhf.base.parsing import json_value
-from real_openrlhf.base.secrets import HIDDEN, REWARD, WANDB_KEY, hide
+from real_openrlhf.base.secrets import REWARD
 from real_openrlhf.flags import parser
 from real_openrlhf.flags.arguments import complete
 from real_openrlhf.flags.derived import Layout, known_objective
 from real_openrlhf.flags.rules import unread
 from real_openrlhf.flags.words import as_typed, wrong_flags
 
+MODEL, TRAINING, VALIDATION = "--actor.model_name_or_path", "--data.prompt_dataset", "--eval.dataset"
+RUN_DIR, TENSORBOARD = "--train.run_dir", "--logger.tensorboard_dir"
 SET = "--algo.real.set"  # settings that only the chosen objective has, as NAME=VALUE words
 PAPER, CODE, RECIPE, DERIVED, USER = "paper", "authors' code", "recipe", "derived", "user"
 OBJECTIVE = "--algo.real.objective"
@@ -32,9 +32,7 @@ UTILIZATION = "--vllm.gpu_memory_utilization"
 AT_ONCE = (128, 512)
 
 # Flags with paths of a run, and the flag to resume it; they may differ between runs of one setting.
-PLACES = {"--train.run_dir", "--logger.tensorboard_dir", "--ckpt.path", "--ckpt.output_dir", "--ckpt.load_enable"}
-
-EARLIER_FLAGS = "earlier_flags"  # in run.json: the values that a resume changed
+PLACES = {RUN_DIR, TENSORBOARD, "--ckpt.path", "--ckpt.output_dir", "--ckpt.load_enable"}
 
 
 @dataclass(frozen=True)
@@ -153,7 +151,7 @@ def compose(
         for flag in (SET, "--algo.real.tau"):
             method.pop(flag, None)  # the constants of another objective
     flags = {
-        "--actor.model_name_or_path": own(recipe.model),
+        MODEL: own(recipe.model),
         "--actor.num_nodes": own("1"),
         "--actor.num_gpus_per_node": own(str(recipe.gpus)),
         **(launcher or {}),
@@ -216,28 +214,3 @@ def _own_settings(settings: ObjectiveSettings | None, given: FlagValue | None) -
 def used_rows(args: SimpleNamespace, rows: int) -> int:
     """Rows of the training set that a run reads: --data.max_samples bounds them."""
     return min(rows, args.data.max_samples or rows)
-
-
-# On the terminal and in run.json
-
-
-def recorded_flags(run: Run) -> dict:
-    return {flag: HIDDEN if flag == WANDB_KEY else json_value(s.words) for flag, s in run.flags.items()}
-
-
-def flags_of(record: dict) -> dict:
-    """A record's flags; {} if it has none (old or foreign record)."""
-    recorded = record.get("flags")
-    return recorded if isinstance(recorded, dict) else {}
-
-
-def changed_flags(record: dict, run: Run) -> dict[str, tuple]:
-    """{flag: (value in the record, value now)} for flags that differ, without PLACES."""
-    before, now = flags_of(record), recorded_flags(run)
-    both = {flag: (before.get(flag), now.get(flag)) for flag in sorted({*before, *now} - PLACES)}
-    return {flag: (old, new) for flag, (old, new) in both.items() if old != new}
-
-
-def typed() -> list[str]:
-    """The command line as it was typed, without secrets."""
-    return hide(["real-openrlhf", *sys.argv[1:]])

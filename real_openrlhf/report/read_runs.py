@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from real_openrlhf.base.errors import UserError, first_line, plain
 from real_openrlhf.base.files import parsed
-from real_openrlhf.recipes.run import EARLIER_FLAGS, flags_of
 from real_openrlhf.runs.run_folder import PHASES, early_end, logged_rows, state
+from real_openrlhf.runs.run_record import EARLIER_FLAGS, flags_of
 
 if TYPE_CHECKING:
     import pandas

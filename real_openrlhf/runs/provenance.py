@@ -1,4 +1,4 @@
-"""The origin of a run: code, patches, packages, and hashes of its data.
+"""The origin of a run: code, patches, packages, machine.
 
 Standard library only. `code` names the commit's tree, so that anybody can get it back: `git show TREE:path`.
 """
@@ -27,15 +27,8 @@ PLACE = ("machine", "variables")
 CODE = ("code_version", "tree")
 
 
-def provenance(
-    data: Iterable[Path],
-    objective: Iterable[Path] = (),
-    rewards: Iterable[Path] = (),
-    weights: str | None = None,
-    gpus: Iterable[str] = (),
-    environment: Mapping[str, str] = os.environ,
-) -> dict:
-    """Versions, code, patches, place, and hashes: of data, of the user's files, of the starting weights."""
+def provenance(gpus: Iterable[str] = (), environment: Mapping[str, str] = os.environ) -> dict:
+    """Versions, code, patches and place."""
     series = load_series()
     return {
         "versions": versions(),
@@ -43,10 +36,6 @@ def provenance(
         "patches": {"series": series.name, "sha256": series.sha256},
         "machine": machine(gpus),
         "variables": variables(environment),
-        "starting_weights": weights,
-        "data": hashes(data),
-        "objective": hashes(objective),
-        "rewards": hashes(rewards),
     }
 
 

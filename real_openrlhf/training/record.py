@@ -10,9 +10,8 @@ from typing import Any
 
 from real_openrlhf.base.files import FINISHED
 from real_openrlhf.base.signals import signals_held
-from real_openrlhf.recipes.run import Run, recorded_flags, typed
-from real_openrlhf.runs import provenance, run_folder
-from real_openrlhf.training import run_inputs
+from real_openrlhf.recipes.run import Run
+from real_openrlhf.runs import run_folder, run_record
 from real_openrlhf.training.start import Start
 from real_openrlhf.training.trainer_process import scratch_base
 
@@ -36,7 +35,7 @@ class Training:
 @contextlib.contextmanager
 def recorded(start: Start) -> Iterator[Training]:
     request, args = start.request, start.request.args
-    origin = run_inputs.provenance_of(start.run, start.environment)
+    origin = run_record.origin(start.run, start.environment)
     with contextlib.ExitStack() as stack:
         with signals_held():  # a folder without a record would be nobody's
             path = (request.resumed or run_folder.create(args.runs_dir, request.stem, args.run_name)).resolve()
@@ -48,8 +47,7 @@ def recorded(start: Start) -> Iterator[Training]:
             if request.resumed:
                 before = run_folder.read(path)
                 training.record["started"] = before.get("started", training.record["started"])
-                training.record |= provenance.earlier(before, training.record)
-                training.record |= run_inputs.earlier_flags(before, training.run)
+                training.record |= run_record.earlier(before, training.record, training.run)
             run_folder.write(path, training.record)
         (path / FINISHED).unlink(missing_ok=True)
         (path / ROOM).write_bytes(bytes(1 << 16))
@@ -71,10 +69,10 @@ def _begun(training: Training) -> dict[str, Any]:
         "reason": None,
         "started": run_folder.now(),
         "finished": None,
-        "command": typed(),
+        "command": run_record.typed(),
         "words": request.words,
         "host": platform.node(),
-        "flags": recorded_flags(run),
+        "flags": run_record.recorded_flags(run),
     }
 
 

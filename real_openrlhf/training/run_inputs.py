@@ -5,7 +5,6 @@ Files are prepared sets, files of a task, or the user's own. This package makes 
 
 import argparse
 import contextlib
-import hashlib
 import os
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
@@ -14,36 +13,34 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from real_openrlhf.base import atomic_dirs
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.base.files import sha256
 from real_openrlhf.base.parsing import PassThrough, path_of
 from real_openrlhf.base.secrets import BY_VARIABLE, KEY_VARIABLE, REWARD, WANDB_KEY, hide
-from real_openrlhf.base.user_files import absolute, file_of
+from real_openrlhf.base.user_files import absolute
 from real_openrlhf.data.sources import SUFFIXES, is_hub_id, read_local
 from real_openrlhf.flags.words import SHORTHANDS, as_typed, split_flags
-from real_openrlhf.machine import nvidia
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
 from real_openrlhf.recipes.run import (
     AGENT,
-    EARLIER_FLAGS,
+    MODEL,
     OBJECTIVE,
     PLACES,
     RECIPE,
+    RUN_DIR,
+    TENSORBOARD,
+    TRAINING,
+    VALIDATION,
     FlagValue,
     Recipe,
     Run,
-    changed_flags,
     compose,
 )
-from real_openrlhf.runs import provenance, run_folder
-from real_openrlhf.runs.provenance import PACKAGE
+from real_openrlhf.runs import run_folder
+from real_openrlhf.runs.run_record import changed_flags
 from real_openrlhf.training import tiny_task
 from real_openrlhf.training.tiny_task import task_folder
 
-MODEL, TRAINING, VALIDATION = "--actor.model_name_or_path", "--data.prompt_dataset", "--eval.dataset"
-RUN_DIR, TENSORBOARD = "--train.run_dir", "--logger.tensorboard_dir"
 RUNS = Path("runs")
 
 # `train --config FILE.toml`: options of `train` at its top, OpenRLHF's flags in a table [flags]; typed ones win
@@ -245,19 +242,6 @@ def _row_count(path: Path) -> int | None:
     return None
 
 
-def starting_weights(model: Path) -> str | None:
-    """One hash of a model's weight files; None for a model of the hub, whose name says which it is."""
-    files = sorted(path for path in model.glob("*") if path.suffix in (".safetensors", ".bin", ".gguf"))
-    lines = [f"{sha256(path)} {path.name}" for path in files]
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest() if files else None
-
-
-def provenance_of(run: Run, environment: Mapping[str, str]) -> dict:
-    data, objective, rewards = own_files(run).values()
-    weights = starting_weights(Path(run.text(MODEL)))
-    return provenance.provenance(data, objective, rewards, weights, nvidia.gpu_names(), environment)
-
-
 def with_absolute_paths(flags: Mapping[str, tuple[str, ...]], data_dir: Path) -> dict[str, tuple[str, ...]]:
     """The user's models, sets and files by absolute path: Ray's actors run in other directories."""
 
@@ -276,48 +260,3 @@ def with_absolute_paths(flags: Mapping[str, tuple[str, ...]], data_dir: Path) ->
 
     paths = {MODEL: model, TRAINING: sets, VALIDATION: files, REWARD: scripts, AGENT: scripts, OBJECTIVE: absolute}
     return {flag: tuple(map(paths.get(flag, str), words)) for flag, words in flags.items()}
-
-
-OWN_FILES = {  # keys of a record
-    "data": "other data",
-    "objective": "another objective or agent of your own",
-    "rewards": "another reward file of your own",
-}
-
-
-def own_files(run: Run) -> dict[str, list[Path]]:
-    """The files whose hashes a run keeps, by the key of its record: a flag names them, and they may change."""
-
-    def named(*names: str) -> list[Path]:
-        return [Path(name) for flag in names for name in run.text(flag).split(",")]
-
-    functions = [path] if (path := file_of(run.text(OBJECTIVE))) else []
-    rewards = [path for path in named(REWARD) if path.suffix == ".py" and PACKAGE not in path.parents]
-    every = {"data": named(TRAINING, VALIDATION), "objective": [*functions, *named(AGENT)], "rewards": rewards}
-    return {key: [path for path in dict.fromkeys(paths) if path.is_file()] for key, paths in every.items()}
-
-
-def checkpoints(run: Path) -> list[dict]:
-    """The manifests of the policy's checkpoints in a run's folder."""
-    return [*filter(None, map(atomic_dirs.manifest, run.glob("checkpoints/_actor/*")))]
-
-
-def earlier_flags(record: dict, run: Run) -> dict[str, list[dict]]:
-    """The other values with which a resumed run trained up to its checkpoint, one dictionary per change."""
-    other = changed_flags(record, run) if checkpoints(Path(run.text(RUN_DIR))) else {}
-    parts = [*record.get(EARLIER_FLAGS, ()), *([{flag: old for flag, (old, _) in other.items()}] if other else [])]
-    return {EARLIER_FLAGS: parts} if parts else {}
-
-
-def changed_files(record: Mapping, run: Run) -> dict[str, str]:
-    """{key of OWN_FILES: what the run began with, and what is there now}, where the contents differ."""
-    changes = {}
-    for key, paths in own_files(run).items():
-        before = record.get(key, {} if key == "objective" else None)  # older records lack the other keys
-        if not isinstance(before, dict) or (key == "data" and not paths):  # missing data is told where it is needed
-            continue
-        now = provenance.hashes(paths)
-        if {*before.values()} != {*now.values()}:
-            both = (", ".join(f"{path} ({sha[:12]})" for path, sha in files.items()) for files in (before, now))
-            changes[key] = f"{OWN_FILES[key]}: {', now '.join(names or 'none' for names in both)}"
-    return changes

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from real_openrlhf.patching import assert_applied
-from real_openrlhf.recipes.run import Run, changed_flags
+from real_openrlhf.recipes.run import Run
 from real_openrlhf.runs import run_folder
+from real_openrlhf.runs.run_record import changed_flags
 from real_openrlhf.training.launch_target import LaunchTarget
 from real_openrlhf.training.run_inputs import Request
 

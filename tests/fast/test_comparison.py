@@ -17,9 +17,8 @@ from real_openrlhf.base.errors import UserError
 from real_openrlhf.cli import main
 from real_openrlhf.comparison import command
 from real_openrlhf.comparison.command import entries
-from real_openrlhf.recipes.run import recorded_flags
 from real_openrlhf.runs import provenance, run_folder
-from real_openrlhf.training import run_inputs
+from real_openrlhf.runs.run_record import own_files, recorded_flags
 from real_openrlhf.training.command import request_of
 
 ROOT = Path(__file__).parents[2]
@@ -167,7 +166,7 @@ def test_a_finished_run_of_other_files_of_those_names_is_refused(tmp_path, capsy
     folder = write_run(runs, "real", steps=40, name=entry.name)
     record = json.loads((folder / "run.json").read_text())
     record["flags"] = recorded_flags(request.run)
-    record |= {key: provenance.hashes(paths) for key, paths in run_inputs.own_files(request.run).items()}
+    record |= {key: provenance.hashes(paths) for key, paths in own_files(request.run).items()}
     (folder / "run.json").write_text(json.dumps(record))
     assert main(["compare", *words, "--dry-run"]) == 0
     for file, after, said in (

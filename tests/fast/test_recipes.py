@@ -12,7 +12,8 @@ from real_openrlhf.flags.memory import shape_of
 from real_openrlhf.flags.refusals import size_problems
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
-from real_openrlhf.recipes.run import LOSS, PAPER, recorded_flags
+from real_openrlhf.recipes.run import LOSS, PAPER
+from real_openrlhf.runs.run_record import recorded_flags
 from real_openrlhf.training import command
 from real_openrlhf.training.checks import memory_estimate, model_check
 from real_openrlhf.training.checks.data_check import step_problems

@@ -276,8 +276,10 @@ def test_without_git_the_version_is_the_packages(checkout):
 
 def test_a_record_has_versions_patches_hashes_the_machine_and_what_chooses_verdicts(tmp_path):
     (tmp_path / "data.jsonl").write_bytes(b"abc")
-    found = provenance.provenance([tmp_path / "data.jsonl"])
-    assert found["data"] == {str(tmp_path / "data.jsonl"): hashlib.sha256(b"abc").hexdigest()}
+    found = provenance.provenance()
+    assert provenance.hashes([tmp_path / "data.jsonl"]) == {
+        str(tmp_path / "data.jsonl"): hashlib.sha256(b"abc").hexdigest()
+    }
     assert re.fullmatch("[0-9a-f]{64}", found["patches"]["sha256"]) and found["patches"]["series"] == "openrlhf-0.11.2"
     assert {"python", "real-openrlhf", "torch"} <= found["versions"].keys() and found["code_version"]
     here = provenance.machine(["NVIDIA H200"])

@@ -16,10 +16,10 @@ from real_openrlhf.flags.memory import shape_of
 from real_openrlhf.flags.refusals import gpu_problems, notes, size_problems
 from real_openrlhf.machine import nvidia
 from real_openrlhf.recipes.recipes import TRAINING_ROWS
-from real_openrlhf.runs import provenance, run_folder
+from real_openrlhf.recipes.run import MODEL, TRAINING, VALIDATION
+from real_openrlhf.runs import provenance, run_folder, run_record
 from real_openrlhf.training import run_inputs, tiny_task
 from real_openrlhf.training.checks import Bill, Findings, Note, data_check, memory_estimate, model_check
-from real_openrlhf.training.run_inputs import TRAINING, VALIDATION
 from real_openrlhf.training.start import Start
 from real_openrlhf.training.trainer_process import LONGEST, scratch_base
 
@@ -104,7 +104,7 @@ def data(start: Start) -> Iterator[str]:
 def _model(start: Start) -> Iterator[str]:
     """Whether the model exists, and whether it fits into memory and disk."""
     request, run, target, elsewhere = start.request, start.run, start.target, bool(start.elsewhere)
-    model = run.text(run_inputs.MODEL)
+    model = run.text(MODEL)
     if start.run.problems and model_check.is_on_hub(model):
         return  # a wrong flag is told at once
     config = memory_estimate.KNOWN_CONFIGS.get(model)
@@ -147,11 +147,11 @@ def _resumed(start: Start) -> Iterator[str]:
             "recipe, algorithm and seed, or choose another --run-name."
         )
     # A resumed run must have the code with which it began; that its data changed is told.
-    for key, changed in run_inputs.changed_files(record, run).items():
+    for key, changed in run_record.changed_files(record, run).items():
         begun = f"{folder} began with {changed}"
         put_back = "Put the file back as it was, or start a new run with another --run-name."
         yield Note(f"{begun}: it goes on with these") if key == "data" else f"{begun}. {put_back}"
-    manifests, ranks = run_inputs.checkpoints(folder), run.layout.ranks
+    manifests, ranks = run_record.checkpoints(folder), run.layout.ranks
     if not start.is_finished:
         step = max((manifest["global_step"] for manifest in manifests), default=0)
         yield Note(f"{folder} goes on after step {step}, from {'its last checkpoint' if step else 'the beginning'}")
