@@ -26,6 +26,7 @@ from torch._C._distributed_c10d import ProcessGroup
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from real_openrlhf.algorithm.mismatch import MismatchError
 from real_openrlhf.base.errors import NonFiniteError
 from real_openrlhf.flags import memory as memory_of
 from real_openrlhf.hooks import policy_trainer
@@ -328,7 +329,7 @@ def unrelated(**case) -> dict:
     joined.rollout_log_probs = torch.where(joined.action_mask.bool(), old + 2, torch.nan)
     try:
         policy.trainer.ppo_train(0.0)
-    except policy_trainer.MismatchError as error:
+    except MismatchError as error:
         return {"told": str(error), "step": policy.actor.model.global_steps}
     return {}
 

@@ -16,25 +16,16 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, TokenLoss
+from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, ObjectiveSettings, TokenLoss
 from real_openrlhf.algorithm.groups import IGNORED, POSITIVE, Groups, TrainingProgress
-from real_openrlhf.algorithm.metrics import (
-    TERMS,
-    TIS_METRICS,
-    MetricAccumulator,
-    fetch,
-    group_metrics,
-    log_ratios,
-    ratio_table,
-    rollout_gradients,
-    sum_over_ranks,
-    token_gaps,
-    token_gradients,
-)
-from real_openrlhf.algorithm.objective import ObjectiveSettings, WeighedLoss, rollout_scores
+from real_openrlhf.algorithm.meter import MetricAccumulator, fetch, sum_over_ranks
+from real_openrlhf.algorithm.metrics import TERMS, TIS_METRICS, group_metrics
+from real_openrlhf.algorithm.mismatch import token_gaps
+from real_openrlhf.algorithm.objective import WeighedLoss, rollout_scores
 from real_openrlhf.algorithm.policy_loss import RealPolicyLoss, kl_old
 from real_openrlhf.algorithm.schedule import Wave
 from real_openrlhf.algorithm.step_plan import PlannedUpdate
+from real_openrlhf.algorithm.token_ratios import ratio_table, rollout_gradients, token_gradients, token_log_ratios
 from real_openrlhf.base.errors import NonFiniteError
 
 
@@ -133,7 +124,7 @@ class Update(ABC):
     def token_terms(self, now: Forward) -> dict[str, Tensor]:
         """Sums over tokens, for the log and for loss terms beside the method's; 0 for a term that is switched off."""
         terms = dict.fromkeys(TERMS, torch.zeros((), dtype=torch.float64, device=self.device))
-        terms["ppo_kl"] = -log_ratios(now.log_probs, now.old, now.mask).sum()
+        terms["ppo_kl"] = -token_log_ratios(now.log_probs, now.old, now.mask).sum()
         if self.coefficients.kl_old:
             terms["kl_old"] = kl_old(now.log_probs, now.old, now.mask)
         mask = now.mask.bool()
@@ -347,6 +338,6 @@ class CustomTokenUpdate(Update):
         """|weight| of each token at an advantage of 1 or -1; also measures how many tokens it leaves out."""
         weights = self.weights_at(now, torch.where(labels == POSITIVE, 1.0, -1.0)[:, None].expand_as(now.old))
         mask = now.mask.bool()
-        log_ratio = log_ratios(now.log_probs, now.old, mask)
+        log_ratio = token_log_ratios(now.log_probs, now.old, mask)
         self.meter.add(ppo_clip_ratio=(mask & self.tokens.clipped(weights, log_ratio)).sum())
         return weights.abs()

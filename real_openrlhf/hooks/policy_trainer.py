@@ -20,11 +20,9 @@ each rank, here
     over_updates         numbers of the batch: algorithm/metrics.py
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from types import SimpleNamespace
 
 import psutil
 import ray
@@ -42,7 +40,8 @@ from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
 from torch import Tensor
 
 from real_openrlhf import patching
-from real_openrlhf.algorithm.metrics import STOP_ABOVE, WARN_ABOVE, logged_of_batch, norm_metrics, over_updates
+from real_openrlhf.algorithm.metrics import logged_of_batch, norm_metrics, over_updates
+from real_openrlhf.algorithm.mismatch import Mismatch
 from real_openrlhf.algorithm.schedule import Position, Positions, Wave
 from real_openrlhf.algorithm.step_plan import Plan, PlannedUpdate
 from real_openrlhf.algorithm.update import Coefficients, CustomTokenUpdate, Forward, GroupUpdate, TokenUpdate, Update
@@ -94,7 +93,8 @@ class PolicyTrainer(EngineStartTrainer):
         if self.objective:
             self.strategy.print(f"objective {self.objective.name}: {self.objective.own}")
         self.tables: list[Tensor] = []  # one per update of the last batch, for `take_tables`
-        self.mismatch = Mismatch(self.args, self.strategy.print)
+        rollout = self.args.rollout
+        self.mismatch = Mismatch(rollout.mismatch == "stop", rollout.top_p, rollout.temperature, self.strategy.print)
 
     def live_tokens(self) -> float:
         """Number of tokens whose graphs fit in this rank's memory, by which the controller limits waves; at least 0.
@@ -241,43 +241,3 @@ class PolicyTrainer(EngineStartTrainer):
         rate = self.actor_scheduler.get_last_lr()[0]  # the scheduler then moves on to the next update's
         self.strategy.optimizer_step(self.actor_optim, self.actor, self.actor_scheduler, name="actor")
         return {"actor_lr": rate, "actor_grad_norm": self.strategy.get_grad_norm(self.actor)}
-
-
-# Does vLLM sample from the trained policy?
-
-LOOK_AT = (
-    "Look at the weight sync (with LoRA: are the adapters in it?), at whether --actor.model_name_or_path and the "
-    "checkpoint are the same model, and at what changes the policy's own numbers: --ds.packing_samples, "
-    "--ds.attn_implementation, --ds.fused_logprobs"
-)
-
-
-class MismatchError(RuntimeError):
-    """vLLM samples from another model than the trained policy."""
-
-
-class Mismatch:
-    """Judges each step's mean gap, equal on every rank. After a warning it warns again once the gap has doubled."""
-
-    def __init__(self, args: SimpleNamespace, say: Callable[[str], None]) -> None:
-        self.stops = args.rollout.mismatch == "stop"
-        self.say = say
-        # with top_p below 1 vLLM renormalizes over the kept tokens: a probability grows by a factor up to 1/top_p
-        cut = -math.log(args.rollout.top_p)
-        self.warn_above = WARN_ABOVE / args.rollout.temperature + cut
-        self.stop_above = STOP_ABOVE / args.rollout.temperature + cut
-
-    def judge(self, mean: float, step: int) -> None:
-        """Warn if the mean gap is more than rounding explains; raise if the models look unrelated."""
-        if not mean <= self.stop_above and self.stops:
-            raise MismatchError(
-                f"vLLM and the policy are unrelated in optimizer step {step}: log-probabilities of the sampled tokens "
-                f"differ by {mean:.3g} on average, {self.warn_above:.2g} is the most that rounding explains. "
-                f"{LOOK_AT}. --rollout.mismatch log never ends the run"
-            )
-        if mean > self.warn_above:
-            self.say(
-                f"warning: log-probabilities of vLLM and of the policy differ by {mean:.3g} on average in optimizer "
-                f"step {step}; above {self.warn_above:.2g} it is more than rounding. {LOOK_AT}"
-            )
-            self.warn_above = 2 * mean

@@ -11,17 +11,13 @@ from real_openrlhf.algorithm.metrics import (
     GROUP_METRICS,
     MISMATCH_METRICS,
     RATIO_METRICS,
-    gaps,
     group_metrics,
-    mismatch_metrics,
     norm_metrics,
     over_updates,
-    ratio_metrics,
-    ratio_table,
-    rollout_gradients,
-    token_gradients,
 )
+from real_openrlhf.algorithm.mismatch import Mismatch, MismatchError, gaps, mismatch_metrics
 from real_openrlhf.algorithm.objective import ObjectiveSettings, score_weights
+from real_openrlhf.algorithm.token_ratios import ratio_metrics, ratio_table, rollout_gradients, token_gradients
 
 
 def measure(scores, labels, groups, score_drift=0.0, **options):
@@ -218,3 +214,26 @@ def test_mismatch_of_ragged_rollouts_is_that_by_hand():
     assert found == pytest.approx({f"sampling/{name}": value for name, value in expected.items()})
     assert list(found) == list(MISMATCH_METRICS)
     assert set(mismatch_metrics(torch.zeros(3), torch.zeros(())).values()) == {0.0}
+
+
+def judge(*means: float, stops=True, temperature=1.0, top_p=1.0) -> list[str]:
+    lines: list[str] = []
+    watch = Mismatch(stops, top_p, temperature, lines.append)
+    for step, mean in enumerate(means, start=1):
+        watch.judge(mean, step)
+    return lines
+
+
+def test_rounding_is_silent_more_is_told_again_when_it_has_doubled_and_unrelated_models_stop():
+    assert judge(0.005, 0.06) == []
+    assert len(judge(0.07, 0.08, 0.139)) == 1
+    (first, second) = judge(0.07, 0.13, 0.15)
+    assert "differ by 0.07 on average in optimizer step 1; above 0.062 it is more than rounding" in first
+    assert "step 3" in second
+    with pytest.raises(MismatchError, match="unrelated in optimizer step 2: .* differ by 0.6 on average"):
+        judge(0.005, 0.6)
+    with pytest.raises(MismatchError):
+        judge(math.nan)
+    assert len(judge(0.6, stops=False)) == 1
+    assert judge(0.1, temperature=0.6) == [] and judge(0.1, top_p=0.95) == []  # both widen what is allowed
+    assert len(judge(0.6, temperature=0.6)) == 1

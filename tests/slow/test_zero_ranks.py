@@ -2,7 +2,6 @@
 
 import math
 from importlib.metadata import version
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,7 +9,6 @@ from naive import naive_group_loss
 from packaging.version import parse
 
 from real_openrlhf.algorithm.objective import ObjectiveSettings
-from real_openrlhf.hooks.policy_trainer import Mismatch, MismatchError
 
 WHOLE_GROUPS = {"loss": "ppo", "batching": "whole_groups", "groups_per_step": 4}
 
@@ -104,30 +102,6 @@ def test_unrelated_models_stop_every_rank_and_say_where_to_look(two_ranks, rando
         f"vLLM and the policy are unrelated in optimizer step {one['step']}:"
     )
     assert "differ by 2 on average" in one["told"] and "with LoRA: are the adapters in it?" in one["told"]
-
-
-def judge(*means: float, mode="stop", temperature=1.0, top_p=1.0) -> list[str]:
-    lines: list[str] = []
-    args = SimpleNamespace(rollout=SimpleNamespace(mismatch=mode, temperature=temperature, top_p=top_p))
-    watch = Mismatch(args, lines.append)
-    for step, mean in enumerate(means, start=1):
-        watch.judge(mean, step)
-    return lines
-
-
-def test_rounding_is_silent_more_is_told_again_when_it_has_doubled_and_unrelated_models_stop():
-    assert judge(0.005, 0.06) == []
-    assert len(judge(0.07, 0.08, 0.139)) == 1
-    (first, second) = judge(0.07, 0.13, 0.15)
-    assert "differ by 0.07 on average in optimizer step 1; above 0.062 it is more than rounding" in first
-    assert "step 3" in second
-    with pytest.raises(MismatchError, match="unrelated in optimizer step 2: .* differ by 0.6 on average"):
-        judge(0.005, 0.6)
-    with pytest.raises(MismatchError):
-        judge(math.nan)
-    assert len(judge(0.6, mode="log")) == 1
-    assert judge(0.1, temperature=0.6) == [] and judge(0.1, top_p=0.95) == []  # both widen what is allowed
-    assert len(judge(0.6, temperature=0.6)) == 1
 
 
 # A ZeRO-3 policy on two CPU ranks starts from the weights in the file. What went wrong: patches/README.md
