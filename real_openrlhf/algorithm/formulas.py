@@ -135,7 +135,7 @@ class Objective:
 class TokenLoss(Objective):
     """A constant weight for each token, from a function (log_ratio, advantage, mask, group) -> (B, T) in `loss`.
 
-    A positive weight makes the token more likely. `update.TokenGroup` has what `group` tells.
+    A positive weight makes the token more likely. `token_update.TokenGroup` has what `group` tells.
     """
 
     family: str = "tokens"

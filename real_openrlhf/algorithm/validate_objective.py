@@ -8,7 +8,7 @@ from torch import Tensor
 
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE, RolloutBatch, TrainingProgress
 from real_openrlhf.algorithm.objective import ObjectiveSettings, make_groups, rollout_scores
-from real_openrlhf.algorithm.update import TokenGroup
+from real_openrlhf.algorithm.token_update import TokenGroup
 from real_openrlhf.base.user_files import raised
 
 # One group of each kind: mixed, correct only, incorrect only, ungraded only, and one rollout of either side.

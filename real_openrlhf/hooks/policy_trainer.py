@@ -8,7 +8,7 @@ the controller, in controller/experience_maker.py
     send                 one plan to all ranks; then OpenRLHF gives each rank its responses
 each rank, here
     train_batch          for each update of the plan:
-        update               its loss, which the method chooses: algorithm/update.py
+        update               its loss, which the method chooses: algorithm/update.py, token_update.py
         optimizer_step       for each wave, which holds whole prompts:
             score_wave           unless scores are known: forward each micro-batch, keep the graphs,
                 exchange         add up the scores of all ranks; weights are the loss's gradient in them
@@ -44,7 +44,8 @@ from real_openrlhf.algorithm.metrics import logged_of_batch, norm_metrics, over_
 from real_openrlhf.algorithm.mismatch import Mismatch
 from real_openrlhf.algorithm.schedule import Position, Positions, Wave
 from real_openrlhf.algorithm.step_plan import Plan, PlannedUpdate
-from real_openrlhf.algorithm.update import Coefficients, CustomTokenUpdate, Forward, GroupUpdate, TokenUpdate, Update
+from real_openrlhf.algorithm.token_update import CustomTokenUpdate, TokenUpdate
+from real_openrlhf.algorithm.update import Coefficients, Forward, GroupUpdate, Update
 from real_openrlhf.base.files import enter
 from real_openrlhf.flags import memory
 from real_openrlhf.flags.derived import objective_of

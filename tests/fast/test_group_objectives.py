@@ -17,7 +17,8 @@ from real_openrlhf.algorithm.formulas import OBJECTIVES, Constant, Objective, fi
 from real_openrlhf.algorithm.groups import RolloutBatch, TrainingProgress
 from real_openrlhf.algorithm.objective import ObjectiveSettings, make_groups, score_weights
 from real_openrlhf.algorithm.step_plan import PlanRules, plan_rollouts
-from real_openrlhf.algorithm.update import Coefficients, Forward, GroupUpdate, TokenGroup
+from real_openrlhf.algorithm.token_update import TokenGroup
+from real_openrlhf.algorithm.update import Coefficients, Forward, GroupUpdate
 
 quick = settings(max_examples=100, deadline=None, derandomize=True, database=None)
 score = st.floats(-3, 3).map(lambda x: round(x, 3))
