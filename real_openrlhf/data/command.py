@@ -14,15 +14,11 @@ from real_openrlhf.base.ownership import MANIFEST, refuse_foreign_rows, write_ro
 from real_openrlhf.base.parsing import did_you_mean, path_of, positive
 from real_openrlhf.data.benchmarks import BENCHMARKS, read_benchmark
 from real_openrlhf.data.problems import LEFT, PLACE, Problem, is_raw, load_tokenizer, read_problems, token_ids
-from real_openrlhf.data.sources import HubDataset, Rows, is_hub_id, read_hub, read_local
+from real_openrlhf.data.sources import TRAINING_SETS, HubDataset, Rows, is_hub_id, read_hub, read_local
 from same_answer import verify
 
 MAX_PROMPT_TOKENS = 1024
 TRAINING_ONLY = ("problem_column", "gold_column", "template", "tokenizer", "max_prompt_tokens")
-TRAINING_SETS = {
-    "deepscaler": HubDataset("agentica-org/DeepScaleR-Preview-Dataset", "train"),
-    "dapo17k": HubDataset("BytedTsinghua-SIA/DAPO-Math-17k", "train"),  # has every row about 100 times
-}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

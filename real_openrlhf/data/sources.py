@@ -32,6 +32,13 @@ class HubDataset:
     repo: str
     split: str
     folder: str | None = None  # of its files; a set of several configurations has one for each
+    rows: int | None = None  # that `data` writes of a training set, for a dry run without its file
+
+
+TRAINING_SETS = {
+    "deepscaler": HubDataset("agentica-org/DeepScaleR-Preview-Dataset", "train", rows=40_315),
+    "dapo17k": HubDataset("BytedTsinghua-SIA/DAPO-Math-17k", "train", rows=17_398),  # has every row about 100 times
+}
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,6 @@ from typing import Any
 
 from real_openrlhf.recipes.run import FlagValue, Recipe, code, own, paper
 
-# Rows of the published training sets, for a dry run without their files; a file on disk is counted.
-TRAINING_ROWS = {"deepscaler": 40_315, "dapo17k": 17_398}
-
 _BATCH = {
     "--rollout.batch_size": paper("128", "prompts; “We employ a global batch size of 128”"),
     "--rollout.n_samples_per_prompt": paper("8", "“with G=8 rollouts sampled per prompt”"),

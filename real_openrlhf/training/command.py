@@ -14,10 +14,10 @@ from real_openrlhf import __version__
 from real_openrlhf.base.files import ROLLOUTS
 from real_openrlhf.base.parsing import command_line, path_of, shortest
 from real_openrlhf.base.signals import ENDING, code_and_words
-from real_openrlhf.data.sources import SUFFIXES
+from real_openrlhf.data.sources import SUFFIXES, TRAINING_SETS
 from real_openrlhf.flags import parser as flags_parser
 from real_openrlhf.recipes.algorithms import ALGORITHMS
-from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
+from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.recipes.run import KINDS, RECIPE, USER, FlagValue
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.training.checks import run_checks
@@ -51,7 +51,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "\n".join([*lines, "  python -m openrlhf.cli.train_ppo_ray --help"])
     add, default = parser.add_argument, " (default: %(default)s)"
     config = "a TOML file with these options and OpenRLHF's flags; what you type overrides it"
-    sets = f"{', '.join(TRAINING_ROWS)}; your own {', '.join(SUFFIXES)} file; OWNER/NAME on the hub (default: the "
+    sets = f"{', '.join(TRAINING_SETS)}; your own {', '.join(SUFFIXES)} file; OWNER/NAME on the hub (default: the "
     sets += "recipe's)"
     nodes = "nodes; more than one needs a Ray cluster, named by RAY_ADDRESS"
     name = "name of the run folder (default: recipe, algorithm, seed and time)"

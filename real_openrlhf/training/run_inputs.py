@@ -17,10 +17,10 @@ from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.parsing import PassThrough, path_of
 from real_openrlhf.base.secrets import BY_VARIABLE, KEY_VARIABLE, REWARD, WANDB_KEY, hide
 from real_openrlhf.base.user_files import absolute
-from real_openrlhf.data.sources import SUFFIXES, is_hub_id, read_local
+from real_openrlhf.data.sources import SUFFIXES, TRAINING_SETS, is_hub_id, read_local
 from real_openrlhf.flags.words import SHORTHANDS, as_typed, split_flags
 from real_openrlhf.recipes.algorithms import ALGORITHMS
-from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
+from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.recipes.run import (
     AGENT,
     MODEL,
@@ -180,7 +180,7 @@ class Request:
         read = {self.run.text(flag) for flag in (MODEL, TRAINING, VALIDATION)}
         parts = ("model", "train.jsonl", "eval.jsonl")
         makers: dict[Path, Callable[[], object]] = {task_folder() / part: tiny_task.unpack for part in parts}
-        for name in {*TRAINING_ROWS, self.recipe.eval_data} - {tiny_task.NAME}:
+        for name in {*TRAINING_SETS, self.recipe.eval_data} - {tiny_task.NAME}:
             path = set_file(name, self.args.data_dir)
             makers[path] = partial(_make_set, name, path, self.run.text(MODEL))
         return {path: make for path, make in makers.items() if str(path) in read and not path.exists()}
@@ -203,7 +203,7 @@ def set_file(name: str, data_dir: Path, part: str = "train") -> Path:
 
 def training_set(name: str, data_dir: Path) -> Path:
     """The file of a set that has this name; a data set of the hub as it is; any other name is a path."""
-    if name in (tiny_task.NAME, *TRAINING_ROWS):
+    if name in (tiny_task.NAME, *TRAINING_SETS):
         return set_file(name, data_dir)
     return Path(name) if is_hub_id(name) else Path(name).expanduser().resolve()
 
@@ -223,7 +223,7 @@ def file_flags(recipe: Recipe, data_dir: Path) -> dict[str, FlagValue]:
 def _make_set(name: str, path: Path, tokenizer: str) -> None:
     from real_openrlhf.data import command  # the verifier takes a quarter of a second
 
-    if name in TRAINING_ROWS:
+    if name in TRAINING_SETS:
         command.prepare_training(name, path, tokenizer=tokenizer)
     else:
         command.prepare_benchmark(name, None, path)
@@ -233,7 +233,8 @@ def _row_count(path: Path) -> int | None:
     if not path.is_file():
         if path == training_set(tiny_task.NAME, Path()):
             return tiny_task.TRAIN_PROMPTS
-        return TRAINING_ROWS.get(path.stem) if path.suffix == ".jsonl" else None
+        published = TRAINING_SETS.get(path.stem) if path.suffix == ".jsonl" else None
+        return published.rows if published else None
     with contextlib.suppress(OSError, ValueError, UserError):  # of a broken file, which its own check reports
         if path.suffix == ".jsonl":
             return len(path.read_bytes().splitlines())

@@ -8,10 +8,11 @@ import pytest
 from small_runs import ON_GPUS, run_flags
 from small_world import REPOSITORY
 
+from real_openrlhf.data.sources import TRAINING_SETS
 from real_openrlhf.flags.memory import shape_of
 from real_openrlhf.flags.refusals import size_problems
 from real_openrlhf.recipes.algorithms import ALGORITHMS
-from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
+from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.recipes.run import LOSS, PAPER
 from real_openrlhf.runs.run_record import recorded_flags
 from real_openrlhf.training import command
@@ -182,7 +183,7 @@ def test_an_engine_draws_its_share_of_a_step_at_once(recipe, user, most):
 
 @pytest.mark.parametrize("recipe", PAPER_SCALE)
 def test_the_data_is_read_often_enough_for_all_steps(recipe):
-    rows = TRAINING_ROWS[RECIPES[recipe].train_data]
+    rows = TRAINING_SETS[RECIPES[recipe].train_data].rows
     composed = run_flags(recipe, rows=rows)
     steps_a_pass = rows // composed.args.rollout.batch_size
     passes, steps = composed.args.train.num_episodes, composed.args.train.max_steps

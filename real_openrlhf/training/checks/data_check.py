@@ -9,8 +9,7 @@ from typing import Any
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.parsing import did_you_mean, number_of
 from real_openrlhf.data.problems import GOLD_COLUMNS, PROBLEM_COLUMNS, is_raw
-from real_openrlhf.data.sources import SUFFIXES, is_hub_id, read_local
-from real_openrlhf.recipes.recipes import TRAINING_ROWS
+from real_openrlhf.data.sources import SUFFIXES, TRAINING_SETS, is_hub_id, read_local
 from real_openrlhf.recipes.run import AGENT, REWARD, Run, used_rows
 from real_openrlhf.runs.provenance import PACKAGE
 from real_openrlhf.training import tiny_task
@@ -28,7 +27,7 @@ def check(run: Run, flag: str) -> Iterator[str]:
             yield Note(f"{flag} {name}: its rows on the hub were not checked. {write}", f"rows of {name}")
         elif not path.exists():
             trains = flag == "--data.prompt_dataset"
-            near = did_you_mean(path.stem, [tiny_task.NAME, *TRAINING_ROWS]) if trains else ""
+            near = did_you_mean(path.stem, [tiny_task.NAME, *TRAINING_SETS]) if trains else ""
             others = "OWNER/NAME, or a set of `real-openrlhf data`" if trains else "or OWNER/NAME"
             yield f"{flag} {name} does not exist. {near}Name a file, {others}."
         elif path.suffix == ".arrow" or (path.is_dir() and not path.suffix):

@@ -11,11 +11,11 @@ from real_openrlhf.base.files import amount
 from real_openrlhf.base.parsing import number_of
 from real_openrlhf.base.secrets import BY_VARIABLE, KEY_VARIABLE, LOGIN, REWARD, WANDB_KEY
 from real_openrlhf.base.user_files import reward_problem
+from real_openrlhf.data.sources import TRAINING_SETS
 from real_openrlhf.flags import duration
 from real_openrlhf.flags.memory import shape_of
 from real_openrlhf.flags.refusals import gpu_problems, notes, size_problems
 from real_openrlhf.machine import nvidia
-from real_openrlhf.recipes.recipes import TRAINING_ROWS
 from real_openrlhf.recipes.run import MODEL, TRAINING, VALIDATION
 from real_openrlhf.runs import provenance, run_folder, run_record
 from real_openrlhf.training import run_inputs, tiny_task
@@ -83,7 +83,7 @@ def data(start: Start) -> Iterator[str]:
     """Check the files that exist. A run makes the missing ones, then checks again."""
     request, run, missing = start.request, start.run, set(map(str, start.request.missing()))
     checked = [flag for flag in (TRAINING, VALIDATION) if flag in run.flags and run.text(flag) not in missing]
-    ours = [run_inputs.training_set(name, request.args.data_dir) for name in TRAINING_ROWS]
+    ours = [run_inputs.training_set(name, request.args.data_dir) for name in TRAINING_SETS]
     own = run.given(TRAINING) and Path(run.text(TRAINING)) not in ours
     if own and VALIDATION in run.flags and not run.given(VALIDATION):
         message = (
