@@ -17,7 +17,10 @@ logger = logging.getLogger(__name__)
 
 SECONDS = 300.0
 AT_ONCE = min(32, (os.cpu_count() or 1) + 4)  # threads, as upstream
-FAILED = "reward/failed_"  # in extra_logs, so that metrics.jsonl has the share of each kind of fault
+# Keys of `extra_logs`. The first is in metrics.jsonl: the share of each kind of fault. The second is not: 1 for an
+# incorrect response without a readable answer, TRPA's lowest level, which any reward function may return.
+FAILED, NO_ANSWER = "reward/failed_", "label/no_answer"
+WARNING = "the reward function failed ("  # the beginning of a line in train.log, which `train` shows
 
 
 class Fault(Exception):
@@ -50,7 +53,7 @@ class RewardCalls:
         count = self.faults[fault.kind]
         if str(count).strip("0") == "1":  # the 1st, 10th, 100th
             logger.warning(
-                "the reward function failed (%s): %.500s; prompt %.80r; its response is ungraded, %d so far",
+                WARNING + "%s): %.500s; prompt %.80r; its response is ungraded, %d so far",
                 *(fault.kind, " ".join(str(fault).split()), prompt, count),
             )
         return {"rewards": 0.0, "scores": math.nan, "extra_logs": {FAILED + fault.kind: 1.0}}

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Literal, NamedTuple, cast
 
 from real_openrlhf.base import reward_variables
+from real_openrlhf.rewards.calls import NO_ANSWER
 from same_answer import extract, verdict
 from same_answer.extract import Think, golds_of
 from same_answer.pool import ALGEBRA
@@ -101,7 +102,7 @@ def reward_function(grader: Grader) -> Callable[[list[str], list[str], list[str]
 
 def _reward(judged: Verdict) -> dict:
     no_answer = float(judged.reason in ("no_answer", "unfinished_thinking"))
-    logs = {"verifier/no_answer": no_answer, "label/no_answer": no_answer}  # TRPA's lowest level: label/ is not logged
+    logs = {"verifier/no_answer": no_answer, NO_ANSWER: no_answer}
     logs["verifier/by_algebra"] = float(judged.reason == "algebra")
     logs |= {f"verifier/{reason}": float(judged.reason == reason) for reason in ("copied", "unevaluated")}
     logs["verifier/plain_text"] = float(judged.reason == "unread")

@@ -5,13 +5,12 @@ import re
 from pathlib import Path
 
 from real_openrlhf.base.files import parsed
+from real_openrlhf.rewards.calls import FAILED, WARNING
 from real_openrlhf.runs import run_folder
 
 COLOUR = re.compile(r"\x1b\[\d+m")
 # What Ray sets before an actor's line
 ACTOR = re.compile(r"^\(\w+ pid=\d+[^)]*\) *")
-FAILED = "the reward function failed ("  # as rewards/calls.py warns in the log
-FAILURES = "reward/failed_"
 PROGRESS_BAR = re.compile(r"\d%\|")
 NO_MEASURE = {"policy_loss": " (may rise: no measure of progress)"}
 OTHERWISE = {"rollout/entropy": "entropy_loss"}  # as OpenRLHF's own batching logs it
@@ -50,8 +49,8 @@ class Progress:
 
     def update(self) -> None:
         for output in _text(self.new_lines(self.log)).splitlines():
-            if FAILED in output:
-                self.tell_once("failure", f"{FAILED}{output.partition(FAILED)[2]}. Further ones: {self.log}")
+            if WARNING in output:
+                self.tell_once("failure", f"{WARNING}{output.partition(WARNING)[2]}. Further ones: {self.log}")
         for note in self.new_lines(self.notes).splitlines():
             with contextlib.suppress(ValueError, TypeError, LookupError):
                 print(parsed(note)["say"], flush=True)
@@ -138,14 +137,14 @@ def summary(run_dir: Path) -> str:
             rows.append((f"{name}{NO_MEASURE.get(key, '')}", f"{known[0]:{form}}", f"{known[-1]:{form}}"))
     width = max((len(name) for name, _, _ in rows), default=0)
     header = f"{'':{width}}  {'first':>8}  {'last':>8}"
-    failed = sorted({key for step in steps for key in step if key.startswith(FAILURES)})
+    failed = sorted({key for step in steps for key in step if key.startswith(FAILED)})
     shares = {key: sum(step.get(key, 0) for step in steps) / len(steps) for key in failed}
     return "\n".join(
         [
             header,
             *(f"{name:{width}}  {a:>8}  {b:>8}" for name, a, b in rows),
             *(
-                f"ungraded, {FAILED}{key.removeprefix(FAILURES)}): {share:.1%} of all responses"
+                f"ungraded, {WARNING}{key.removeprefix(FAILED)}): {share:.1%} of all responses"
                 for key, share in shares.items()
             ),
         ]

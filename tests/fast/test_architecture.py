@@ -33,7 +33,7 @@ ROOMS = {
     ),
     "training": (
         {"tqdm"},
-        {TOP, "algorithm", "base", "data", "flags", "hooks", "machine", "recipes", "report", "runs"},
+        {TOP, "algorithm", "base", "data", "flags", "hooks", "machine", "recipes", "report", "rewards", "runs"},
     ),
     "comparison": (set(), {"base", "evaluation", "flags", "recipes", "report", "runs", "training"}),
     "rewards": (set(), {"base"}),

@@ -13,13 +13,10 @@ import torch
 from torch import Tensor
 
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE
+from real_openrlhf.rewards.calls import NO_ANSWER
 
 if TYPE_CHECKING:  # its import takes seconds
     from openrlhf.trainer.ppo_utils.experience import Experience
-
-# A reward function may return this among its `extra_logs`: 1 for an incorrect response without a readable answer,
-# TRPA's lowest level. It is taken out here, so it is never a metric.
-NO_ANSWER = "label/no_answer"
 
 
 def label_rollouts(samples: list[Experience], args: SimpleNamespace) -> tuple[Tensor, Tensor]:
