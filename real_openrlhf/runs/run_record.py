@@ -81,7 +81,7 @@ def changed_files(record: Mapping, run: Run) -> dict[str, str]:
     """{key of OWN_FILES: what the run began with, and what is there now}, where the contents differ."""
     changes = {}
     for key, paths in own_files(run).items():
-        before = record.get(key, {} if key == "objective" else None)  # older records lack the other keys
+        before = record.get(key)  # a run that is only starting in another process has told its flags alone
         if not isinstance(before, dict) or (key == "data" and not paths):  # missing data is told where it is needed
             continue
         now = provenance.hashes(paths)

@@ -151,6 +151,15 @@ def test_a_comparison_with_other_flags_that_is_starting_is_seen(training):
     assert stand_in.tried == [] and command.work(other, other.entries) == 0
 
 
+def test_a_starting_run_of_ones_own_loss_is_left_to_its_shell(training, tmp_path):
+    """It has told its flags, and the hashes of its files follow with its record."""
+    loss = tmp_path / "mine.py"
+    loss.write_text("def mine(scores, groups, settings):\n    return groups.sum(scores**2, groups.valid)\n")
+    stand_in, runs = training(), of("--algos", f"{loss}:mine", "--seeds", "1")
+    with runs.taken(runs.entries[0]) as ours:
+        assert ours and command.work(runs, runs.entries) == 0 and stand_in.tried == []
+
+
 def test_a_finished_run_of_other_files_of_those_names_is_refused(tmp_path, capsys):
     """Without it the same command would show the results of the files as they were."""
     loss, runs = tmp_path / "mine.py", tmp_path / "out" / "runs"
