@@ -6,7 +6,7 @@ What fails here is not ready. And what is imported is compiled, so that the firs
 import importlib
 import os
 
-from real_openrlhf.base.files import find_home
+from real_openrlhf.base.environment import find_home
 from real_openrlhf.machine.nvidia import environment_for_cpu
 
 MODULES = ("openrlhf.cli.train_ppo_ray", "ray", "deepspeed", "math_verify", "matplotlib.pyplot")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from real_openrlhf.base.files import hold_environment
+from real_openrlhf.base.environment import hold_environment
 
 # A shell in the background hands its children an ignored Ctrl-C; the tests that press it need it to mean something.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -61,7 +61,7 @@ PYTHON=$VENV/bin/python
 LOG=$VENV/setup.log
 # Three lines: complete or not, what the environment was made for, and a hash of what it was made from.
 STATE=$VENV/.real_env
-IN_USE=$VENV/.in_use # what runs holds a shared lock on it (base/files.py: hold_environment)
+IN_USE=$VENV/.in_use # what runs holds a shared lock on it (base/environment.py: hold_environment)
 
 say() { printf '[%4d s] %s\n' "$SECONDS" "$*"; }
 

@@ -1,24 +1,15 @@
 """Files that are whole or absent, written beside their place and moved into it; and locks."""
 
-import contextlib
 import errno
 import fcntl
 import hashlib
 import json
 import os
 import re
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any
 
-from real_openrlhf.base.errors import UserError
-
-# In a run's folder: the training process reached its end, whether or not anybody watched.
-FINISHED = ".finished"
-PHASE = ".phase"  # what the run does now
-# Also in a run's folder: some groups of each step, with the weight of each response.
-ROLLOUTS = "rollouts.jsonl"
 SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -70,13 +61,6 @@ def write_json(path: Path, value: dict) -> None:
     write_text(path, [json.dumps(value, ensure_ascii=False, indent=2) + "\n"])
 
 
-def enter(run_dir: str | None, phase: str) -> None:
-    """Note that a run begins this phase; training/trainer_process.py ends one that begins none for too long."""
-    if run_dir:
-        with contextlib.suppress(OSError):  # a full disk is told by what needs it
-            (Path(run_dir) / PHASE).write_text(phase)
-
-
 # Locks between processes. The kernel frees them at any ending, also of a process that was killed
 
 
@@ -89,45 +73,16 @@ def lock_taken(file: IO | int) -> bool:
     return True
 
 
+def lock_shared(file: IO) -> bool:
+    """Take a share of the lock for as long as the file stays open; False if another process holds all of it."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 def lock_held(path: Path) -> bool:
     """Whether a process holds the lock of this file; an OSError if it cannot be opened or locked."""
     with open(path) as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        return False
-
-
-def writable(folder: Path | str) -> bool:
-    return os.access(folder, os.W_OK | os.X_OK, effective_ids=True)
-
-
-def find_home() -> None:
-    """Triton, Hugging Face, vLLM and we keep caches below HOME: where it cannot be written, another one serves."""
-    cache = Path(os.path.expanduser("~"), ".cache")
-    with contextlib.suppress(OSError):
-        cache.mkdir(exist_ok=True)
-        if writable(cache):
-            return
-    if place := next((place for place in (sys.prefix, os.getcwd()) if writable(place)), None):
-        if (models := cache / "huggingface" / "hub").is_dir():
-            os.environ.setdefault("HF_HUB_CACHE", str(models))  # they can be read
-        os.environ["HOME"] = f"{place}/.real-cache"
-        Path(place, ".real-cache", ".cache").mkdir(parents=True, exist_ok=True)
-        print(f"HOME ({cache.parent}) cannot be written: caches are in {place}/.real-cache", file=sys.stderr)
-
-
-_environment: IO | None = None  # held until this process ends
-
-
-def hold_environment() -> None:
-    """Let nobody set this Python environment up anew while this process lives (examples/scripts/setup_env.sh)."""
-    global _environment
-    try:
-        _environment = _environment or open(Path(sys.prefix) / ".in_use")
-        fcntl.flock(_environment, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise UserError(f"setup_env.sh is changing {sys.prefix}. Wait for its end.") from None
-    except OSError:
-        return  # that script did not make it, or it cannot be locked
+        return not lock_shared(file)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import json_line, parsed, sha256, write_json, write_text
+from real_openrlhf.base.run_files import RECORD
 
 
 def refuse_foreign(option: str, files: Iterable[Path], ours: bool) -> None:
@@ -22,7 +23,7 @@ def refuse_foreign(option: str, files: Iterable[Path], ours: bool) -> None:
 
 def may_be_replaced(folder: Path) -> bool:
     """Whether the folder is empty, ours by a manifest, or in a run's own folder."""
-    marks = (folder / "manifest.json", *(parent / "run.json" for parent in folder.parents[:3]))
+    marks = (folder / "manifest.json", *(parent / RECORD for parent in folder.parents[:3]))
     return folder.is_dir() and (not os.listdir(folder) or any(map(os.path.exists, marks)))
 
 

@@ -33,6 +33,7 @@ from real_openrlhf.base.parsing import (
     whole,
     words_of,
 )
+from real_openrlhf.base.run_files import EVALUATION, MODEL, RECORD
 from real_openrlhf.base.secrets import hide
 from real_openrlhf.base.user_files import example_of
 from real_openrlhf.evaluation import command as eval_command
@@ -193,10 +194,10 @@ class Runs:
 
     def is_finished(self, entry: Entry) -> bool:
         path = self.path(entry)
-        return (path / "run.json").exists() and run_folder.state(path)["status"] == "finished"
+        return (path / RECORD).exists() and run_folder.state(path)["status"] == "finished"
 
     def is_done(self, entry: Entry) -> bool:
-        asked, words = self.path(entry) / "eval" / ASKED, {"words": [*self.evaluation]}
+        asked, words = self.path(entry) / EVALUATION / ASKED, {"words": [*self.evaluation]}
         evaluated = not self.evaluation or (asked.exists() and parsed(asked.read_bytes()) == words)
         return self.is_finished(entry) and evaluated
 
@@ -216,14 +217,14 @@ class Runs:
         """Runs of another comparison would stand in this one's tables; some may just be starting there."""
         for entry in entries:
             path, lock = self.path(entry), self.out / "locks" / entry.name
-            if (path / "run.json").exists():
+            if (path / RECORD).exists():
                 refuse_other_inputs(path, run_folder.read(path), self.request(entry))
             elif lock.exists() and files.lock_held(lock):
                 with contextlib.suppress(ValueError):  # it is taken, and its flags follow at once
                     refuse_other_inputs(path, parsed(lock.read_text()), self.request(entry))
 
     def written(self, entry: Entry) -> bytes:
-        record = self.path(entry) / "run.json"
+        record = self.path(entry) / RECORD
         return record.read_bytes() if record.exists() else b""
 
 
@@ -318,17 +319,17 @@ def work(runs: Runs, todo: Sequence[Entry]) -> int:
 
 def train_and_evaluate(runs: Runs, entry: Entry) -> int:
     path, code = runs.path(entry), 0
-    if (path / "run.json").exists() and (unseen := end_unwatched(path)):
+    if (path / RECORD).exists() and (unseen := end_unwatched(path)):
         print(unseen)
     if not runs.is_finished(entry):
         request = train_command.parse(runs.words(entry))
         code = exit_code("train", lambda: train_command.run(request))
     if not code and runs.evaluation:
-        words = ["--model", str(path / "model"), "--name", path.name, "--out", str(path / "eval")]
+        words = ["--model", str(path / MODEL), "--name", path.name, "--out", str(path / EVALUATION)]
         evaluation = eval_args([*runs.evaluation, *words])
         code = exit_code("eval", lambda: eval_command.run(evaluation))
         if not code:
-            write_json(path / "eval" / ASKED, {"words": [*runs.evaluation]})
+            write_json(path / EVALUATION / ASKED, {"words": [*runs.evaluation]})
     return code
 
 

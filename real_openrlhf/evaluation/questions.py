@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from real_openrlhf.base.errors import UserError, first_line
 from real_openrlhf.base.files import sha256
+from real_openrlhf.base.run_files import MODEL, RECORD
 from real_openrlhf.data.benchmarks import BENCHMARKS, chosen, read_benchmark
 from real_openrlhf.data.problems import token_ids
 from real_openrlhf.data.sources import read_local
@@ -84,8 +85,8 @@ def find_model(name: str) -> Path:
     if (folder / "adapter_config.json").exists():
         merge = f"python -m openrlhf.cli.lora_combiner --model_path BASE --lora_path {folder} --output_path OUT"
         raise UserError(f"{folder} is the adapter of a LoRA run. Merge it with `{merge}`, then give --model OUT")
-    if (folder / "run.json").exists():
-        raise UserError(f"{folder} is a run. Give its model: --model {folder / 'model'}")
+    if (folder / RECORD).exists():
+        raise UserError(f"{folder} is a run. Give its model: --model {folder / MODEL}")
     read_config(str(folder))  # refuses what is no model
     if folder.exists():
         return folder
@@ -103,7 +104,7 @@ def name_and_rule(model: str, questions: list[Question]) -> tuple[str, Think]:
     with contextlib.suppress(UserError, LookupError, TypeError):
         rule = run_folder.read(run)["variables"]["REAL_THINK"]
     required = all(thinking(question.prompt, rule) == "required" for question in questions)
-    return run.name if (run / "run.json").exists() else model, "required" if required else "optional"
+    return run.name if (run / RECORD).exists() else model, "required" if required else "optional"
 
 
 def fingerprint(model: Path) -> str:

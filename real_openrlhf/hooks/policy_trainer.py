@@ -46,7 +46,7 @@ from real_openrlhf.algorithm.schedule import Position, Positions, Wave
 from real_openrlhf.algorithm.step_plan import Plan, PlannedUpdate
 from real_openrlhf.algorithm.token_update import CustomTokenUpdate, TokenUpdate
 from real_openrlhf.algorithm.update import Coefficients, Forward, GroupUpdate, Update
-from real_openrlhf.base.files import enter
+from real_openrlhf.base.run_files import enter
 from real_openrlhf.flags import memory
 from real_openrlhf.flags.derived import objective_of
 from real_openrlhf.hooks.fixes.deepspeed_optimizers import accumulate_as_flagged

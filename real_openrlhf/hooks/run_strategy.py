@@ -11,7 +11,8 @@ from openrlhf.models import Actor
 from openrlhf.utils.deepspeed import DeepspeedStrategy
 
 from real_openrlhf.base import atomic_dirs, ownership
-from real_openrlhf.base.files import enter, write_json, write_text
+from real_openrlhf.base.files import write_json, write_text
+from real_openrlhf.base.run_files import enter
 from real_openrlhf.hooks.cpu.zero3 import waits_for_each_gather
 from real_openrlhf.hooks.fixes.deepspeed_optimizers import compile_less, flags_kept, forget_host_buffers
 from real_openrlhf.hooks.fixes.nonfinite_guard import refuse_nonfinite_gradients

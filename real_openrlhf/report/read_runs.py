@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from real_openrlhf.base.errors import UserError, first_line, plain
 from real_openrlhf.base.files import parsed
-from real_openrlhf.runs.run_folder import PHASES, early_end, logged_rows, state
+from real_openrlhf.base.run_files import EVALUATION, METRICS, PHASES, RECORD
+from real_openrlhf.runs.run_folder import early_end, logged_rows, state
 from real_openrlhf.runs.run_record import EARLIER_FLAGS, flags_of
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def _folders(path: Path) -> list[Path]:
 
 
 def _looks_like_run(folder: Path) -> bool:
-    return any((folder / name).exists() for name in ("run.json", "metrics.jsonl"))
+    return any((folder / name).exists() for name in (RECORD, METRICS))
 
 
 def read_run(folder: str | Path) -> Run:
@@ -95,18 +96,18 @@ def read_run(folder: str | Path) -> Run:
     try:
         if not _looks_like_run(folder):
             raise UnreadableRun("not a run: no run.json in it" if folder.exists() else "no such folder")
-        meta = _read_json(folder / "run.json")
+        meta = _read_json(folder / RECORD)
         if not isinstance(meta, dict) or "algo" not in meta:
             raise UnreadableRun("run.json is missing, or of another program: it has no key `algo`")
         meta = state(folder, meta)
-        metrics = folder / "metrics.jsonl"
+        metrics = folder / METRICS
         if not metrics.exists():
             reason = f" ({word(meta['reason'])})" if isinstance(meta.get("reason"), str) else ""
             raise UnreadableRun(f"{meta.get('status')}{reason}, and no step is logged")
         if meta.get("status") == "finished" and not meta.get("reason") and _is_cut_off(folder, meta):
             raise UnreadableRun("it finished, and metrics.jsonl lacks its last steps: copy the folder again")
         logged = _read_metrics(metrics)
-        evaluation = folder / "eval" / "results.json"
+        evaluation = folder / EVALUATION / "results.json"
         return run_of(folder, meta, logged, _read_json(evaluation) if evaluation.exists() else None)
     except (OSError, UnicodeDecodeError) as problem:
         raise UnreadableRun(f"cannot be read: {problem}") from problem

@@ -16,12 +16,12 @@ from pathlib import Path
 
 from real_openrlhf.base import files
 from real_openrlhf.base.errors import UserError, last_line
-from real_openrlhf.base.files import FINISHED, parsed, write_json
+from real_openrlhf.base.files import parsed, write_json
+from real_openrlhf.base.run_files import FINISHED, LOCK, LOG, METRICS, PHASES, RECORD
 
-# Keys of every run.json, with their types; its flags are those of the version that wrote it.
-RECORD = {"recipe": (str,), "algo": (str,), "seed": (int, str), "status": (str,)}
+# Of every record, with their types; its flags are those of the version that wrote it.
+KEYS = {"recipe": (str,), "algo": (str,), "seed": (int, str), "status": (str,)}
 
-LOCK = ".lock"
 SILENT_SECONDS = 3600.0  # after which a run on another machine is dead
 
 
@@ -35,7 +35,7 @@ def refuse_name(folder: Path, name: str | None) -> None:
         return
     if not re.fullmatch(r"[A-Za-z0-9][\w.+=-]*", name):
         raise UserError(f"--run-name {name!r}: use letters, digits and . _ - + = only; --runs-dir names the place.")
-    if (folder / name / "run.json").exists():
+    if (folder / name / RECORD).exists():
         raise UserError(f"{folder / name} exists already. Continue it with --resume, or choose another --run-name.")
     if os.path.lexists(folder / name) and not is_unused(folder / name):
         raise UserError(f"{folder / name} exists, and is not a run. Move it away, or choose another --run-name.")
@@ -98,16 +98,16 @@ def run_stem(recipe: str, algo: str, seed: int | str) -> str:
 def read(path: Path) -> dict:
     """run.json as it was written last."""
     try:
-        record = parsed((path / "run.json").read_bytes())
+        record = parsed((path / RECORD).read_bytes())
     except FileNotFoundError:
         raise UserError(f"{path} has no run.json, so it is not a run. Name another run.") from None
     except (ValueError, OSError) as error:
-        message = f"{path / 'run.json'} is not JSON ({last_line(error)}). Restore it, or name another run."
+        message = f"{path / RECORD} is not JSON ({last_line(error)}). Restore it, or name another run."
         raise UserError(message) from None
     known = record if isinstance(record, dict) else {}
-    if lacking := [key for key, kind in RECORD.items() if type(known.get(key)) not in kind]:
+    if lacking := [key for key, kind in KEYS.items() if type(known.get(key)) not in kind]:
         raise UserError(
-            f"{path / 'run.json'} lacks {', '.join(lacking)}, or their types are wrong: an earlier version wrote "
+            f"{path / RECORD} lacks {', '.join(lacking)}, or their types are wrong: an earlier version wrote "
             "it, or it was edited. Name another run."
         )
     return record
@@ -115,7 +115,7 @@ def read(path: Path) -> dict:
 
 def write(path: Path, record: dict) -> None:
     """Replace run.json as a whole: a concurrent reader gets the old file or the new file."""
-    write_json(path / "run.json", record)
+    write_json(path / RECORD, record)
 
 
 def state(path: Path, record: dict | None = None) -> dict:
@@ -123,14 +123,14 @@ def state(path: Path, record: dict | None = None) -> dict:
     record = read(path) if record is None else record
     if record.get("status") != "running" or is_running(path):
         return record
-    log, finished = path / "metrics.jsonl", (path / FINISHED).exists()
+    log, finished = path / METRICS, (path / FINISHED).exists()
     here = platform.node()
     if not finished and (record.get("host", here) != here or record.get("job")):
         # another machine's locks are not visible here: a run there may live if it wrote a file recently
-        files = [path / "run.json", log, path / "train.log"]
+        files = [path / RECORD, log, path / LOG]
         if time.time() - max(file.stat().st_mtime for file in files if file.exists()) < SILENT_SECONDS:
             return record
-    ended = datetime.fromtimestamp((log if log.exists() else path / "run.json").stat().st_mtime).astimezone()
+    ended = datetime.fromtimestamp((log if log.exists() else path / RECORD).stat().st_mtime).astimezone()
     ending = {"finished": ended.isoformat(timespec="seconds"), "unseen": True}
     if finished:
         return record | ending | {"status": "finished", "reason": None}
@@ -151,7 +151,6 @@ def record_ending(path: Path) -> tuple[str, bool] | None:
     return None
 
 
-PHASES = ("train", "eval")
 LAST_STEP = 10**12  # beyond it a number fits no axis
 
 
@@ -175,7 +174,7 @@ def early_end(path: Path, steps: int, every: int = 1) -> str | None:
 
     `every` is the number of steps between two logged ones.
     """
-    last = last_step(path / "metrics.jsonl")
+    last = last_step(path / METRICS)
     more = "give more rows, or a larger --train.num_episodes"
     dropped = "(with --algo.dynamic_filtering_enable most prompts may be dropped)"
     return f"the data ended after step {last} of {steps}: {more} {dropped}" if last <= steps - every else None

@@ -9,6 +9,7 @@ from typing import Any
 from real_openrlhf.base import atomic_dirs
 from real_openrlhf.base.files import sha256
 from real_openrlhf.base.parsing import json_value
+from real_openrlhf.base.run_files import CHECKPOINTS
 from real_openrlhf.base.secrets import HIDDEN, REWARD, WANDB_KEY, hide
 from real_openrlhf.base.user_files import file_of
 from real_openrlhf.machine import nvidia
@@ -105,4 +106,4 @@ def _earlier_flags(record: Mapping, run: Run) -> dict[str, list[dict]]:
 
 def checkpoints(run: Path) -> list[dict]:
     """The manifests of the policy's checkpoints in a run's folder."""
-    return [*filter(None, map(atomic_dirs.manifest, run.glob("checkpoints/_actor/*")))]
+    return [*filter(None, map(atomic_dirs.manifest, run.glob(f"{CHECKPOINTS}/_actor/*")))]

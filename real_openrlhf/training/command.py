@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from real_openrlhf import __version__
-from real_openrlhf.base.files import ROLLOUTS
 from real_openrlhf.base.parsing import command_line, path_of, shortest
+from real_openrlhf.base.run_files import LOG, METRICS, ROLLOUTS
 from real_openrlhf.base.signals import ENDING, code_and_words
 from real_openrlhf.data.sources import SUFFIXES, TRAINING_SETS
 from real_openrlhf.flags import parser as flags_parser
@@ -121,7 +121,7 @@ def _train(start: Start) -> int:
 def _supervised(training: Training) -> tuple[int, str | None]:
     """Run the training to its end: (exit code, why it failed)."""
     path, run, environment = training.path, training.run, training.start.environment
-    progress = Progress(path, run.args.train.max_steps or None, path / "train.log")
+    progress = Progress(path, run.args.train.max_steps or None, path / LOG)
     watch = Watch(path, run.args.train.watchdog_minutes)
     command = [sys.executable, *TRAINER, *run.argv()]
     if training.start.target.address:
@@ -145,10 +145,10 @@ def _show_ending(training: Training) -> None:
         if (path / ROLLOUTS).exists():
             print(f"read its responses: {command_line('show', shortest(path))}")
         return
-    print(f"its output: {path / 'train.log'}")
+    print(f"its output: {path / LOG}")
     again = "the same command" if args.resume else "the same command with --resume"
     other = "" if args.run_name else f"; to train on with other flags add --run-name {path.name}"
-    if run_folder.last_step(path / "metrics.jsonl"):
+    if run_folder.last_step(path / METRICS):
         print(f"continue it: {again}{other}")
     else:
         mend = "" if training.code in SIGNALS else "mend the cause, then "

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from real_openrlhf.base.files import writable
+from real_openrlhf.base.environment import writable
 from real_openrlhf.base.parsing import number_of
 from real_openrlhf.machine import nvidia
 from real_openrlhf.recipes.run import Recipe, Run

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 from real_openrlhf.base.files import parsed
+from real_openrlhf.base.run_files import METRICS, NOTES
 from real_openrlhf.rewards.calls import FAILED, WARNING
 from real_openrlhf.runs import run_folder
 
@@ -37,11 +38,11 @@ class Progress:
     """Follows metrics.jsonl. `update` prints new lines, but none that a resumed run logged before its resume."""
 
     def __init__(self, run_dir: Path, total_steps: int | None, log: Path) -> None:
-        self.path = run_dir / "metrics.jsonl"
+        self.path = run_dir / METRICS
         self.total = total_steps
         self.log = log
         self.first_step_at: tuple[int, float] | None = None
-        self.notes = run_dir / "notes.jsonl"
+        self.notes = run_dir / NOTES
         self.told: set[str] = set()
         self.offsets = {path: _size(path) for path in (self.path, self.notes, log)}
         print(f"starting Ray, the vLLM engine and the policy; their output goes to {log}")
@@ -122,7 +123,7 @@ def evaluation(line: dict) -> str:
 
 def summary(run_dir: Path) -> str:
     """The table at the end of a run: the first and the last value of its main numbers."""
-    lines = list(run_folder.logged_rows((run_dir / "metrics.jsonl").read_bytes()))
+    lines = list(run_folder.logged_rows((run_dir / METRICS).read_bytes()))
     steps = [line for line in lines if line["phase"] == "train"]
     evaluations = [line for line in lines if line["phase"] == "eval"]
     rows: list[tuple[str, str, str]] = []

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from real_openrlhf.base.files import FINISHED
+from real_openrlhf.base.run_files import FINISHED
 from real_openrlhf.base.signals import signals_held
 from real_openrlhf.recipes.run import Run
 from real_openrlhf.runs import run_folder, run_record

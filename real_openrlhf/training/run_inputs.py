@@ -13,6 +13,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+from real_openrlhf.base import run_files
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.parsing import PassThrough, path_of
 from real_openrlhf.base.secrets import BY_VARIABLE, KEY_VARIABLE, REWARD, WANDB_KEY, hide
@@ -69,7 +70,7 @@ class WithConfig(PassThrough):
 
 def words_of_run(folder: Path) -> list[str]:
     """With which the run began; an older record has its recipe, method and seed only."""
-    if not (folder / "run.json").exists():
+    if not (folder / run_files.RECORD).exists():
         return []
     record = run_folder.read(folder)
     stem = ["--recipe", record["recipe"], "--algo", record["algo"], f"--train.seed={record['seed']}"]
@@ -158,10 +159,10 @@ class Request:
         folder, origin = Path(os.path.realpath(self.folder)), "run folder"
         launcher = {
             **inputs,
-            RUN_DIR: FlagValue((str(folder),), origin, "metrics.jsonl"),
+            RUN_DIR: FlagValue((str(folder),), origin, run_files.METRICS),
             TENSORBOARD: FlagValue((str(folder / "tensorboard"),), origin),
-            "--ckpt.path": FlagValue((str(folder / "checkpoints"),), origin),
-            "--ckpt.output_dir": FlagValue((str(folder / "model"),), origin, "the final weights"),
+            "--ckpt.path": FlagValue((str(folder / run_files.CHECKPOINTS),), origin),
+            "--ckpt.output_dir": FlagValue((str(folder / run_files.MODEL),), origin, "the final weights"),
         }
         if self.resumed:
             launcher["--ckpt.load_enable"] = FlagValue((), origin, "continue from the last checkpoint")

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from real_openrlhf.base.files import PHASE
+from real_openrlhf.base.run_files import METRICS, PHASE
 from real_openrlhf.base.signals import Ended, code_and_words, watched_signals
 from real_openrlhf.training.progress import last_error
 
@@ -39,7 +39,7 @@ class Watch:
 
     def stalled(self) -> str | None:
         now, phase = time.monotonic(), self.run_dir / PHASE
-        signs = [file.stat().st_mtime_ns for file in (phase, self.run_dir / "metrics.jsonl") if file.exists()]
+        signs = [file.stat().st_mtime_ns for file in (phase, self.run_dir / METRICS) if file.exists()]
         if signs != self.seen or now - self.looked > ASLEEP:
             self.seen, self.last = signs, now
         self.looked = now

@@ -6,7 +6,7 @@ from collections import Counter
 from every import every
 from small_runs import NO_EVALUATION, REAL, SMALL
 
-from real_openrlhf.base.files import ROLLOUTS
+from real_openrlhf.base.run_files import ROLLOUTS
 from real_openrlhf.report import show
 
 

@@ -45,7 +45,7 @@ ROOMS = {
 }
 # Run where nothing is installed yet, before a process has chosen its device, or in thousands of processes.
 STANDARD_LIBRARY_ONLY = """
-    cli patching base.errors base.files base.ownership base.parsing machine.doctor recipes.recipes
+    cli patching base.environment base.errors base.files base.ownership base.parsing machine.doctor recipes.recipes
     runs.provenance runs.run_folder training.checks.memory_estimate training.tiny_task hooks.arguments flags.memory
     algorithm.formulas algorithm.schedule evaluation.engines rewards.math_reward
 """.split()

@@ -17,8 +17,8 @@ from small_runs import flip
 from real_openrlhf.base import atomic_dirs
 from real_openrlhf.base.atomic_dirs import MANIFEST
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.base.files import FINISHED
 from real_openrlhf.base.parsing import json_value
+from real_openrlhf.base.run_files import FINISHED
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.training.progress import end_unwatched
 

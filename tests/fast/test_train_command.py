@@ -438,7 +438,7 @@ def test_a_long_folder_for_temporary_files_is_not_rays(tmp_path):
 
 # A run that stands still ends, with a code and the phase: real processes, real signals
 
-ENTER = "import os, signal, sys, time\nfrom real_openrlhf.base.files import enter\n"
+ENTER = "import os, signal, sys, time\nfrom real_openrlhf.base.run_files import enter\n"
 
 
 @pytest.mark.parametrize(

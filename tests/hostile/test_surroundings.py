@@ -41,7 +41,7 @@ def test_a_reader_that_has_enough(shell):
 
 def test_a_home_that_cannot_be_written(shell, elsewhere):
     """A file stands for it: the superuser may write everywhere else."""
-    program = f"from real_openrlhf.base.files import find_home; find_home(); {STACK}"
+    program = f"from real_openrlhf.base.environment import find_home; find_home(); {STACK}"
     program += "; from real_openrlhf.training import tiny_task; print(tiny_task.unpack())"
     for home in ("/nonexistent", str(elsewhere / "rows.jsonl")):
         done = shell(f'unset REAL_CACHE; "{sys.executable}" -c "{program}"', HOME=home)

@@ -146,7 +146,7 @@ def test_setup_follows_a_changed_lock_and_replaces_an_edited_or_older_series(wor
 
 # Environments of others, and those that are in use
 
-HOLDS = "from real_openrlhf.base.files import hold_environment as h; h(); print('holds', flush=True); input()"
+HOLDS = "from real_openrlhf.base.environment import hold_environment as h; h(); print('holds', flush=True); input()"
 
 
 def test_an_environment_of_another_checkout_stays_until_that_is_gone(world, tmp_path):

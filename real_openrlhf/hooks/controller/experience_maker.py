@@ -16,7 +16,7 @@ from real_openrlhf.algorithm.groups import IGNORED, RolloutBatch
 from real_openrlhf.algorithm.objective import make_groups
 from real_openrlhf.algorithm.schedule import SPARE, SPARE_ZERO_3, Packing, Positions
 from real_openrlhf.algorithm.step_plan import Plan, PlannedUpdate, PlanRules, plan_rollouts
-from real_openrlhf.base.files import enter
+from real_openrlhf.base.run_files import enter
 from real_openrlhf.flags.derived import objective_of
 from real_openrlhf.hooks.controller.advantages import add_advantages
 from real_openrlhf.hooks.controller.labels import complete_info, label_rollouts

@@ -6,7 +6,7 @@ from typing import Any
 import ray
 from torch import Tensor
 
-from real_openrlhf.base.files import enter
+from real_openrlhf.base.run_files import enter
 from real_openrlhf.hooks.controller.rollout_logger import RolloutLogger
 from real_openrlhf.hooks.controller.run_log import RunLog
 from real_openrlhf.hooks.run_strategy import BEST

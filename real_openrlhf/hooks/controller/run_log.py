@@ -9,7 +9,8 @@ from itertools import takewhile
 from pathlib import Path
 
 from real_openrlhf.algorithm.groups import POSITIVE
-from real_openrlhf.base.files import ROLLOUTS, parsed
+from real_openrlhf.base.files import parsed
+from real_openrlhf.base.run_files import METRICS, NOTES, PHASES, ROLLOUTS
 from real_openrlhf.hooks.controller.labels import score_of
 
 
@@ -18,7 +19,7 @@ class RunLog:
 
     def __init__(self, args, tensorboard=None) -> None:
         self.tensorboard = tensorboard
-        self.path = Path(args.train.run_dir) / "metrics.jsonl"
+        self.path = Path(args.train.run_dir) / METRICS
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.group_size = args.rollout.n_samples_per_prompt
         self.groups: list[dict] = []  # of the same step, for rollouts.jsonl
@@ -64,7 +65,7 @@ class RunLog:
             says = [f"a checkpoint is not whole and not used: {damage}" for damage in states.get("damaged", ())]
             says.append(f"goes on after step {step}, from {states.get('checkpoint') or 'the beginning'}")
             for say in says:
-                self._append("notes.jsonl", json.dumps({"step": step, "say": say}).encode() + b"\n")
+                self._append(NOTES, json.dumps({"step": step, "say": say}).encode() + b"\n")
 
     def close(self) -> None:
         if self.tensorboard:
@@ -101,7 +102,7 @@ def _stays(line: bytes, step: int, evaluates: bool) -> bool:
     try:
         row = parsed(line if line.endswith(b"\n") else b"")
         again = evaluates and row["phase"] == "eval" and row["step"] == step
-        return row["phase"] in ("train", "eval") and row["step"] <= step and not again
+        return row["phase"] in PHASES and row["step"] <= step and not again
     except (ValueError, KeyError, TypeError):  # not a line that this log wrote
         return False
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import ray
 
-from real_openrlhf.base.files import enter
+from real_openrlhf.base.run_files import enter
 from real_openrlhf.base.user_files import reward_function
 from real_openrlhf.hooks.engine import plugin
 from real_openrlhf.hooks.prompt_stream import SampleSeeds, seeded_each

@@ -9,6 +9,7 @@ from pathlib import Path
 from real_openrlhf.base import reward_variables
 from real_openrlhf.base.files import amount
 from real_openrlhf.base.parsing import number_of
+from real_openrlhf.base.run_files import RECORD
 from real_openrlhf.base.secrets import BY_VARIABLE, KEY_VARIABLE, LOGIN, REWARD, WANDB_KEY
 from real_openrlhf.base.user_files import reward_problem
 from real_openrlhf.data.sources import TRAINING_SETS
@@ -60,7 +61,7 @@ def _machine(start: Start) -> Iterator[str]:
 def _places(start: Start) -> Iterator[str]:
     """Write where the run will write: it would say so late, and of a full folder for temporary files never."""
     request, cache = start.request, tiny_task.cache_folder()
-    places = {request.folder / "run.json": "Name another --runs-dir."}
+    places = {request.folder / RECORD: "Name another --runs-dir."}
     for path in request.missing():
         variable = "REAL_CACHE" if "REAL_CACHE" in os.environ else "HOME"
         ours = cache in path.parents
