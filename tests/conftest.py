@@ -35,6 +35,7 @@ GROUPS = {
     "training on one rank": "compare train",
     "more training on one rank": "like_gpu model_runners user_files",
 }
+QUICK = ("fast", "hostile")  # parts whose groups take seconds
 GROUP_OF = {f"test_{name}": group for group, names in GROUPS.items() for name in names.split()}
 
 
@@ -62,8 +63,16 @@ def pytest_xdist_make_scheduler(config, log):
 
     class ByGroup(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            file = Path(nodeid.partition("::")[0]).stem
-            return GROUP_OF.get(file, file)
+            file = Path(nodeid.partition("::")[0])
+            return f"{file.parent.name} {GROUP_OF.get(file.stem, file.stem)}"
+
+        def _assign_work_unit(self, node) -> None:
+            """xdist starts a lane's last test when the lane has another group to go on with. Behind tests that take
+            minutes this is the last group, of quick ones: others may be done with the long ones first."""
+            waiting = [group for group, tests in self.assigned_work.get(node, {}).items() if not all(tests.values())]
+            if waiting and waiting[-1].partition(" ")[0] not in QUICK:
+                self.workqueue.move_to_end(next(reversed(self.workqueue)), last=False)
+            super()._assign_work_unit(node)
 
     return ByGroup(config, log)
 
