@@ -35,14 +35,14 @@ class Run:
     actors: set[str]  # titles of the Ray actors seen while it ran
     listening: set[str] = field(default_factory=set)  # addresses and processes of its sockets that are open to others
 
-    def lines(self, phase: str) -> list[dict]:
-        text = (self.folder / "metrics.jsonl").read_text()
+    def lines(self, phase: str, log: str = "metrics.jsonl") -> list[dict]:
+        text = (self.folder / log).read_text()
         return [line for line in map(json.loads, text.splitlines()) if line["phase"] == phase]
 
-    def numbers(self, phase: str = "train") -> list[dict[str, float]]:
+    def numbers(self, phase: str = "train", log: str = "metrics.jsonl") -> list[dict[str, float]]:
         """All that was logged but times."""
         times = ("time", "timing/")
-        return [{key: v for key, v in line.items() if not key.startswith(times)} for line in self.lines(phase)]
+        return [{key: v for key, v in line.items() if not key.startswith(times)} for line in self.lines(phase, log)]
 
     def values(self, key: str) -> list[float]:
         return [line[key] for line in self.lines("train")]

@@ -71,7 +71,15 @@ def test_a_run_that_was_killed_keeps_two_groups_of_each_step_with_their_weights(
 # A run that was killed and resumed is the run that was not killed: every number but the times, bit for bit.
 
 
-def test_killed_and_resumed_is_not_killed(real, train):
+def test_killed_and_resumed_is_not_killed(real):
+    """The steps between the checkpoint and the kill were done by both processes."""
+    first = real.numbers(log="metrics.discarded.jsonl")
+    again = real.numbers()[5 : 5 + len(first)]
+    assert len(first) >= 2 and len(first[0]) > 40 and again == first
+
+
+@every  # the first two steps after a resume are above; two ranks, other methods: test_train_on_two_ranks.py
+def test_killed_and_resumed_is_the_run_that_goes_through(real, train):
     """Nor does it matter that one keeps answers and the other does not."""
     through = train("through", *REAL, "--logger.rollout_groups", "0")
     assert (real.folder / ROLLOUTS).exists() and not (through.folder / ROLLOUTS).exists()
