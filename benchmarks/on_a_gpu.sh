@@ -11,7 +11,7 @@
 #             answer trains, at a high learning rate. Expected: vLLM follows the policy, with the second as with the first
 #   hundred   100 steps of 32 prompts with REAL, its fixed-weight control and GRPO on the real model, with AIME24 before
 #             and after: hours in docs/use/gpu.md. Expected: what benchmarks/README.md predicts. PROMPTS=128 takes the
-#             paper's batch of prompts, in about three times as long; STEPS=N other steps
+#             paper's batch of prompts, in about three times as long; STEPS=N other steps; BENCHMARKS=FILE more problems
 #   setup     a new environment by setup_env.sh: its time and size; downloads it all, so it is made only when named
 #   first-day doctor and all of these but setup, each with a time limit, then a pack to send: OUT.tar.gz. The same command
 #             continues after a stop. OUT=FOLDER is where (default: first-day)
@@ -35,6 +35,7 @@ if [ -n "${SMALL:-}" ]; then
     train=(--rollout.batch_size 8 --train.batch_size 32)
     steps=1 algos=(real real_fixed_weights)
     hundred=(--rollout.batch_size 8 --train.batch_size 64 --eval.n_samples_per_prompt 1)
+    [ -z "${BENCHMARKS:-}" ] || hundred+=("--eval-flags=--k 2 --max-new-tokens 14 --think optional")
 else
     memory='import torch; print(torch.cuda.get_device_properties(0).total_memory // 10**9)'
     gb=${GPU_GB:-$("$python" -c "$memory" 2>/dev/null)}
@@ -63,14 +64,16 @@ cli() { "$python" -m real_openrlhf.cli "$@"; }
 three_steps() { # three_steps RUNNER: 0 or 1, the first or the second of vLLM's model runners
     local python=("$python")
     [ -d "$folder/three/v$1" ] && rm -r "${folder:?}/three/v$1" # of a call that was stopped
-    if [ -n "${SMALL:-}" ] && [ "$1" = 1 ]; then # on a CPU its kernels are interpreted, in new processes
-        python=(env -u REAL_WORKER_PYTHON -u REAL_FORKS_START_FORKS -u RAY_RUNTIME_ENV_HOOK TRITON_INTERPRET=1
-            "PYTHONPATH=$PWD/tests/gpu_engine" "$(bash examples/scripts/setup_env.sh where cpu)/bin/python")
+    local more=()
+    if [ -n "${SMALL:-}" ] && [ "$1" = 1 ]; then # on a CPU its kernels are interpreted, in forks of another server
+        python=(env -u REAL_WORKER_PYTHON TRITON_INTERPRET=1 "PYTHONPATH=$PWD/tests/gpu_engine:${PYTHONPATH:-}"
+            "$(bash examples/scripts/setup_env.sh where cpu)/bin/python" tests/forked_workers.py sh -c '"$PYTHON" "$@"' -)
+        more=(--vllm.enable_sleep)
     fi
     # Left to the recipe, not a token would train: nothing is right, so no answer has a gradient.
     VLLM_USE_V2_MODEL_RUNNER=$1 "${python[@]}" -m real_openrlhf.cli train --recipe "$recipe" "${train[@]}" --runs-dir "$folder/three" --run-name "v$1" \
         --max-steps 3 --no-eval.at_start --no-eval.at_end --no-train.skip_zero_gradient \
-        --algo.real.uniform_groups keep --actor.adam.lr "$rate"
+        --algo.real.uniform_groups keep --actor.adam.lr "$rate" "${more[@]}"
 }
 
 # What a part needs beside its packages: prints what is missing, nothing if all is there.
@@ -112,7 +115,7 @@ run_part() {
         ;;
     hundred)
         [ -z "${SMALL:-}" ] || echo "skipped: GRPO: the predictions are of the other two"
-        cli compare --recipe "$recipe" --algos "${algos[@]}" --seeds 1 --steps "$steps" --benchmarks none \
+        cli compare --recipe "$recipe" --algos "${algos[@]}" --seeds 1 --steps "$steps" --benchmarks "${BENCHMARKS:-none}" \
             --out "$folder" "${hundred[@]}" && "$python" benchmarks/expected.py --hundred "$folder"
         ;;
     *)

@@ -24,7 +24,7 @@ os.environ.setdefault("TORCH_EXTENSIONS_DIR", f"{sys.prefix}/torch_extensions") 
 
 hold_environment()  # no set-up may change it below the tests
 
-FAST = ("torch", "transformers", "matplotlib.pyplot")  # what fast tests import of the stack
+FAST = ("torch", "transformers", "matplotlib.pyplot")  # what fast tests import of the stack, where they run alone
 
 # Files whose tests share what takes long to start; any other file is a group of its own.
 GROUPS = {
@@ -32,8 +32,7 @@ GROUPS = {
     "parser": "arguments dry_run rollouts",
     "ranks": "fused_logprobs pretend_cuda",
     "more ranks": "checkpoints fixes zero_ranks",
-    "training on one rank": "compare train",
-    "more training on one rank": "like_gpu model_runners user_files",
+    "training on one rank": "like_gpu user_files",
 }
 QUICK = ("fast", "hostile")  # parts whose groups take seconds
 GROUP_OF = {f"test_{name}": group for group, names in GROUPS.items() for name in names.split()}
@@ -45,7 +44,8 @@ def pytest_xdist_setupnodes(config, specs):
     import forked_workers
 
     parts = {part for word in config.args for part in Path(word.partition("::")[0]).parts}
-    modules = ["hypothesis", *(FAST if "fast" in parts else forked_workers.MODULES)]
+    alone = parts.isdisjoint(("slow", "hostile", "smoke", "e2e"))
+    modules = ["hypothesis", *(FAST if alone else forked_workers.MODULES)]
     if not all(importlib.util.find_spec(module.partition(".")[0]) for module in modules):
         return
     stack = contextlib.ExitStack()

@@ -1,37 +1,109 @@
-"""`on_a_gpu.sh first-day`, whole, in small on CPU."""
+"""`on_a_gpu.sh first-day`, whole, in small on CPU: its pack, vLLM's second model runner (V2) in a training that lets
+the engine sleep, and a comparison with evaluations. Locks and kills of `compare`: tests/fast/test_comparison.py."""
 
+import csv
+import json
 import os
+import re
 import subprocess
 import tarfile
 from pathlib import Path
 
+import pytest
+
 from real_openrlhf.cli import main
+from real_openrlhf.training import tiny_task
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = "doctor", "exact", "head", "kernels", "step", "train", "hundred"
+RUNS = {"real-s1": "REAL (1 run)", "real_fixed_weights-s1": "REAL, fixed weights (1 run)"}
 
 
-def test_the_first_day_on_a_gpu_in_small_and_the_pack_that_it_sends(tmp_path):
-    """Another library's broken head costs a row of a table only."""
-    (tmp_path / "liger_kernel").mkdir()
-    (tmp_path / "liger_kernel/__init__.py").write_text("raise ImportError('no GPU here')")
-    out, words = tmp_path / "day", ["bash", ROOT / "benchmarks/on_a_gpu.sh", "first-day"]
-    asked = {"SMALL": "1", "OUT": str(out), "PYTHONPATH": str(tmp_path)}
-    done = subprocess.run(words, env={**os.environ, **asked}, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout[-6000:]
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("first")
+
+
+@pytest.fixture(scope="module")
+def ask(folder):
+    """ask() runs it. Another library's broken head costs a row of a table only."""
+    (folder / "liger_kernel").mkdir()
+    (folder / "liger_kernel/__init__.py").write_text("raise ImportError('no GPU here')")
+    rows = (tiny_task.unpack() / "eval.jsonl").read_text().splitlines(keepends=True)
+    (folder / "easy.jsonl").write_text("".join(rows[:6]))
+    asked = {"SMALL": "1", "OUT": str(folder / "day"), "PYTHONPATH": str(folder)}
+    words = ["bash", ROOT / "benchmarks/on_a_gpu.sh", "first-day"]
+
+    def ask() -> str:
+        environment = {**os.environ, **asked, "BENCHMARKS": str(folder / "easy.jsonl")}
+        done = subprocess.run(words, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout[-6000:]
+        return done.stdout
+
+    return ask
+
+
+@pytest.fixture(scope="module")
+def said(ask) -> str:
+    return ask()
+
+
+@pytest.fixture(scope="module")
+def out(folder, said) -> Path:
+    return folder / "day"
+
+
+def trained(run: Path) -> list[dict]:
+    lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+    return [line for line in lines if line["phase"] == "train"]
+
+
+def test_the_first_day_on_a_gpu_in_small_and_the_pack_that_it_sends(ask, said, out, tmp_path):
     assert {file.stem for file in out.glob("*.done")} == {*PARTS}
-    assert "liger: exit code 1" in done.stdout and "| ours |" in done.stdout
+    assert "liger: exit code 1" in said and "| ours |" in said
     for name in ("z of REAL", "pass rate of REAL less its fixed-weight control", "gap between vLLM and the policy"):
-        assert name in done.stdout
-    runs = [str(run) for run in sorted((out / "runs").iterdir())]
-    assert "mean gap of V2, of V1's: " in done.stdout
-
-    again = subprocess.run(words, env={**os.environ, **asked}, capture_output=True, text=True)
-    assert again.returncode == 0 and again.stdout.count("done before") == len(PARTS)
+        assert name in said
+    assert ask().count("done before") == len(PARTS)
 
     with tarfile.open(f"{out}.tar.gz") as pack:
         pack.extractall(tmp_path / "sent", filter="data")
-    assert (tmp_path / "sent/machine.txt").exists() and len(runs) == 2
+    assert (tmp_path / "sent/machine.txt").exists() and len([*(out / "runs").iterdir()]) == 2
     assert not [*(tmp_path / "sent").rglob("*.safetensors")]
     assert main(["report", str(tmp_path / "sent/runs"), "--out", str(tmp_path / "report")]) == 0
     assert "REAL" in (tmp_path / "report/index.html").read_text()
+
+
+def test_both_runners_follow_the_policy_and_the_engine_wakes_in_the_right_order(said, out):
+    """Weights wake before their hand-over, keys and values after it: by then the policy has given its memory back."""
+    assert "mean gap of V2, of V1's: " in said
+    for run in (out / "three/v0", out / "three/v1"):
+        assert len(trained(run)) == 3
+        assert max(line["sampling/logprob_diff_mean"] for line in trained(run)) < 0.02
+        assert max(line["real/score_drift"] for line in trained(run)) < 1e-3
+    log = (out / "three/v1/train.log").read_text()
+    assert "V2 Model Runner" in log and "V2 Model Runner" not in (out / "three/v0/train.log").read_text()
+    calls = re.findall(r"engine: (sleep|reload|wake_up .*?)\s*$", log, re.MULTILINE)
+    weights, keys = "wake_up ['weights']", "wake_up ['kv_cache']"
+    hand_over = [weights, "reload"]
+    assert calls == ["sleep", weights, keys, "sleep", *2 * [*hand_over, keys, "sleep"], *hand_over]
+
+
+def test_a_comparison_prints_and_reports_all_its_methods_and_their_evaluations(out):
+    page = (out / "report" / "index.html").read_text()
+    assert all(label.partition(" (")[0] in page for label in RUNS.values())
+    assert (out / "report" / "tables" / "summary.md").read_text() in (out / "hundred.log").read_text()
+    rows = csv.DictReader(open(out / "report/tables/benchmarks.csv"))
+    table = {row["Setting"]: float(row["easy"]) for row in rows if row["easy"]}
+    for run, label in RUNS.items():
+        assert json.loads((out / "runs" / run / "run.json").read_text())["status"] == "finished"
+        results = json.loads((out / "runs" / run / "eval" / "results.json").read_text())["benchmarks"]["easy"]
+        assert results["problems"] == 6 and table[label] == results["pass@1"]
+
+
+def test_one_seed_gives_two_algorithms_the_same_prompts_updates_and_first_rollouts(out):
+    """By the one update of each, whose scores are 0, REAL has its control's weights; then they are other methods."""
+    (real,), (fixed,) = (trained(out / "runs" / run) for run in RUNS)
+    for name in ("rollout/prompts_crc", "update/rollouts_crc", "rollout/pass_rate", "entropy_loss", "policy_loss"):
+        assert real[name] == fixed[name]
+    methods = [json.loads((out / "runs" / run / "run.json").read_text())["algo"] for run in RUNS]
+    assert methods == ["real", "real_fixed_weights"]

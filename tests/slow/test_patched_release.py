@@ -22,6 +22,7 @@ from unittest import mock
 
 import pytest
 import torch
+from every import EVERY
 from small_world import REPOSITORY, copy_release
 from tiny_models import letters, model_of
 
@@ -77,6 +78,7 @@ def test_training_by_release_and_patched_openrlhf_is_equal_bit_for_bit(found):
     runs = {key.split("/")[0] for key in release}
     assert {run.split(",")[0] for run in runs} == {"ppo", "gspo"} and len(runs) == 4
     assert all(release[f"{run}/status 1/actor_grad_norm"] > 0 for run in runs)
+    assert found["patched"]["own batching"] == 4 * [False]  # so each run of these keeps the release's AdamW
 
 
 def test_the_same_command_line_gives_the_same_arguments(found):
@@ -342,8 +344,15 @@ def main(out: str, *lends: str) -> None:
     with lent() if lends else contextlib.nullcontext():
         import openrlhf.models
 
-    compile_less(own_batching=False)  # each has DeepSpeed's own AdamW, where that can be compiled
+    # Each with DeepSpeed's own AdamW, where that can be compiled, which takes a minute; or else each with PyTorch's.
+    compile_less(own_batching=not EVERY)
+    asked: list[bool] = []
+    if not lends:
+        from real_openrlhf.hooks import run_strategy
+
+        run_strategy.compile_less = asked.append
     found = {part.__name__: part() for part in (training, command_lines, deepspeed_settings)}
+    found["own batching"] = asked
     torch.save(found | {"package": str(Path(openrlhf.__file__).parents[1])}, out)
 
 
