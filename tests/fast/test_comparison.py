@@ -55,6 +55,12 @@ def test_runs_are_named_after_what_they_are_seed_by_seed():
         assert entries([f"{spelt} --algo.real.tau 0.1"], 1)[0].name == mine.name
 
 
+def test_each_method_gets_each_seed():
+    runs = of("--algos", "real", "grpo", "--seeds", "2")
+    given = [(entry.algo, runs.request(entry).run.text("--train.seed")) for entry in runs.entries]
+    assert given == [("real", "1"), ("grpo", "1"), ("real", "2"), ("grpo", "2")]
+
+
 def script(name: str) -> list[str]:
     """The words that a script gives to `compare`."""
     text = (SCRIPTS / name).read_text().replace("\\\n", " ")
