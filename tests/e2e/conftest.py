@@ -1,6 +1,6 @@
 """Runs of the real stack: Ray actors, ZeRO-3 policies, a vLLM engine.
 
-`train` and `train_on_two` fork the processes of a run; `train_alone` is the command that users type.
+`train` and `train_on_two` fork the processes of a run; tests/smoke types a run as users do.
 """
 
 import contextlib
@@ -8,7 +8,6 @@ import json
 import math
 import os
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -113,7 +112,7 @@ class Command:
     runs: Path
     python: tuple[str, ...]
     environment: Mapping[str, str]
-    server: psutil.Process | None = None  # whose forks the run's processes are
+    server: psutil.Process  # whose forks the run's processes are
     words: tuple[str, ...] = ()
 
     def __call__(self, name: str, *flags: str, code: int = 0, kill_after: int = 0) -> Run:
@@ -122,9 +121,9 @@ class Command:
         streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
         child = subprocess.Popen([*self.python, *words], env=self.environment, **streams)
         run = Run(self.runs / name, 0, "", set())
-        with watched(child, self.server or psutil.Process(child.pid)) as (run.actors, run.listening):
+        with watched(child, self.server) as (run.actors, run.listening):
             if kill_after:
-                kill_trainer(child, run, kill_after)
+                kill_trainer(child, self.server, run, kill_after)
             run.output, _ = child.communicate()
         run.code = child.returncode
         return run.ended(code)
@@ -158,24 +157,19 @@ def train_on_two(train, reward_calls):
     return replace(train, environment={**train.environment, **faults}, words=words)
 
 
-@pytest.fixture(scope="session")
-def train_alone(runs):
-    """As `train`, started as a user does."""
-    return Command(runs, (sys.executable, "-m", "real_openrlhf.cli"), os.environ)
-
-
-def kill_trainer(child: subprocess.Popen, run: Run, step: int) -> None:
+def kill_trainer(child: subprocess.Popen, server: psutil.Process, run: Run, step: int) -> None:
     log = run.folder / "metrics.jsonl"
     while child.poll() is None and not (log.exists() and f'"train", "step": {step},' in log.read_text()):
         time.sleep(0.05)
-    for process in psutil.Process(child.pid).children():
-        if "openrlhf.cli.train_ppo_ray" in process.cmdline():
-            process.kill()
+    for process in server.children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            if "openrlhf.cli.train_ppo_ray" in process.cmdline() and str(run.folder) in process.cmdline():
+                process.kill()
 
 
 @pytest.fixture(scope="session")
-def killed(train_alone) -> Run:
-    return train_alone("real", *REAL, code=137, kill_after=7)
+def killed(train) -> Run:
+    return train("real", *REAL, code=137, kill_after=7)
 
 
 @pytest.fixture(scope="session")

@@ -24,7 +24,7 @@ def test_real_starts_no_critic_no_reference_and_no_reward_model(real):
 
 
 def test_only_this_machine_can_reach_a_run(real):
-    """Ray, vLLM, gloo and torch's stores, of a run that a user starts and of one that is forked."""
+    """Ray, vLLM, gloo and torch's stores."""
     assert real.listening == set()
 
 
