@@ -31,7 +31,8 @@ def started(monkeypatch, cpus: int) -> Iterator:
     for name in ("RAY_ADDRESS", *NAMES):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    made = cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": cpus, "num_gpus": 1})
+    node = {"num_cpus": cpus, "num_gpus": 1, "include_dashboard": False}
+    made = cluster_utils.Cluster(initialize_head=True, head_node_args=node)
     yield made
     made.shutdown()
 
@@ -132,9 +133,9 @@ import psutil, ray
 from ray.util.placement_group import placement_group
 from real_openrlhf.hooks.fixes.process_starts import wait_longer
 wait_longer()
-ray.init(logging_level="ERROR", num_cpus=1)
+ray.init(logging_level="ERROR", num_cpus=1, include_dashboard=False)
 ray.shutdown()  # which ends a raylet too
-ray.init(logging_level="ERROR", num_cpus=1)
+ray.init(logging_level="ERROR", num_cpus=1, include_dashboard=False)
 (raylet,) = (one for one in psutil.Process().children() if any(w.endswith("raylet/raylet") for w in one.cmdline()))
 raylet.kill()
 while any(node["Alive"] for node in ray.nodes()):
