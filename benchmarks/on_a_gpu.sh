@@ -32,7 +32,7 @@ if [ -n "${SMALL:-}" ]; then
     export DS_ACCELERATOR=cpu TORCHDYNAMO_DISABLE=1
     recipe=cpu-like-gpu rate=1e-4 exact=(--device cpu) setup=cpu step=(--algos real)
     head=(--tokens 64 --vocabulary 5000 --rounds 1 --ways plain ours liger)
-    train=(--rollout.batch_size 8 --train.batch_size 32)
+    train=(--rollout.batch_size 4 --train.batch_size 16)
     steps=1 algos=(real real_fixed_weights)
     hundred=(--rollout.batch_size 8 --train.batch_size 64 --eval.n_samples_per_prompt 1)
     [ -z "${BENCHMARKS:-}" ] || hundred+=("--eval-flags=--k 2 --max-new-tokens 14 --think optional")
