@@ -1,10 +1,11 @@
-"""With this folder on PYTHONPATH and TRITON_INTERPRET=1 vLLM works on a CPU as on a GPU: it takes its second model
-runner (V2), as wherever it has Triton, and it may sleep.
+"""With this folder on PYTHONPATH vLLM works on a CPU as on a GPU: it may sleep. With TRITON_INTERPRET=1 it takes its
+second model runner (V2), as wherever it has Triton.
 
 vLLM has that runner for CPUs, but no Triton there: it asks for a GPU's driver. Triton's interpreter needs none. Sleep
 frees nothing on a CPU; each call that an engine gets is printed.
 """
 
+import os
 import sys
 from collections.abc import Callable
 from importlib.abc import MetaPathFinder
@@ -14,6 +15,8 @@ from typing import Any
 
 
 def with_triton(importing: ModuleType) -> None:
+    if "TRITON_INTERPRET" not in os.environ:
+        return
     global language
     import triton
     from triton import language  # the interpreter seeks it among the module's names
