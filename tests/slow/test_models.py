@@ -1,5 +1,6 @@
 """Models that are made before a run: the same from the same settings, kept, and what their GGUF file says."""
 
+import functools
 import json
 import sys
 from dataclasses import asdict, replace
@@ -40,7 +41,8 @@ def test_the_model_is_a_function_of_the_seed(tmp_path, task):
     assert not all(torch.equal(value, weights["other"][name]) for name, value in weights["one"].items())
 
 
-def test_a_warm_up_is_a_function_of_its_examples_and_learns_their_answers(tmp_path, monkeypatch):
+def test_a_warm_up_is_a_function_of_its_examples_and_learns_their_answers(tmp_path, monkeypatch, request):
+    request.addfinalizer(functools.partial(torch.set_num_threads, torch.get_num_threads()))  # it takes two
     monkeypatch.setattr(smollm2, "BATCH", 4)
     monkeypatch.setattr(smollm2, "RATE", 3e-3)
     task = TASK
