@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-RESULTS = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(RESULTS), str(RESULTS / "endings")]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "endings"))
 from check import Gap, campaign, holm
 from endings import drops, fallen, fisher, show
 
@@ -45,13 +45,12 @@ def main() -> None:
         low, high = gap.mean - T * gap.se, gap.mean + T * gap.se
         print(f"drop, effect of the {name}: {gap.mean:+.3f}, 95 % {low:+.3f} to {high:+.3f}, Holm's p {p:.3g}")
     pairs = [((m, RATES[0]), (m, RATES[1])) for m in METHODS] + [((METHODS[0], r), (METHODS[1], r)) for r in RATES]
-    for (a, b), p in zip(
-        pairs, holm([fisher(fallen(curves[a]), fallen(curves[b]), 32, 32) for a, b in pairs]), strict=True
-    ):
+    chances = holm([fisher(fallen(curves[a]), fallen(curves[b]), 32, 32) for a, b in pairs])
+    for (a, b), p in zip(pairs, chances, strict=True):
         print(f"fell, {' '.join(a)} and {' '.join(b)}: {fallen(curves[a])} and {fallen(curves[b])}, Holm's p {p:.3g}")
     gap = Gap.of(*(np.mean(curves[method, RATES[0]], axis=1) for method in METHODS))
     print(
-        f"over training at 2e-4, REAL minus GRPO: {gap.mean:+.3f} ± {gap.se:.3f}, p for equivalence {gap.p_equivalent:.3g}"
+        f"REAL minus GRPO over training at 2e-4: {gap.mean:+.3f} ± {gap.se:.3f}, p {gap.p_equivalent:.3g} (equivalent)"
     )
 
 
