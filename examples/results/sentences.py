@@ -349,6 +349,15 @@ def ends() -> Iterator[list[str]]:
         yield [label, *(f"{fell} of {runs}" if runs else "–" for fell, runs in counts)]
 
 
+def endings_of_arms() -> Iterator[list[str]]:
+    """A row for each arm of the test of endings: B has four updates, C sixteen."""
+    _, whole, _ = endings.read()
+    for (place, arm, rate), curves in sorted(whole.items()):
+        fell = [f"{len(found)} of {len(curves)}" for found in endings.who_fell(curves)]
+        means = np.array([np.mean(curve) for curve in curves])
+        yield ["B" if place == "4 updates" else "C", arm, rate, *fell, pm(endings.drops(curves)), pm(means)]
+
+
 def collapses() -> Iterator[list[str]]:
     """Where z is above 0.1: by_rate() in short."""
     at, near, far, elsewhere = "1", "above 1, up to 2", "3, with 16 updates", "above 2, other settings"
@@ -365,6 +374,7 @@ def collapses() -> Iterator[list[str]]:
 TABLES: dict[str, Callable[[], Iterator[list[str]]]] = {
     "check comparisons": of_grpo,
     "check all": lambda: comparisons(compared()),
+    "check endings": endings_of_arms,
     **{f"check {make.__name__}": make for make in (verdicts, ends, collapses, by_rate, older_z)},
 }
 
@@ -378,22 +388,28 @@ def sentences() -> dict[Path, list[str]]:
 
 
 def readme() -> Iterator[str]:
-    own = [concluded(place, ("REAL", "GRPO")) for place in OWN_RATES]
-    rates = {multiple(place, label) for place in OWN_RATES for label in ("REAL", "GRPO")}
-    assert rates == {1.0} and {verdict.conclusion for verdict in own} == {CONCLUSIONS[3]}
-    means = [verdict.gap.mean for verdict in own]
-    told = "in five settings, neither different nor equivalent after correction"
-    yield f"between {min(means):+.3f} and {max(means):+.3f} {told}"
+    over, _ = on_new_seeds()
+    rates = endings.RATES.values()
+    largest = math.ceil(100 * max(abs(gap.mean) for gap in over)) / 100
+    assert max(gap.p_equivalent for gap in over) < 0.01 and [rate["REAL"] == rate["GRPO"] for rate in rates] == [
+        False,
+        True,
+    ]
+    yield f"two experiments, 32 seeds each, their mean pass@1 differs by less than {largest:.2f}"
+    _, whole, _ = endings.read()
+    fell, none = (
+        [endings.fallen(whole[place, arm, rate[arm]]) for place, rate in endings.RATES.items()]
+        for arm in ("GRPO", "REAL")
+    )
+    assert none == [0, 0]
+    told = "in {} of 32 runs where its learning rate was 1.5 times REAL's, and in {} of 32 where it was REAL's"
+    yield f"GRPO fell {told.format(*fell)}"
     high = SIXTEEN[1]
     lower = ((high, "GSPO"), (high, "ratio none"), ("hard task", "GRPO"), ("queue of 4", "GRPO corrected"))
     assert {concluded(place, ("REAL", other)).conclusion for place, other in lower} == {CONCLUSIONS[1]}
     assert concluded(high, ("REAL", "GRPO")).conclusion == CONCLUSIONS[0]
     yield response_lengths()
-    yield "At three times the best rate REAL scored higher than GRPO, and lower than GSPO and GRPO without ratio"
-    yield "From a 2 % start, above the best rates, GRPO learned faster"
-    fell = fell_at_the_end()
-    yield f"at the end GRPO fell {fell.partition(' (')[0]}"
-    yield f"by more than 0.1 {fell}"
+    yield "At three times the best rate REAL reached more than GRPO, and less than GSPO"
     yield "With stale responses plain REAL lost to GRPO with importance correction"
 
 
@@ -430,7 +446,7 @@ def results() -> Iterator[str]:
     cost = pm(fresh["REAL"].means() - fresh["permuted"].means())
     told = f"times the best rate, {words(len(fresh['REAL'].runs))} seeds"
     yield f"cost {cost} (16 updates, {times(fresh['REAL'].rate / best('16 updates', 'REAL'))} {told}"
-    yield f"With both at their best rate, {words(len(OWN_RATES))} settings showed neither a difference nor equivalence"
+    yield f"At their best learning rates {words(len(OWN_RATES))} settings showed neither a difference nor equivalence"
     assert multiple("hard task", "REAL") == 2
     yield f"but at twice its best rate, GRPO at {times(multiple('hard task', 'GRPO'))} times"
     every = Counter(concluded(*row[1:]).conclusion for row in compared() if row[2][0] == "REAL")
@@ -448,12 +464,12 @@ def results() -> Iterator[str]:
     yield f"collapsed in {words(died)} of {words(len(plain))} runs"
     small = [np.mean([run.z for run in arm(p, "REAL").runs.values()]) for p in ("1 update", "4 updates", SIXTEEN[0])]
     yield f"in the small model ([z](#when-can-reals-weights-matter) up to {max(small):.2f}"
-    yield f"GRPO fell {fell_at_the_end()}"
+    yield from fell_at_the_end()
     over, final = on_new_seeds()
     assert max(gap.p_equivalent for gap in over) < 0.01
     told = [f"{gap.mean:+.3f} {PM} {gap.se:.3f}" for gap in (*over, *final)]
     same = "both equivalent within 0.03; at the last evaluation"
-    yield "over training {} with four updates and {} with sixteen, {} {} and {}".format(*told[:2], same, *told[2:])
+    yield "mean pass@1 {} in B and {} in C, {} {} and {}".format(*told[:2], same, *told[2:])
     yield f"at most {max(map(table_1, TABLE_1)) / TAU:.3f}"
     again = [arm(PRETRAINED[1], label).runs.values() for label in ("REAL", "GRPO")]
     kl = [np.mean([np.median(run.of("ppo_kl")) for run in runs]) for runs in again]
@@ -494,13 +510,24 @@ def on_new_seeds() -> tuple[list[Gap], list[Gap]]:
     return over, [Gap.of(one[:, -1], other[:, -1]) for one, other in pairs]
 
 
-def fell_at_the_end() -> str:
-    *_, both = endings.read()
-    fell, none, without = (endings.fallen(both[arm]) for arm in ("GRPO", "REAL", endings.NO_KL))
-    told = (
-        f"in {fell} of {len(both['GRPO'])} fresh runs, REAL in {none or 'none'} (p = {endings.chances(both)[0]:.3f})"
-    )
-    return f"{told}, GRPO without its KL in {without}"
+def fell_at_the_end() -> Iterator[str]:
+    """By the definition of the page and by the last evaluation alone, in both experiments and in C."""
+    _, whole, both = endings.read()
+    fell = {arm: [len(found) for found in endings.who_fell(both[arm])] for arm in ("GRPO", "REAL", endings.NO_KL)}
+    (grpo, grpo_last), (real, real_last), (without, last_without) = fell.values()
+    runs = len(both["GRPO"])
+    yield f"GRPO fell in {grpo} of {runs} runs and REAL in {real or 'none'} (p = {endings.chances(both)[0]:.3f}"
+    alone = holm([endings.fisher(grpo_last, other, runs, runs) for other in (real_last, last_without)])
+    yield f"by the last evaluation alone it is {grpo_last} against {real_last} (p = {alone[0]:.2f}"
+    yield f"Without its KL GRPO fell in {without}"
+    at_best = endings.RATES["4 updates"]
+    in_b = endings.fallen(whole["4 updates", "GRPO", at_best["GRPO"]])
+    times_more = float(at_best["GRPO"]) / float(at_best["REAL"])
+    yield f"{words(in_b)} of the {grpo} are in B, where GRPO's is {times_more:.1f} times REAL's"
+    in_c = [whole["16 updates", arm, endings.RATES["16 updates"][arm]] for arm in ("GRPO", "REAL")]
+    counts = [endings.fallen(curves) for curves in in_c]
+    chance = endings.fisher(*counts, *map(len, in_c))
+    yield f"in C, it is {counts[0]} of {len(in_c[0])} against {counts[1] or 'none'} (p = {chance:.2f}"
 
 
 def last(place: str, other: str) -> Gap:

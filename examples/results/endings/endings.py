@@ -60,8 +60,14 @@ def read() -> tuple[dict[tuple, list], dict[tuple, list], dict[str, list]]:
     return tried, whole, both
 
 
+def who_fell(curves: list[list[float]]) -> tuple[np.ndarray, np.ndarray]:
+    """The runs that fell: by the mean of the last two evaluations, and by the last alone."""
+    last = np.array([max(curve) - curve[-1] for curve in curves])
+    return np.flatnonzero(drops(curves) > FELL), np.flatnonzero(last > FELL)
+
+
 def fallen(curves: list) -> int:
-    return sum(drops(curves) > FELL)
+    return len(who_fell(curves)[0])
 
 
 def chances(both: dict[str, list]) -> list[float]:
@@ -90,7 +96,7 @@ def drops(curves: list[list[float]]) -> np.ndarray:
 
 
 def show(place: str, arm: str, rate: str, curves: list[list[float]]) -> None:
-    last = sum(max(curve) - curve[-1] > FELL for curve in curves)
+    last = len(who_fell(curves)[1])
     means = np.array([np.mean(curve) for curve in curves])
     print(f"|{place}|{arm}|{rate}|{len(curves)}|{fallen(curves)}|{last}|{pm(drops(curves))}|{pm(means)}|")
 
