@@ -64,7 +64,6 @@ PLACES = {
     # without REAL, or without a comparison of methods
     "length": at("length", {f"{tokens} tokens": f"real-tokens-{tokens}" for tokens in (9, 64, 256)}),
     "stale": at("next/ratio-old-7a0258d5", RATIO),
-    "exchanged": at("weights", {"REAL": "weights-seeds/real", "permuted": "weights-seeds/real_permuted"}),
     "a machine": at("tune", TABLE, "-lr-0.0003"),
     "another machine": at("noise", TABLE, "-data-comparison_noisy_right-to-wrong-0.jsonl"),
 }
@@ -442,10 +441,6 @@ def settings() -> Iterator[str]:
 
 def results() -> Iterator[str]:
     yield response_lengths()
-    fresh = {label: arm("exchanged", label) for label in ("REAL", "permuted")}
-    cost = pm(fresh["REAL"].means() - fresh["permuted"].means())
-    told = f"times the best rate, {words(len(fresh['REAL'].runs))} seeds"
-    yield f"cost {cost} (16 updates, {times(fresh['REAL'].rate / best('16 updates', 'REAL'))} {told}"
     yield f"At their best learning rates {words(len(OWN_RATES))} settings showed neither a difference nor equivalence"
     assert multiple("hard task", "REAL") == 2
     yield f"but at twice its best rate, GRPO at {times(multiple('hard task', 'GRPO'))} times"
@@ -556,7 +551,7 @@ def rates_of_16() -> Iterator[str]:
     }
     (held,) = (name for name, holds in predicted.items() if holds)
     failed = [name for name in predicted if name != held]
-    yield f"one held: {held}. {words(len(failed)).title()} were inconclusive: {'; '.join(failed)}"
+    yield f"one held: {held}. Inconclusive: {'; '.join(failed)}"
     assert verdicts == [CONCLUSIONS[3]] * 3
 
 
