@@ -55,7 +55,7 @@ def test_a_step_mixes_no_devices_and_waits_as_often_as_it_did(one_rank, random_m
 def test_a_tensor_on_the_host_and_one_more_question_are_seen(one_rank, random_model):
     case = {"model": random_model, **TWO_UPDATES}
     (mixed,) = one_rank("pretend_cuda.trained", spoil="host", **case)
-    assert mixed["mixes"] and all("algorithm/meter.py:" in where for where in mixed["mixes"])
+    assert mixed["mixes"] and all("algorithm/mismatch.py:" in where for where in mixed["mixes"])
     (asked,) = one_rank("pretend_cuda.trained", spoil="wait", **case)
     assert sum(asked["waits"].values()) == 6 * asked["forwards"] + 7
     assert asked["mixes"] == {}
