@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from real_openrlhf.base.files import sha256, write_json
-from real_openrlhf.base.ownership import may_be_replaced
+from real_openrlhf.base.run_files import RECORD
 
 MANIFEST = "manifest.json"
 ASIDE = ".replaced-"
@@ -50,6 +50,12 @@ def move(draft: Path, target: Path) -> None:
     draft.rename(target)
     _sync(target.parent)
     shutil.rmtree(aside, ignore_errors=True)
+
+
+def may_be_replaced(folder: Path) -> bool:
+    """Whether the folder is empty, ours by a manifest, or in a run's own folder."""
+    marks = (folder / MANIFEST, *(parent / RECORD for parent in folder.parents[:3]))
+    return folder.is_dir() and (not os.listdir(folder) or any(map(os.path.exists, marks)))
 
 
 def manifest(folder: Path) -> dict | None:

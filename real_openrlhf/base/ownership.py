@@ -11,7 +11,6 @@ from pathlib import Path
 
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import json_line, parsed, sha256, write_json, write_text
-from real_openrlhf.base.run_files import RECORD
 
 
 def refuse_foreign(option: str, files: Iterable[Path], ours: bool) -> None:
@@ -19,12 +18,6 @@ def refuse_foreign(option: str, files: Iterable[Path], ours: bool) -> None:
     if not ours and (there := next(filter(os.path.lexists, files), None)):
         left = f"{there} exists, and real-openrlhf did not write it"
         raise UserError(f"{left}. Move it away, or give another {option}.")
-
-
-def may_be_replaced(folder: Path) -> bool:
-    """Whether the folder is empty, ours by a manifest, or in a run's own folder."""
-    marks = (folder / "manifest.json", *(parent / RECORD for parent in folder.parents[:3]))
-    return folder.is_dir() and (not os.listdir(folder) or any(map(os.path.exists, marks)))
 
 
 # JSONL files of ours: a manifest beside them has their hashes, so that a changed one is known

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from openrlhf.models import Actor
 from openrlhf.utils.deepspeed import DeepspeedStrategy
 
-from real_openrlhf.base import atomic_dirs, ownership
+from real_openrlhf.base import atomic_dirs
 from real_openrlhf.base.files import write_json, write_text
 from real_openrlhf.base.run_files import enter
 from real_openrlhf.hooks.cpu.zero3 import waits_for_each_gather
@@ -131,7 +131,7 @@ class RunStrategy(DeepspeedStrategy):
     def save_model(self, model: Any, tokenizer: Any, output_dir: str, **named: Any) -> None:
         """Save weights in Hugging Face's format: the final ones, and those of --ckpt.save_hf."""
         target = Path(output_dir)
-        free = not target.exists() or ownership.may_be_replaced(target)
+        free = not target.exists() or atomic_dirs.may_be_replaced(target)
         if not (self.in_run_folder(output_dir) and self.gathered(free)[0]):
             super().save_model(model, tokenizer, output_dir, **named)
             return
