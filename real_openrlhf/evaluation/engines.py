@@ -45,17 +45,6 @@ class Engine:
     gpu_memory_utilization: float | None = None  # None: vLLM's own
 
 
-def visible_devices() -> list[str]:
-    """The GPUs that this process may use; none in an environment for CPU, whatever the machine has."""
-    if nvidia.environment_for_cpu():
-        return []
-    import torch
-
-    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    return chosen.split(",")[:count] if chosen else [str(device) for device in range(count)]
-
-
 def engine_count(asked: int | None, gpus: int, width: int) -> int:
     """The number of engines: as asked for, else as many as fit on the visible GPUs; one without a GPU."""
     engines = asked or max(gpus // width, 1)
@@ -67,7 +56,7 @@ def engine_count(asked: int | None, gpus: int, width: int) -> int:
 
 def generate(pairs: list[Pair], engine: Engine, engines: int | None) -> Iterator[Sample]:
     """Samples in the order in which they finish."""
-    devices, width = visible_devices(), engine.tensor_parallel
+    devices, width = nvidia.usable_gpus(), engine.tensor_parallel
     if not devices and not nvidia.environment_for_cpu():
         raise UserError(
             "PyTorch sees no GPU, and this environment has vLLM's build for GPUs. `real-openrlhf doctor` finds the "
@@ -135,15 +124,10 @@ def _engine(results: "Queue", pairs: list[Pair], engine: Engine, devices: list[s
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process: the parent decides
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
-    os.environ.update(plugin.ENVIRONMENT)
-    if not devices:
-        os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB
-        os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # compiling takes longer than a small evaluation
-        os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # no engine process inside this process
-        os.environ.setdefault(THREADS, str(threads_each(engines)))
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # vLLM's C++ warns of the memory's place
-    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+    defaults = {} if devices else {**plugin.ON_CPU, THREADS: str(threads_each(engines))}
+    # vLLM's C++ warns of the memory's place
+    defaults |= {"VLLM_LOGGING_LEVEL": "ERROR", "TORCH_CPP_LOG_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1"}
+    os.environ |= defaults | {**os.environ} | plugin.ENVIRONMENT
     with contextlib.suppress(_Stopped):
         try:
             from vllm import LLM

@@ -84,13 +84,21 @@ def memory_sizes() -> list[float]:
     return [float(size) * 2**20 for size in answer.split() if size.isdecimal()]
 
 
-def local_gpus() -> tuple[int, float | None]:
-    """(GPUs that PyTorch can use, the smallest one's memory in GB)."""
+def usable_gpus() -> list[str]:
+    """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them; none in an environment for CPU."""
     if environment_for_cpu():
-        return 0, None
+        return []
     import torch
 
-    count = torch.cuda.device_count()  # makes no CUDA context, which must not stay in a launcher
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    # the driver may count GPUs that PyTorch's CUDA cannot use; no context is made, which must not stay in a launcher
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    return chosen.split(",")[:count] if chosen else [*map(str, range(count))]
+
+
+def local_gpus() -> tuple[int, float | None]:
+    """(GPUs that PyTorch can use, the smallest one's memory in GB)."""
+    count = len(usable_gpus())
     return count, min(memory_sizes(), default=0.0) / 1e9 or None if count else None
 
 

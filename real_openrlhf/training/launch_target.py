@@ -15,6 +15,7 @@ from pathlib import Path
 
 from real_openrlhf.base.environment import writable
 from real_openrlhf.base.parsing import number_of
+from real_openrlhf.hooks.engine import plugin
 from real_openrlhf.machine import nvidia
 from real_openrlhf.recipes.run import Recipe, Run
 
@@ -31,13 +32,10 @@ EXTENSIONS = Path(sys.prefix) / "torch_extensions"
 # Variables of a run. The user's own values win, except over NO_GPU and where a run finds its Ray.
 CPU_ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",  # a second thread makes the tiny model slower, and one of 135 M a third faster
-    "VLLM_CPU_KVCACHE_SPACE": "1",  # GB; vLLM would take a share of the machine's memory
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine runs in its actor's process
-    "TORCHDYNAMO_DISABLE": "1",  # compiling takes longer than a small run
+    **plugin.ON_CPU,
     "TOKENIZERS_PARALLELISM": "false",  # tokenizers warn in forked processes
     "REAL_RAY_DASHBOARD": "0",  # it takes as long to start as the policy
     "RAY_USAGE_STATS_ENABLED": "0",
-    "VLLM_NO_USAGE_STATS": "1",
     # libgomp's threads spin for milliseconds at a barrier, on the core that the late thread needs
     "GOMP_SPINCOUNT": "1000",
 }

@@ -354,6 +354,12 @@ def test_the_launcher_asks_for_memory_in_another_process(monkeypatch):
     assert len(nvidia.memory_sizes()) == torch.cuda.device_count()  # the real question
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)  # there is none here
     monkeypatch.setattr(nvidia, "environment_for_cpu", lambda: False)
+    assert nvidia.usable_gpus() == []  # the driver's, which PyTorch cannot use
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    for chosen, devices in {"": ["0", "1"], "4,7": ["4", "7"], "5": ["5"]}.items():
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", chosen)
+        assert nvidia.usable_gpus()[: len(devices)] == devices
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.setattr(nvidia, "memory_sizes", lambda: [150_000_000_000, 80_000_000_000])
     assert nvidia.local_gpus() == (2, 80.0)
 

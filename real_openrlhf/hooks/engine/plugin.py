@@ -15,6 +15,13 @@ from multiprocessing.process import BaseProcess
 WANTED = "REAL_ENGINE"
 # FlashInfer's sampler is compiled with nvcc at its first use, and does not support requests with a seed.
 ENVIRONMENT = {WANTED: "1", "VLLM_USE_FLASHINFER_SAMPLER": "0"}
+# On a CPU, unless the user says otherwise
+ON_CPU = {
+    "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB; vLLM would take a share of the machine's memory
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine runs in the process that makes it
+    "TORCHDYNAMO_DISABLE": "1",  # compiling takes longer than a small run
+    "VLLM_NO_USAGE_STATS": "1",
+}
 PATIENCE = 10.0  # seconds between SIGTERM and SIGKILL
 
 
