@@ -18,6 +18,12 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def sha256_of_all(files: Iterable[Path]) -> str:
+    """One hash of several files of a folder and their names."""
+    lines = [f"{sha256(file)} {file.name}" for file in sorted(files)]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
 def amount(size: float) -> str:
     return f"{size / 1e9:.1f} GB" if size >= 1e8 else f"{size / 1e6:.0f} MB"
 

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from real_openrlhf.base.errors import UserError, first_line
-from real_openrlhf.base.files import sha256
+from real_openrlhf.base.files import sha256_of_all
 from real_openrlhf.base.run_files import MODEL, RECORD
 from real_openrlhf.data.benchmarks import BENCHMARKS, chosen, read_benchmark
 from real_openrlhf.data.problems import token_ids
 from real_openrlhf.data.sources import read_local
 from real_openrlhf.rewards.graders import thinking
 from real_openrlhf.runs import run_folder
+from real_openrlhf.runs.run_record import WEIGHTS
 from real_openrlhf.training.checks.model_check import read_config
 from same_answer.extract import Think
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 LONGEST = 8192  # tokens of an answer in the paper's protocol
-SUFFIXES = (".safetensors", ".bin", ".json", ".jinja", ".model", ".txt")  # weights, configuration, tokenizer
+SUFFIXES = (*WEIGHTS, ".json", ".jinja", ".model", ".txt")  # weights, configuration, tokenizer
 
 
 @dataclass(frozen=True)
@@ -109,8 +110,7 @@ def name_and_rule(model: str, questions: list[Question]) -> tuple[str, Think]:
 
 def fingerprint(model: Path) -> str:
     """One hash over every file that can change an answer; reading the weights also warms the disk's cache for vLLM."""
-    files = sorted(file for file in model.iterdir() if file.suffix in SUFFIXES)
-    return hashlib.sha256("".join(f"{file.name} {sha256(file)}\n" for file in files).encode()).hexdigest()
+    return sha256_of_all(file for file in model.iterdir() if file.suffix in SUFFIXES)
 
 
 def answer_length(model: Path, questions: list[Question], asked: int | None) -> int:

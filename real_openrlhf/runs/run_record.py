@@ -1,13 +1,12 @@
 """What run.json keeps of a run (flags, files, code, machine), and how a run of today differs from that."""
 
-import hashlib
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from real_openrlhf.base import atomic_dirs
-from real_openrlhf.base.files import sha256
+from real_openrlhf.base.files import sha256_of_all
 from real_openrlhf.base.parsing import json_value
 from real_openrlhf.base.run_files import CHECKPOINTS
 from real_openrlhf.base.secrets import HIDDEN, REWARD, WANDB_KEY, hide
@@ -17,6 +16,7 @@ from real_openrlhf.recipes.run import AGENT, MODEL, OBJECTIVE, PLACES, RUN_DIR, 
 from real_openrlhf.runs import provenance
 from real_openrlhf.runs.provenance import PACKAGE
 
+WEIGHTS = (".safetensors", ".bin")  # files of a model
 EARLIER_FLAGS = "earlier_flags"  # the values that a resume changed
 OWN_FILES = {  # keys of a record
     "data": "other data",
@@ -41,9 +41,8 @@ def origin(run: Run, environment: Mapping[str, str]) -> dict[str, Any]:
 
 def starting_weights(model: Path) -> str | None:
     """One hash of a model's weight files; None for a model of the hub, whose name says which it is."""
-    files = sorted(path for path in model.glob("*") if path.suffix in (".safetensors", ".bin", ".gguf"))
-    lines = [f"{sha256(path)} {path.name}" for path in files]
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest() if files else None
+    files = [path for path in model.glob("*") if path.suffix in WEIGHTS]
+    return sha256_of_all(files) if files else None
 
 
 def own_files(run: Run) -> dict[str, list[Path]]:
