@@ -14,7 +14,7 @@ from real_openrlhf.base.ownership import MANIFEST, refuse_foreign_rows, write_ro
 from real_openrlhf.base.parsing import did_you_mean, path_of, positive
 from real_openrlhf.data.benchmarks import BENCHMARKS, read_benchmark
 from real_openrlhf.data.problems import LEFT, PLACE, Problem, is_raw, load_tokenizer, read_problems, token_ids
-from real_openrlhf.data.sources import TRAINING_SETS, HubDataset, Rows, is_hub_id, read_hub, read_local
+from real_openrlhf.data.sources import TRAINING_SETS, HubDataset, Rows, is_hub_name, read_hub, read_local
 from same_answer import verify
 
 MAX_PROMPT_TOKENS = 1024
@@ -193,7 +193,7 @@ def _source(what: str, local: Path | None) -> tuple[str, Rows]:
         )
     path = Path(what)
     if not path.exists():
-        if is_hub_id(what):
+        if is_hub_name(what):
             repo, _, folder = what.partition("@")
             return repo.rpartition("/")[2], read_hub(HubDataset(repo, "train", folder or None))
         names = [*TRAINING_SETS, "benchmarks", *BENCHMARKS]

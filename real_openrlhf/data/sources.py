@@ -7,24 +7,22 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from real_openrlhf.base.errors import UserError, first_line
 from real_openrlhf.base.files import SURROGATE, parsed, sha256
 
-HUB_ID = re.compile(
-    r"([\w-][\w.-]*/[\w.-]+)(@[\w./-]+)?"
-)  # the second part is OpenRLHF's form for a folder of the set
+HUB_NAMES = {  # of a model also NAME, as gpt2; of a set also OWNER/NAME@FOLDER, OpenRLHF's form for a folder of it
+    "model": re.compile(r"[\w-][\w.-]*(/[\w.-]+)?"),
+    "set": re.compile(r"[\w-][\w.-]*/[\w.-]+(@[\w./-]+)?"),
+}
 SUFFIXES = (".parquet", ".json", ".jsonl", ".csv")
 
 
-def is_hub_id(name: str) -> bool:
-    """Whether the name can be OWNER/NAME or OWNER/NAME@FOLDER of the hub, and nothing here has it."""
-    return (
-        HUB_ID.fullmatch(name) is not None
-        and not name.endswith((*SUFFIXES, ".arrow", ".py"))
-        and not os.path.exists(name)
-    )
+def is_hub_name(text: str, kind: Literal["model", "set"] = "set") -> bool:
+    """Whether a model or set of the hub can have this name, and nothing here has it."""
+    file = kind == "set" and text.endswith((*SUFFIXES, ".arrow", ".py"))
+    return HUB_NAMES[kind].fullmatch(text) is not None and not file and not os.path.exists(text)
 
 
 @dataclass(frozen=True)

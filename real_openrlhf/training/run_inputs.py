@@ -18,7 +18,7 @@ from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.parsing import PassThrough, path_of
 from real_openrlhf.base.secrets import BY_VARIABLE, KEY_VARIABLE, REWARD, WANDB_KEY, hide
 from real_openrlhf.base.user_files import absolute
-from real_openrlhf.data.sources import SUFFIXES, TRAINING_SETS, is_hub_id, read_local
+from real_openrlhf.data.sources import SUFFIXES, TRAINING_SETS, is_hub_name, read_local
 from real_openrlhf.flags.words import SHORTHANDS, as_typed, split_flags
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.recipes import RECIPES
@@ -206,7 +206,7 @@ def training_set(name: str, data_dir: Path) -> Path:
     """The file of a set that has this name; a data set of the hub as it is; any other name is a path."""
     if name in (tiny_task.NAME, *TRAINING_SETS):
         return set_file(name, data_dir)
-    return Path(name) if is_hub_id(name) else Path(name).expanduser().resolve()
+    return Path(name) if is_hub_name(name) else Path(name).expanduser().resolve()
 
 
 def file_flags(recipe: Recipe, data_dir: Path) -> dict[str, FlagValue]:
@@ -254,11 +254,10 @@ def with_absolute_paths(flags: Mapping[str, tuple[str, ...]], data_dir: Path) ->
         return ",".join(os.path.realpath(os.path.expanduser(n)) if n.endswith(".py") else n for n in names.split(","))
 
     def files(names: str) -> str:
-        return ",".join(n if is_hub_id(n) else os.path.realpath(os.path.expanduser(n)) for n in names.split(","))
+        return ",".join(n if is_hub_name(n) else os.path.realpath(os.path.expanduser(n)) for n in names.split(","))
 
-    def model(name: str) -> str:  # a folder; a model of the hub may have a name without OWNER
-        path = os.path.expanduser(name)
-        return os.path.realpath(path) if os.path.exists(path) or name.startswith(("~", ".", "/")) else name
+    def model(name: str) -> str:
+        return name if is_hub_name(name, "model") else os.path.realpath(os.path.expanduser(name))
 
     paths = {MODEL: model, TRAINING: sets, VALIDATION: files, REWARD: scripts, AGENT: scripts, OBJECTIVE: absolute}
     return {flag: tuple(map(paths.get(flag, str), words)) for flag, words in flags.items()}

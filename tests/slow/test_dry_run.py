@@ -195,6 +195,14 @@ def test_all_that_is_wrong_is_told_at_once_each_with_its_fix(capsys, monkeypatch
     assert len(problems) == 12
 
 
+def test_a_model_of_the_hub_may_have_a_name_without_owner(capsys):
+    for name in ("gpt2", "openai-community/gpt2"):
+        assert [problem[:60] for problem in dry_run(capsys, "--model", name)[2]] == [
+            f"model {name} is no folder here, not in the cache, and the hub d"[:60]
+        ]
+    assert dry_run(capsys, "--model", "no/such/folder")[2][0].endswith("or a hub id such as Qwen/Qwen2.5-1.5B.")
+
+
 def test_a_wrong_flag_is_told_before_the_hub_is_asked(capsys):
     assert dry_run(capsys, "--model", "no/such-model", "--lr", "1")[2] == [
         "unknown flag --lr. Did you mean --actor.adam.lr?"

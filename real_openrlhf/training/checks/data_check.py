@@ -9,7 +9,7 @@ from typing import Any
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.parsing import did_you_mean, number_of
 from real_openrlhf.data.problems import GOLD_COLUMNS, PROBLEM_COLUMNS, is_raw
-from real_openrlhf.data.sources import SUFFIXES, TRAINING_SETS, is_hub_id, read_local
+from real_openrlhf.data.sources import SUFFIXES, TRAINING_SETS, is_hub_name, read_local
 from real_openrlhf.recipes.run import AGENT, REWARD, Run, used_rows
 from real_openrlhf.runs.provenance import PACKAGE
 from real_openrlhf.training import tiny_task
@@ -22,7 +22,7 @@ TRIED = 3  # labels that this package's own reward function is tried on
 def check(run: Run, flag: str) -> Iterator[str]:
     for name in run.text(flag).split(","):
         path = Path(name)
-        if is_hub_id(name):
+        if is_hub_name(name):
             write = f"`real-openrlhf data {name} --out FILE.jsonl` writes a file that is checked"
             yield Note(f"{flag} {name}: its rows on the hub were not checked. {write}", f"rows of {name}")
         elif not path.exists():

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 from real_openrlhf.base.errors import UserError, last_line
 from real_openrlhf.base.files import parsed
-from real_openrlhf.data.sources import HUB_ID
+from real_openrlhf.data.sources import is_hub_name
 from real_openrlhf.training.checks import Note
 
 
@@ -17,7 +17,7 @@ class Unreachable(UserError):
 def read_config(model: str) -> dict:
     """The model's config.json: of a folder, or from the hub."""
     path = Path(model).expanduser()
-    if not is_on_hub(model):
+    if not is_hub_name(model, "model"):
         try:
             return dict(parsed((path / "config.json").read_bytes()))
         except (OSError, ValueError, TypeError) as error:
@@ -41,10 +41,6 @@ def read_config(model: str) -> dict:
             f"model {model} is no folder here, not in the cache, and the hub does not give it "
             f"({last_line(refused or error)}). Check its name, the network, and `hf auth login`."
         ) from None
-
-
-def is_on_hub(model: str) -> bool:
-    return HUB_ID.fullmatch(model) is not None and not Path(model).expanduser().exists()
 
 
 def model_problems(args: SimpleNamespace, config: dict) -> Iterator[str]:

@@ -12,7 +12,7 @@ from real_openrlhf.base.parsing import number_of
 from real_openrlhf.base.run_files import RECORD
 from real_openrlhf.base.secrets import BY_VARIABLE, KEY_VARIABLE, LOGIN, REWARD, WANDB_KEY
 from real_openrlhf.base.user_files import reward_problem
-from real_openrlhf.data.sources import TRAINING_SETS
+from real_openrlhf.data.sources import TRAINING_SETS, is_hub_name
 from real_openrlhf.flags import duration
 from real_openrlhf.flags.memory import shape_of
 from real_openrlhf.flags.refusals import gpu_problems, notes, size_problems
@@ -106,7 +106,7 @@ def _model(start: Start) -> Iterator[str]:
     """Whether the model exists, and whether it fits into memory and disk."""
     request, run, target, elsewhere = start.request, start.run, start.target, bool(start.elsewhere)
     model = run.text(MODEL)
-    if start.run.problems and model_check.is_on_hub(model):
+    if start.run.problems and is_hub_name(model, "model"):
         return  # a wrong flag is told at once
     config = memory_estimate.KNOWN_CONFIGS.get(model)
     if Path(model) not in request.missing():
