@@ -9,11 +9,10 @@ from tqdm import tqdm
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import write_json, write_jsonl, write_text
 from real_openrlhf.base.parsing import path_of, positive
-from real_openrlhf.base.reward_variables import refuse_unreadable
 from real_openrlhf.data.benchmarks import BENCHMARKS
 from real_openrlhf.data.problems import load_tokenizer
 from real_openrlhf.evaluation.engines import Engine, generate
-from real_openrlhf.evaluation.grading import VERIFIERS, find_grader, grade, refuse, summarise, table
+from real_openrlhf.evaluation.grading import find_grader, grade, refuse, summarise, table
 from real_openrlhf.evaluation.questions import (
     LONGEST,
     answer_length,
@@ -26,6 +25,7 @@ from real_openrlhf.evaluation.questions import (
 from real_openrlhf.evaluation.store import NUMBERS, PROBLEMS, TABLE, opened, refuse_foreign
 from real_openrlhf.report.paired import compare_two
 from real_openrlhf.report.table_forms import to_markdown
+from real_openrlhf.rewards.variables import GRADERS, refuse_unreadable
 from real_openrlhf.runs.provenance import code, versions
 from same_answer.conventions import CONVENTIONS
 from same_answer.extract import Think, after_thinking
@@ -52,8 +52,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     sampling.add_argument("--dtype", choices=dtypes, default="auto", help=dtype)
     sampling.add_argument("--limit", type=positive, help="only the first N problems of each benchmark")
     grading = parser.add_argument_group("grading (may change between two runs on the same samples)")
-    graders = "robust: our verifier; disco: the rules of the paper's baselines; math_verify: that library's; "
-    grading.add_argument("--grader", default="robust", help=graders + "FILE.py: a reward file (%(default)s)")
+    graders = "; ".join(f"{name}: {about}" for name, about in (GRADERS | {"FILE.py": "a reward file"}).items())
+    grading.add_argument("--grader", default="robust", help=f"{graders} (default %(default)s)")
     required = "required: a response without </think> is incorrect (default: as the model's run graded, else "
     required += "required, as in the paper)"
     grading.add_argument("--think", choices=get_args(Think), help=required)
@@ -102,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
             for sample in tqdm(generate(missing, engine, args.data_parallel), total=len(pairs), **bar):
                 add(sample)
     problems = grade(questions, args.k, samples, grader)
-    think = args.think or rule if args.grader in VERIFIERS else None
+    think = args.think or rule if args.grader in GRADERS else None
     closed = (after_thinking(sample.response, "required") is not None for sample in samples.values())
     thinks = think != "required" or any(closed)
     settings = {"k": args.k, **sampling, "limit": args.limit, "grader": args.grader, "think": think}

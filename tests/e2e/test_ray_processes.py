@@ -19,8 +19,8 @@ from small_runs import NO_EVALUATION, SMALL, run_flags
 from small_world import copy_release
 
 from real_openrlhf import patching
-from real_openrlhf.base.reward_variables import JOB, NAMES
 from real_openrlhf.recipes.recipes import RECIPES
+from real_openrlhf.rewards.variables import JOB, NAMES
 from real_openrlhf.training.launch_target import ON_GPUS, QUOTED, LaunchTarget
 
 

@@ -25,7 +25,7 @@ ROOMS = {
         {"deepspeed", "openrlhf", "packaging", "peft", "psutil", "ray", "torch", "transformers"},
         {TOP, "algorithm", "base", "flags", "machine", "rewards"},
     ),
-    "runs": (set(), {TOP, "base", "machine", "recipes"}),
+    "runs": (set(), {TOP, "base", "machine", "recipes", "rewards"}),
     "recipes": (set(), {"algorithm", "base", "flags"}),
     "report": (
         {"jinja2", "matplotlib", "numpy", "pandas"},

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from real_openrlhf import rewards
-from real_openrlhf.base import reward_variables
 from real_openrlhf.cli import main
 from real_openrlhf.evaluation.grading import find_grader
 from real_openrlhf.evaluation.questions import Question
+from real_openrlhf.rewards import graders, other_graders, variables
 from real_openrlhf.rewards.calls import Fault, checked
 from real_openrlhf.rewards.graders import Asked, judge, reward_function
 from real_openrlhf.training.checks.data_check import why_ungradable
@@ -115,10 +115,8 @@ WRONG = [
 def test_an_unknown_option_is_told_by_each_who_reads_it(load, capsys, tmp_path, setting):
     """By a run before its start, with all else that is wrong: tests/slow/test_dry_run.py."""
     name, _, value = setting.partition("=")
-    assert [*reward_variables.variable_problems({name: value})] and not [
-        *reward_variables.variable_problems({"REAL_ALLOW": ""})
-    ]
-    assert reward_variables.CHOICES["REAL_ALLOW"] == CONVENTIONS
+    assert [*variables.variable_problems({name: value})] and not [*variables.variable_problems({"REAL_ALLOW": ""})]
+    assert variables.CHOICES["REAL_ALLOW"] == CONVENTIONS
     with pytest.raises(ValueError, match=setting):
         load(**{name: value})
     (tmp_path / "rows.jsonl").write_text('{"response": "7", "label": "7"}')
@@ -132,6 +130,10 @@ def test_an_unknown_option_is_told_by_each_who_reads_it(load, capsys, tmp_path, 
 
 def boxed(answer: str) -> str:
     return f"The answer is \\boxed{{{answer}}}."
+
+
+def test_every_grader_has_a_name_with_a_description_a_judge_and_a_worker():
+    assert {"robust", *graders._JUDGES} == {*variables.GRADERS} == {"robust", *other_graders.GRADERS}
 
 
 def test_the_disco_grader_follows_the_rules_of_the_baselines(load):

@@ -18,11 +18,11 @@ import real_openrlhf
 import same_answer
 from real_openrlhf.base import signals
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.base.reward_variables import NAMES
 from real_openrlhf.cli import main
 from real_openrlhf.flags import words as flag_words
 from real_openrlhf.machine import nvidia
 from real_openrlhf.rewards.calls import Fault, RewardCalls
+from real_openrlhf.rewards.variables import NAMES
 from real_openrlhf.runs import run_folder
 from real_openrlhf.training import command, trainer_process
 from real_openrlhf.training.launch_target import CPU_ENVIRONMENT, LaunchTarget

@@ -6,7 +6,6 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from real_openrlhf.base import reward_variables
 from real_openrlhf.base.files import amount
 from real_openrlhf.base.parsing import number_of
 from real_openrlhf.base.run_files import RECORD
@@ -18,6 +17,7 @@ from real_openrlhf.flags.memory import shape_of
 from real_openrlhf.flags.refusals import gpu_problems, notes, size_problems
 from real_openrlhf.machine import nvidia
 from real_openrlhf.recipes.run import MODEL, TRAINING, VALIDATION
+from real_openrlhf.rewards import variables
 from real_openrlhf.runs import provenance, run_folder, run_record
 from real_openrlhf.training import run_inputs, tiny_task
 from real_openrlhf.training.checks import Bill, Findings, Note, data_check, memory_estimate, model_check
@@ -38,7 +38,7 @@ def _flags(start: Start) -> Iterator[str]:
 
 def _reward(start: Start) -> Iterator[str]:
     """A fault of the file would show after the model is loaded."""
-    yield from reward_variables.variable_problems()
+    yield from variables.variable_problems()
     for url in start.run.text(REWARD).split(","):
         if url.endswith(".py") and (wrong := reward_problem(Path(url))):
             yield f"--reward.remote_url {url} {wrong}"
@@ -163,7 +163,7 @@ def _resumed(start: Start) -> Iterator[str]:
                 f"divide the optimizer anew. Give {others} in all (--gpus times --nodes)."
             )
     before, now = record.get("variables") or {}, provenance.variables(start.environment)
-    for name in reward_variables.GRADERS:
+    for name in variables.DEFAULTS:
         if (was := before.get(name, now[name])) != now[name]:
             yield (
                 f"{folder} began with {name}={was}, and now it is {now[name]}: labels would change. Set {name}={was}."

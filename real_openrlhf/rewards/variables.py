@@ -7,12 +7,18 @@ from collections.abc import Iterator, Mapping
 
 from real_openrlhf.base.errors import UserError
 
+# REAL_GRADER and --grader by name; graders.py has how each judges
+GRADERS = {
+    "robust": "our verifier",
+    "disco": "the rules of the paper's baselines",
+    "math_verify": "that library's rules",
+}
 # With their defaults: a run that goes on under another one would be two experiments.
-GRADERS = {"REAL_ALLOW": "", "REAL_GRADER": "robust", "REAL_THINK": "auto"}
+DEFAULTS = {"REAL_ALLOW": "", "REAL_GRADER": "robust", "REAL_THINK": "auto"}
 LIMITS = ("REAL_REWARD_SECONDS", "SAME_ANSWER_DEADLINE", "SAME_ANSWER_MEMORY_MB", "SAME_ANSWER_WORKERS")
-NAMES = (*GRADERS, *LIMITS)
+NAMES = (*DEFAULTS, *LIMITS)
 CHOICES = {
-    "REAL_GRADER": ("robust", "disco", "math_verify"),
+    "REAL_GRADER": (*GRADERS,),
     "REAL_THINK": ("auto", "required", "optional"),
     "REAL_ALLOW": ("copied", "unevaluated"),
 }
