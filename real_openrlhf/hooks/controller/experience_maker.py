@@ -20,6 +20,7 @@ from real_openrlhf.base.run_files import enter
 from real_openrlhf.flags.derived import objective_of
 from real_openrlhf.hooks.controller.advantages import add_advantages
 from real_openrlhf.hooks.controller.labels import complete_info, label_rollouts
+from real_openrlhf.hooks.controller.prompts import prompts_of
 
 EPISODE = ("response_length", "total_length", "truncated")
 
@@ -168,10 +169,10 @@ def rollout_means(items: list[Experience]) -> dict[str, float]:
 
 
 def describe(samples: list[Experience], labels: Tensor, values: Tensor, args: SimpleNamespace) -> RolloutBatch:
-    """The columns of a batch. Rollouts of a prompt must be adjacent."""
+    """The columns of a batch."""
     return RolloutBatch(
         labels=labels,
-        groups=torch.arange(len(samples)) // args.rollout.n_samples_per_prompt,
+        groups=torch.tensor([number for number, own in enumerate(prompts_of(samples, args)) for _ in own]),
         values=values,
         lengths=torch.tensor([int(sample.action_mask.sum()) for sample in samples]),
         whole=torch.tensor([int(sample.total_length) for sample in samples]),

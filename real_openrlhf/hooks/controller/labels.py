@@ -24,12 +24,10 @@ def label_rollouts(samples: list[Experience], args: SimpleNamespace) -> tuple[Te
 
     For REAL a score that is neither 0 nor 1 is refused unless a threshold is given.
     """
-    size, any_score = args.rollout.n_samples_per_prompt, args.derived.any_reward
+    any_score = args.derived.any_reward
     complete_columns(samples, args)
     for position, sample in enumerate(samples):
-        first, score = position // size * size, float(sample.scores[0])
-        if sample.prompts != samples[first].prompts:
-            raise ValueError(f"rollout {position} is not of the same prompt as rollout {first}")
+        score = float(sample.scores[0])
         name = f"rollout {position} of prompt {sample.prompts[0][:80]!r} has score {score:g}"
         if sample.label == IGNORED:
             continue

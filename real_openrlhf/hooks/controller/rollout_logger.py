@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE
+from real_openrlhf.hooks.controller.prompts import prompts_of
 
 LABELS = {POSITIVE: "positive", NEGATIVE: "negative", UNPARSABLE: "negative", IGNORED: "ignored"}
 LETTERS = {"prompt": 2000, "gold": 400, "answer": 4000}  # at most, half from a text's start and half from its end
@@ -21,15 +22,13 @@ class RolloutLogger:
     """Chooses and formats groups; each sample is an Experience of OpenRLHF with one rollout."""
 
     def __init__(self, args: Any, tokenizer: Any) -> None:
-        self.count, self.size = args.logger.rollout_groups, args.rollout.n_samples_per_prompt
-        self.tokenizer = tokenizer
+        self.args, self.tokenizer = args, tokenizer
 
-    def of_step(self, samples: Sequence, tables: Iterable[Tensor]) -> list[dict]:
+    def of_step(self, samples: list, tables: Iterable[Tensor]) -> list[dict]:
         """The groups to keep of a step. Scores and weights come from REAL's tables; built-in losses have none."""
-        weighed = in_last_update(tables)
-        groups = [samples[start : start + self.size] for start in range(0, len(samples), self.size)]
-        logged = []
-        for group in choose([{LABELS[sample.label] for sample in own} for own in groups], weighed, self.count):
+        weighed, groups, logged = in_last_update(tables), prompts_of(samples, self.args), []
+        labels = [{LABELS[sample.label] for sample in own} for own in groups]
+        for group in choose(labels, weighed, self.args.logger.rollout_groups):
             own = groups[group]
             gold = expected_answer(str(own[0].labels[0]))
             question = {"prompt": cut("prompt", own[0].prompts[0]), "gold": cut("gold", gold)}

@@ -12,6 +12,7 @@ from real_openrlhf.algorithm.groups import POSITIVE
 from real_openrlhf.base.files import parsed
 from real_openrlhf.base.run_files import METRICS, NOTES, PHASES, ROLLOUTS
 from real_openrlhf.hooks.controller.labels import score_of
+from real_openrlhf.hooks.controller.prompts import prompts_of
 
 
 class RunLog:
@@ -21,13 +22,13 @@ class RunLog:
         self.tensorboard = tensorboard
         self.path = Path(args.train.run_dir) / METRICS
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.group_size = args.rollout.n_samples_per_prompt
+        self.args = args
         self.groups: list[dict] = []  # of the same step, for rollouts.jsonl
 
     def group_stats(self, rollout_samples: list) -> dict[str, float]:
         """Shares over prompts and rollouts, by the labels of `labels.py`."""
         right = [sample.label == POSITIVE for sample in rollout_samples]
-        groups = [right[i : i + self.group_size] for i in range(0, len(right), self.group_size)]
+        groups = [[sample.label == POSITIVE for sample in own] for own in prompts_of(rollout_samples, self.args)]
         graded = sum(not math.isnan(score_of(sample)) for sample in rollout_samples)
         return {
             **entropy(rollout_samples),
