@@ -339,7 +339,6 @@ class ObjectiveSettings:
         """The kind of score, one of `SCORES`."""
         return self.own.get("score", self.objective.score)
 
-    @property
-    def mean_over_rollouts(self) -> bool:
-        """The authors' BCE averages over valid rollouts; everything else over prompt groups."""
-        return self.own.get("reduction") == "mean"
+    def denominator(self, num_groups: int, num_rollouts: int) -> int:
+        """Of an update's mean: its valid rollouts for the authors' BCE, for everything else its prompt groups."""
+        return max(num_rollouts if self.own.get("reduction") == "mean" else num_groups, 1)

@@ -79,22 +79,17 @@ def score_weights(
     settings: ObjectiveSettings,
     scores: Tensor,
     table: RolloutBatch,
-    num_groups: int | None = None,
-    num_rollouts: int | None = None,
+    denominator: int | None = None,
     training_progress: TrainingProgress = START,
 ) -> WeighedLoss:
     """The objective's loss on the table, and d loss / d scores by autograd.
 
-    `num_groups` is the denominator: the prompt groups of the whole optimizer step, also uniform, dropped and fully
-    ignored groups. None takes the number of groups in the table. If the table is only a part of the step (whole groups
-    inside a micro-batch), bce with reduction mean also needs `num_rollouts`, the valid rollouts of the step.
+    `denominator`: of the whole optimizer step, whose uniform, dropped and fully ignored groups count too, if the table
+    is a part of it (whole groups inside a micro-batch). None takes that of the table.
     """
     groups = make_groups(settings, table, training_progress)
-    if settings.mean_over_rollouts:
-        denominator = int(groups.valid.sum()) if num_rollouts is None else num_rollouts
-    else:
-        denominator = groups.count if num_groups is None else num_groups
-    denominator = max(denominator, 1)
+    if denominator is None:
+        denominator = settings.denominator(groups.count, int(groups.valid.sum()))
     leaf = scores.detach().clone().requires_grad_()
     with torch.enable_grad():
         losses = settings.objective.loss(leaf.masked_fill(~groups.valid, 0.0), groups, settings)

@@ -63,9 +63,12 @@ class PlannedUpdate:
         return sorted(chain.from_iterable(wave.positions for wave in self.waves))
 
     def weigh(self, settings: ObjectiveSettings, scores: Tensor, rollouts: Positions | Tensor) -> WeighedLoss:
-        """Loss and weights of these rollouts, which are whole groups, with the update's denominators."""
-        whole = (self.num_groups, self.num_rollouts)
-        return score_weights(settings, scores[rollouts], self.batch.select(rollouts), *whole, self.training_progress)
+        """Loss and weights of these rollouts, which are whole groups, with the update's denominator."""
+        table, whole = self.batch.select(rollouts), self.denominator(settings)
+        return score_weights(settings, scores[rollouts], table, whole, self.training_progress)
+
+    def denominator(self, settings: ObjectiveSettings) -> int:
+        return settings.denominator(self.num_groups, self.num_rollouts)
 
 
 @dataclass(frozen=True)

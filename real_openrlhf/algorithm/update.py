@@ -148,7 +148,7 @@ class GroupUpdate(Update):
     def __init__(self, settings: ObjectiveSettings, planned: PlannedUpdate, *args: Any, **named: Any) -> None:
         super().__init__(planned, *args, **named)
         self.settings, self.rollouts = settings, torch.tensor(planned.rollouts)
-        self.denominator = max(planned.num_rollouts if settings.mean_over_rollouts else planned.num_groups, 1)
+        self.denominator = planned.denominator(settings)
         self.scores = torch.zeros(len(planned.batch), dtype=torch.float64)
         self.weights = torch.zeros_like(self.scores)
         if planned.scores_known:

@@ -144,7 +144,9 @@ def naive_update(case: Case, tables: Tables, rows: list[int], new: torch.Tensor)
     own_columns = case.rollouts.groups, case.rollouts.labels, case.rollouts.values
     groups, labels, values = (one.tolist() for one in own_columns)
     losses, valid = naive_losses(case.choices, rows, groups, scores, labels, values)
-    loss = sum(losses, 0 * leaf[case.mask].sum()) / (max(valid, 1) if case.choices.mean_over_rollouts else len(losses))
+    loss = sum(losses, 0 * leaf[case.mask].sum()) / (
+        max(valid, 1) if case.choices.own.get("reduction") == "mean" else len(losses)
+    )
     gaps = torch.cat([(leaf[row] - tables.old[row])[case.mask[row]] for row in rows])
     objective = loss
     if len(gaps):
