@@ -7,7 +7,7 @@ process.
 import contextlib
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from real_openrlhf.algorithm.formulas import Objective, ObjectiveSettings, against_sampler, given_settings
 
@@ -48,6 +48,21 @@ class Derived:
     skips: bool  # rollouts without a gradient are left out
     threshold: float  # a score above it is correct
     logprobs_mode: str | None  # of the distribution that vLLM samples from, if somebody reads its log-probabilities
+
+
+class MicroBatch(NamedTuple):
+    """The limit of a micro-batch: either rollouts, each padded to the longest of them, or tokens."""
+
+    rollouts: int | None
+    tokens: int | None
+
+    @classmethod
+    def of(cls, args: SimpleNamespace, when: Literal["train", "rollout"]) -> "MicroBatch":
+        """With gradients (`train`), or of a forward alone (`rollout`)."""
+        part, train = getattr(args, when), args.train
+        if train.dynamic_batch_enable:
+            return cls(None, part.max_tokens_per_gpu or train.max_tokens_per_gpu)  # as OpenRLHF fills it in
+        return cls(part.micro_batch_size, None)
 
 
 def objective_of(args: SimpleNamespace) -> ObjectiveSettings | None:

@@ -7,9 +7,10 @@ tensors; nobody has compared them with a GPU yet.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 from real_openrlhf.algorithm.token_blocks import LOGITS_AT_ONCE_ON_GPU
+from real_openrlhf.flags.derived import MicroBatch
 
 LOGIT_BYTES = 12  # per logit of a kept graph: fp32 logit, softmax and gradient; measurements gave 9 to 18
 BLOCK_BYTES = 14  # per logit: bf16 and fp32 of this block, fp32 of the block before, and the exponentials
@@ -116,11 +117,10 @@ def live_tokens(shape: Shape, args: SimpleNamespace, adapters: int, free: float)
     return max(LIVE_FRACTION * left, 0.0) // graph_bytes(shape, args)
 
 
-def tokens(args: SimpleNamespace, when: str) -> int:
-    """Tokens of one micro-batch: with gradients (`train`), or without (`rollout`)."""
-    part, train = getattr(args, when), args.train
-    samples = part.micro_batch_size * args.data.max_len
-    return (part.max_tokens_per_gpu or train.max_tokens_per_gpu) if train.dynamic_batch_enable else samples
+def tokens(args: SimpleNamespace, when: Literal["train", "rollout"]) -> int:
+    """Of one micro-batch, at most."""
+    limit = MicroBatch.of(args, when)
+    return limit.tokens or (limit.rollouts or 1) * args.data.max_len
 
 
 def moments(shape: Shape, args: SimpleNamespace) -> tuple[float, float, float]:

@@ -17,7 +17,7 @@ from real_openrlhf.algorithm.objective import make_groups
 from real_openrlhf.algorithm.schedule import SPARE, SPARE_ZERO_3, Packing, Positions
 from real_openrlhf.algorithm.step_plan import Plan, PlannedUpdate, PlanRules, plan_rollouts
 from real_openrlhf.base.run_files import enter
-from real_openrlhf.flags.derived import objective_of
+from real_openrlhf.flags.derived import MicroBatch, objective_of
 from real_openrlhf.hooks.controller.advantages import add_advantages
 from real_openrlhf.hooks.controller.labels import complete_info, label_rollouts
 from real_openrlhf.hooks.controller.prompts import prompts_of
@@ -100,7 +100,7 @@ class ExperienceMaker(RemoteExperienceMaker):
         return PlanRules(
             groups_per_step=train.batch_size // self.args.rollout.n_samples_per_prompt,
             num_ranks=self.num_ranks,
-            limit=limit_of(train, train.dynamic_batch_enable),
+            limit=MicroBatch.of(self.args, "train"),
             seed=train.seed,
             steps=train.max_steps,
             by_scores=self.by_scores,
@@ -137,8 +137,9 @@ class ExperienceMaker(RemoteExperienceMaker):
     def forward(self, group, samples: list[Experience], lengths: list[int], chosen: Positions, field: str) -> None:
         """Let a model group compute `field` of the chosen rollouts, in equally many batches per rank, for ZeRO-3."""
         train = self.args.train
-        limit = limit_of(self.args.rollout, train.dynamic_batch_enable)
-        wave = Packing(lengths, self.num_ranks, *limit).one_wave([[position] for position in chosen])
+        wave = Packing(lengths, self.num_ranks, *MicroBatch.of(self.args, "rollout")).one_wave(
+            [[position] for position in chosen]
+        )
         # a rank with nothing left repeats a rollout
         batches = [micro_batch or chosen[:1] for rank in wave.ranks for micro_batch in rank]
         columns = ("sequences", "action_mask", "attention_mask")
@@ -177,8 +178,3 @@ def describe(samples: list[Experience], labels: Tensor, values: Tensor, args: Si
         lengths=torch.tensor([int(sample.action_mask.sum()) for sample in samples]),
         whole=torch.tensor([int(sample.total_length) for sample in samples]),
     )
-
-
-def limit_of(args: SimpleNamespace, dynamic: bool) -> tuple[int | None, int | None]:
-    """(rollouts, tokens) of a micro-batch in training (`args.train`), or in a forward alone (`args.rollout`)."""
-    return (None, args.max_tokens_per_gpu) if dynamic else (args.micro_batch_size, None)
