@@ -91,8 +91,8 @@ def shape_config(args: argparse.Namespace) -> Mapping[str, object]:
     import tiny_task
     from tiny_task import ReverseTask
 
+    from real_openrlhf.forecast.memory import KNOWN_CONFIGS
     from real_openrlhf.recipes.recipes import RECIPES
-    from real_openrlhf.training.checks.memory_estimate import KNOWN_CONFIGS
 
     model = RECIPES[args.recipe].model
     if model != "reverse":
@@ -146,7 +146,7 @@ def measure(args: argparse.Namespace) -> dict:
     from actor_step import Step, peak, reset_peak, rollouts
     from openrlhf.cli.train_ppo_ray import parse_args
 
-    from real_openrlhf.flags import memory
+    from real_openrlhf.forecast import memory
 
     run, cuda = run_of(args), torch.cuda.is_available()
     with tempfile.TemporaryDirectory() as folder:

@@ -25,12 +25,11 @@ from real_openrlhf.algorithm.metrics import (
     Metric,
 )
 from real_openrlhf.flags import arguments
-from real_openrlhf.flags.duration import card_of, spans, text
-from real_openrlhf.flags.memory import peak, shape_of
+from real_openrlhf.forecast.duration import card_of, spans, text
+from real_openrlhf.forecast.memory import GB, KNOWN_CONFIGS, disk, peak, shape_of
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.recipes.run import compose
-from real_openrlhf.training.checks.memory_estimate import GB, KNOWN_CONFIGS, disk
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))

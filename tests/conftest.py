@@ -28,7 +28,7 @@ FAST = ("torch", "transformers", "matplotlib.pyplot")  # what fast tests import 
 
 # Files whose tests share what takes long to start; any other file is a group of its own.
 GROUPS = {
-    "peft": "engine_inputs memory_estimate",
+    "peft": "engine_inputs forecast",
     "parser": "arguments dry_run rollouts",
     "ranks": "fused_logprobs pretend_cuda",
     "more ranks": "checkpoints fixes zero_ranks",

@@ -116,7 +116,7 @@ def engine_of(recipe) -> object:
 
 
 def model_folder(name: str) -> Path:
-    from real_openrlhf.training.checks.memory_estimate import KNOWN_CONFIGS
+    from real_openrlhf.forecast.memory import KNOWN_CONFIGS
 
     folder = Path(os.environ[FOLDER]) / name.rpartition("/")[2]
     folder.mkdir(exist_ok=True)

@@ -28,7 +28,7 @@ from torch.utils._pytree import tree_leaves
 
 from real_openrlhf.algorithm.mismatch import MismatchError
 from real_openrlhf.base.errors import NonFiniteError
-from real_openrlhf.flags import memory as memory_of
+from real_openrlhf.forecast import memory as memory_of
 from real_openrlhf.hooks import policy_trainer
 from real_openrlhf.hooks.controller.experience_maker import ExperienceMaker
 from real_openrlhf.hooks.controller.labels import NO_ANSWER

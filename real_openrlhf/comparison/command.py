@@ -21,13 +21,12 @@ from typing import Any
 
 from real_openrlhf.base import files, ownership
 from real_openrlhf.base.errors import UserError, exit_code
-from real_openrlhf.base.files import amount, parsed, write_json
+from real_openrlhf.base.files import parsed, write_json
 from real_openrlhf.base.parsing import (
     Parser,
     PassThrough,
     did_you_mean,
     flag_name,
-    number_of,
     path_of,
     positive,
     whole,
@@ -38,13 +37,13 @@ from real_openrlhf.base.secrets import hide
 from real_openrlhf.base.user_files import example_of
 from real_openrlhf.evaluation import command as eval_command
 from real_openrlhf.evaluation import grading
-from real_openrlhf.flags import duration
+from real_openrlhf.forecast.duration import Bill, in_all
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.recipes.run import OBJECTIVE, PLACES
 from real_openrlhf.runs import run_folder, run_record
 from real_openrlhf.training import command as train_command
-from real_openrlhf.training.checks import Bill, Findings, run_checks
+from real_openrlhf.training.checks import Findings, run_checks
 from real_openrlhf.training.progress import end_unwatched
 from real_openrlhf.training.run_inputs import Request
 from real_openrlhf.training.start import Start
@@ -290,15 +289,6 @@ def check(runs: Runs, todo: Sequence[Entry], dry_run: bool) -> list[str]:
         *(f"{name}: {note}".replace("--runs-dir", "--out") for note, name in notes.items()),
         *([in_all(bills)] if bills else []),
     ]
-
-
-def in_all(bills: Sequence[Bill]) -> str:
-    hours, dollars = (
-        duration.text((sum(low for low, _ in spans), sum(high for _, high in spans)))
-        for spans in ([bill.hours for bill in bills], [bill.dollars for bill in bills])
-    )
-    disk = amount(sum(bill.disk for bill in bills))
-    return f"in all: {hours} hours, ${dollars} and {disk} of disk for {number_of(len(bills), 'run')}"
 
 
 def work(runs: Runs, todo: Sequence[Entry]) -> int:

@@ -47,8 +47,8 @@ from real_openrlhf.algorithm.step_plan import Plan, PlannedUpdate
 from real_openrlhf.algorithm.token_update import CustomTokenUpdate, TokenUpdate
 from real_openrlhf.algorithm.update import Coefficients, Forward, GroupUpdate, Update
 from real_openrlhf.base.run_files import enter
-from real_openrlhf.flags import memory
 from real_openrlhf.flags.derived import objective_of
+from real_openrlhf.forecast import memory
 from real_openrlhf.hooks.fixes.deepspeed_optimizers import accumulate_as_flagged
 from real_openrlhf.hooks.model.lora_weights import refuse_shared_weights
 

@@ -21,9 +21,10 @@ ROOMS = {
     "machine": (set(), {TOP, "base"}),
     "algorithm": ({"torch"}, {"base"}),
     "flags": (set(), {"algorithm", "base"}),
+    "forecast": (set(), {"algorithm", "base", "flags"}),
     "hooks": (
         {"deepspeed", "openrlhf", "packaging", "peft", "psutil", "ray", "torch", "transformers"},
-        {TOP, "algorithm", "base", "flags", "machine", "rewards"},
+        {TOP, "algorithm", "base", "flags", "forecast", "machine", "rewards"},
     ),
     "runs": (set(), {TOP, "base", "machine", "recipes", "rewards"}),
     "recipes": (set(), {"algorithm", "base", "flags"}),
@@ -33,9 +34,9 @@ ROOMS = {
     ),
     "training": (
         set(),
-        {TOP, "base", "data", "flags", "hooks", "machine", "recipes", "report", "rewards", "runs"},
+        {TOP, "base", "data", "flags", "forecast", "hooks", "machine", "recipes", "report", "rewards", "runs"},
     ),
-    "comparison": (set(), {"base", "evaluation", "flags", "recipes", "report", "runs", "training"}),
+    "comparison": (set(), {"base", "evaluation", "forecast", "recipes", "report", "runs", "training"}),
     "rewards": (set(), {"base"}),
     "data": ({"tqdm"}, {TOP, "base"}),
     "evaluation": (
@@ -46,7 +47,7 @@ ROOMS = {
 # Run where nothing is installed yet, before a process has chosen its device, or in thousands of processes.
 STANDARD_LIBRARY_ONLY = """
     cli patching base.environment base.errors base.files base.ownership base.parsing machine.doctor recipes.recipes
-    runs.provenance runs.run_folder training.checks.memory_estimate training.tiny_task hooks.arguments flags.memory
+    runs.provenance runs.run_folder training.tiny_task hooks.arguments forecast.duration forecast.memory
     algorithm.formulas algorithm.schedule evaluation.engines rewards.math_reward
 """.split()
 

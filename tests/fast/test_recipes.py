@@ -9,14 +9,14 @@ from small_runs import ON_GPUS, run_flags
 from small_world import REPOSITORY
 
 from real_openrlhf.data.sources import TRAINING_SETS
-from real_openrlhf.flags.memory import shape_of
 from real_openrlhf.flags.refusals import size_problems
+from real_openrlhf.forecast import memory
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.recipes.run import LOSS, PAPER
 from real_openrlhf.runs.run_record import recorded_flags
 from real_openrlhf.training import command
-from real_openrlhf.training.checks import memory_estimate, model_check
+from real_openrlhf.training.checks import model_check
 from real_openrlhf.training.checks.data_check import step_problems
 from real_openrlhf.training.command import request_of
 
@@ -204,8 +204,8 @@ def test_any_flag_can_be_taken_out(flag):
     composed = run_flags("qwen7b", removed=[flag], rows=1000)
     assert flag not in composed.flags
     assert composed.layout.gpus > 0 and composed.layout.ranks and composed.argv()
-    shape = shape_of(memory_estimate.KNOWN_CONFIGS[RECIPES["qwen7b"].model])
-    assert [*memory_estimate.check(shape, composed.args, 80)]
+    shape = memory.shape_of(memory.KNOWN_CONFIGS[RECIPES["qwen7b"].model])
+    assert memory.forecast(shape, composed.args, 80)
     assert len([*size_problems(composed.args)]) <= 1
     assert [*model_check.unfit_problems(composed.args, {"model_type": "qwen2"})] == []
 
@@ -333,5 +333,5 @@ def test_typed_words_win(file, typed, flag, value):
 def test_a_recipe_for_gpus_has_a_row_on_the_page_and_an_estimate_without_its_model():
     page = (REPOSITORY / "docs/use/training.md").read_text()
     assert [name for name in RECIPES if f"`{name}`" not in page] == []
-    unknown = [name for name in ON_GPUS if RECIPES[name].model not in memory_estimate.KNOWN_CONFIGS]
+    unknown = [name for name in ON_GPUS if RECIPES[name].model not in memory.KNOWN_CONFIGS]
     assert unknown == []  # add the model's shape, then run docs/refresh.py

@@ -5,29 +5,21 @@ A check yields a text for each problem, and `Note(text)` for what stops nothing.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from real_openrlhf.base.errors import UserError
+from real_openrlhf.forecast.duration import Bill
 
 
 class Note(str):
     """Always printed; the run goes on. `unchecked` names what could not be checked, `bill` is what the run costs."""
 
     unchecked: str
-    bill: "Bill | None"
+    bill: Bill | None
 
-    def __new__(cls, text: object, unchecked: str = "", bill: "Bill | None" = None) -> "Note":
+    def __new__(cls, text: object, unchecked: str = "", bill: Bill | None = None) -> "Note":
         note = super().__new__(cls, text)
         note.unchecked, note.bill = unchecked, bill
         return note
-
-
-class Bill(NamedTuple):
-    """Of a run: at least and at most, and bytes."""
-
-    hours: tuple[float, float]
-    dollars: tuple[float, float]
-    disk: float
 
 
 @dataclass

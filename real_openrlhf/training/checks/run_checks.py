@@ -12,15 +12,15 @@ from real_openrlhf.base.run_files import RECORD
 from real_openrlhf.base.secrets import BY_VARIABLE, KEY_VARIABLE, LOGIN, REWARD, WANDB_KEY
 from real_openrlhf.base.user_files import reward_problem
 from real_openrlhf.data.sources import TRAINING_SETS, is_hub_name
-from real_openrlhf.flags import duration
-from real_openrlhf.flags.memory import shape_of
 from real_openrlhf.flags.refusals import gpu_problems, notes, size_problems
+from real_openrlhf.forecast import duration, memory
+from real_openrlhf.forecast.duration import Bill
 from real_openrlhf.machine import nvidia
 from real_openrlhf.recipes.run import MODEL, TRAINING, VALIDATION
 from real_openrlhf.rewards import variables
 from real_openrlhf.runs import provenance, run_folder, run_record
 from real_openrlhf.training import run_inputs, tiny_task
-from real_openrlhf.training.checks import Bill, Findings, Note, data_check, memory_estimate, model_check
+from real_openrlhf.training.checks import Findings, Note, data_check, model_check
 from real_openrlhf.training.start import Start
 from real_openrlhf.training.trainer_process import LONGEST, scratch_base
 
@@ -108,7 +108,7 @@ def _model(start: Start) -> Iterator[str]:
     model = run.text(MODEL)
     if start.run.problems and is_hub_name(model, "model"):
         return  # a wrong flag is told at once
-    config = memory_estimate.KNOWN_CONFIGS.get(model)
+    config = memory.KNOWN_CONFIGS.get(model)
     if Path(model) not in request.missing():
         try:
             config = model_check.read_config(model)
@@ -116,12 +116,12 @@ def _model(start: Start) -> Iterator[str]:
         except model_check.Unreachable as error:
             unchecked = "the model on the hub" if config else "the model on the hub and its memory"
             yield Note(error, unchecked) if elsewhere else str(error)
-    if not (shape := shape_of(config or {})):
+    if not (shape := memory.shape_of(config or {})):
         return
-    size = memory_estimate.disk(shape, run.args)
+    size = memory.disk(shape, run.args)
     if not target.on_cpu:
         gpu_gb = target.gpu_gb or request.recipe.gpu_gb
-        yield from memory_estimate.check(shape, run.args, gpu_gb)
+        yield Note(memory.forecast(shape, run.args, gpu_gb))
         card = duration.card_of(nvidia.gpu_names(), gpu_gb)
         _, hours, dollars = duration.spans(shape, run.args, card)
         bill = Bill(hours, dollars, size) if run.args.train.max_steps else None  # 0: by the data's rows

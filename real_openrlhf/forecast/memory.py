@@ -1,9 +1,11 @@
-"""One arithmetic of a training rank's memory: for the forecast before a start, and for the plan of waves in a run.
+"""One arithmetic of a training rank's memory: for the forecast before a start, and for the plan of waves in a run. And
+the disk that a run fills.
 
 Bytes follow from a model's shape and the run's complete arguments. Standard library only. The sums are over known
 tensors; nobody has compared them with a GPU yet.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -12,6 +14,7 @@ from typing import Any, Literal
 from real_openrlhf.algorithm.token_blocks import LOGITS_AT_ONCE_ON_GPU
 from real_openrlhf.flags.derived import MicroBatch
 
+GB = 1e9
 LOGIT_BYTES = 12  # per logit of a kept graph: fp32 logit, softmax and gradient; measurements gave 9 to 18
 BLOCK_BYTES = 14  # per logit: bf16 and fp32 of this block, fp32 of the block before, and the exponentials
 HEAD_BYTES = 8  # per entry of a hidden state, with a fused head: the last norm's input in fp32, its two bf16 results
@@ -38,6 +41,15 @@ class Shape:
         """LoRA on every linear layer but the head: rank x (inputs + outputs)."""
         h, a, kv, i = self.hidden, self.attention_width, self.kv_width, self.intermediate
         return self.layers * rank * ((h + a) + 2 * (h + kv) + (a + h) + 3 * (h + i))
+
+
+# Published shapes, so that a dry run needs no download; a model on disk is read instead.
+_QWEN = {"num_hidden_layers": 28, "tie_word_embeddings": False, "model_type": "qwen2"}
+_SIZES = ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "vocab_size")
+KNOWN_CONFIGS = {
+    f"deepseek-ai/DeepSeek-R1-Distill-Qwen-{name}": {**_QWEN, **dict(zip(_SIZES, sizes, strict=True))}
+    for name, sizes in {"1.5B": (1536, 8960, 12, 2, 151936), "7B": (3584, 18944, 28, 4, 152064)}.items()
+}
 
 
 def shape_of(config: Mapping) -> Shape | None:
@@ -159,3 +171,24 @@ def peak(shape: Shape, args: SimpleNamespace, gpu_bytes: float) -> tuple[float, 
         graphs = max(live - tokens(args, "train"), 0.0) * graph_bytes(shape, args)
     resident = gpu_bytes - free + sum(states(shape, args, adapters).values())
     return resident + max(head, layer, scoring), resident + max(head + graphs, layer + graphs, scoring)
+
+
+def forecast(shape: Shape, args: SimpleNamespace, gpu_gb: float) -> str:
+    """A line for a dry run."""
+    need, most = (size / GB for size in peak(shape, args, gpu_gb * GB))
+    less = "more GPUs, --ds.zero_stage 3, --ds.adam_offload, --ref.offload or a smaller --train.max_tokens_per_gpu"
+    size, why = f"{need:.1f}", ""
+    if most > need:
+        size, why = f"{need:.1f} to {most:.1f}", "; what is free saves forward passes"
+    estimate = f"memory per GPU: {size} of {gpu_gb:.0f} GB (upper estimate, not compared with a GPU yet{why})"
+    return f"{estimate}. It may not fit: {less}" if need > gpu_gb else estimate
+
+
+def disk(shape: Shape, args: SimpleNamespace) -> float:
+    """The most bytes under the run folder: an old checkpoint goes when the new one is whole."""
+    ckpt, adapters = args.ckpt, shape.adapter_parameters(args.ds.lora.rank)
+    saves = math.ceil(args.train.max_steps / ckpt.save_steps) if ckpt.save_steps > 0 else 0  # the last step too
+    # fp32 weights and moments of trained parameters, and all bf16 weights
+    checkpoint = 12.0 * (adapters or shape.parameters) + 2 * (shape.parameters + adapters)
+    models = saves * 2.0 * shape.parameters if ckpt.save_hf else 0.0  # never rotated
+    return min(ckpt.max_num + 1, saves) * checkpoint + models + (4.0 * adapters or 2.0 * shape.parameters)

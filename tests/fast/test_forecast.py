@@ -4,11 +4,10 @@ import pytest
 from small_runs import run_flags
 from tiny_models import model_of
 
-from real_openrlhf.flags import duration
-from real_openrlhf.flags import memory as arithmetic
+from real_openrlhf.forecast import duration
+from real_openrlhf.forecast import memory as arithmetic
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.recipes import RECIPES
-from real_openrlhf.training.checks import memory_estimate
 
 GPU, SLEEP = 80e9, "--vllm.enable_sleep"
 APART = ["--train.colocate_all", SLEEP, "--ds.enable_sleep"]  # each role with GPUs of its own
@@ -18,7 +17,7 @@ P = 7_615_616_512
 def planned(*args, **named):
     """(the shape of the plan's model, the plan)"""
     found = run_flags(*args, **named).args
-    return arithmetic.shape_of(memory_estimate.KNOWN_CONFIGS[found.actor.model_name_or_path]), found
+    return arithmetic.shape_of(arithmetic.KNOWN_CONFIGS[found.actor.model_name_or_path]), found
 
 
 def memory(*args, **named):
@@ -46,7 +45,7 @@ def test_adapters_are_counted_as_peft_builds_them():
 
 
 def test_the_known_models_have_their_published_sizes():
-    shapes = map(arithmetic.shape_of, memory_estimate.KNOWN_CONFIGS.values())
+    shapes = map(arithmetic.shape_of, arithmetic.KNOWN_CONFIGS.values())
     assert [shape.parameters for shape in shapes] == [1_777_088_000, P]
 
 
@@ -144,7 +143,7 @@ def test_only_an_asynchronous_run_generates_while_it_trains():
 
 def test_disk_counts_what_is_kept_and_what_is_never_rotated():
     def total(user):
-        return memory_estimate.disk(*planned("qwen7b", user=user))
+        return arithmetic.disk(*planned("qwen7b", user=user))
 
     checkpoint, model = 14 * P, 2 * P
     assert total({}) == 3 * checkpoint + model  # the third while it is written
@@ -157,8 +156,8 @@ def test_disk_counts_what_is_kept_and_what_is_never_rotated():
 @pytest.mark.parametrize("algo", ALGORITHMS)
 def test_every_gpu_recipe_is_estimated_to_fit_its_gpus(recipe, algo):
     shape, found = planned(recipe, algo)
-    (fits,) = memory_estimate.check(shape, found, RECIPES[recipe].gpu_gb)
-    (large,) = memory_estimate.check(shape, found, RECIPES[recipe].gpu_gb / 4)
+    fits = arithmetic.forecast(shape, found, RECIPES[recipe].gpu_gb)
+    large = arithmetic.forecast(shape, found, RECIPES[recipe].gpu_gb / 4)
     assert fits.startswith("memory per GPU: ") and "--ds.adam_offload" not in fits
     assert "It may not fit: more GPUs" in large and "--ds.adam_offload" in large
 

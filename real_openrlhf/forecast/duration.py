@@ -3,11 +3,14 @@
 Standard library only. Rates, lengths and rents are assumptions; nobody has compared the sums with a GPU yet.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
+from typing import NamedTuple
 
-from real_openrlhf.flags.memory import Shape
+from real_openrlhf.base.files import amount
+from real_openrlhf.base.parsing import number_of
+from real_openrlhf.forecast.memory import Shape
 
 Span = tuple[float, float]  # at least, at most
 MEAN_SHARES = (1 / 3, 2 / 3)  # of --rollout.max_new_tokens: the mean response, at least and at most
@@ -96,3 +99,20 @@ def forecast(shape: Shape, args: SimpleNamespace, card: Card) -> str:
         f"{args.derived.layout.gpus} x {card.name}{run} (estimate, not compared with a GPU yet). Assumed: mean "
         f"response {lengths} tokens, {without}, {rates}; no evaluation"
     )
+
+
+class Bill(NamedTuple):
+    """Of a run: at least and at most, and bytes."""
+
+    hours: Span
+    dollars: Span
+    disk: float
+
+
+def in_all(bills: Sequence[Bill]) -> str:
+    hours, dollars = (
+        text((sum(low for low, _ in spans), sum(high for _, high in spans)))
+        for spans in ([bill.hours for bill in bills], [bill.dollars for bill in bills])
+    )
+    disk = amount(sum(bill.disk for bill in bills))
+    return f"in all: {hours} hours, ${dollars} and {disk} of disk for {number_of(len(bills), 'run')}"
