@@ -88,7 +88,7 @@ def find_model(name: str) -> Path:
         raise UserError(f"{folder} is the adapter of a LoRA run. Merge it with `{merge}`, then give --model OUT")
     if (folder / RECORD).exists():
         raise UserError(f"{folder} is a run. Give its model: --model {folder / MODEL}")
-    read_config(str(folder))  # refuses what is no model
+    read_config(name)  # refuses what is no model
     if folder.exists():
         return folder
     from huggingface_hub import snapshot_download

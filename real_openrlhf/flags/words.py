@@ -17,21 +17,18 @@ SHORTHANDS = {
     "--nodes": "--actor.num_nodes",
 }
 OPTIONS = [*SHORTHANDS, *"--recipe --algo --dry-run --resume --run-name --runs-dir --data-dir --config".split()]
-# Names that end otherwise than ours: of OpenRLHF before 0.11, TRL, verl, and our own earlier ones
+# Names that end otherwise than ours: of OpenRLHF before 0.11, TRL and verl
 OTHER_NAMES = {
     "--actor.adam.lr": "learning_rate actor_learning_rate lr",
     "--actor.model_name_or_path": "pretrain model_name",
     "--actor.eps_clip": "epsilon clip_ratio",
     "--algo.kl.init_coef": "beta kl_coef init_kl_coef kl_loss_coef",
     "--data.prompt_dataset": "prompt_data dataset_name train_files",
-    "--ds.fused_logprobs": "logit_free",
-    "--logger.rollout_groups": "keep_groups",
     "--reward.remote_url": "remote_rm_url reward_funcs",
     "--rollout.batch_size": "rollout_batch_size",
     "--rollout.max_new_tokens": "generate_max_len max_completion_length max_response_length",
     "--rollout.micro_batch_size": "micro_rollout_batch_size",
     "--rollout.n_samples_per_prompt": "num_generations n_samples group_size",
-    "--train.batching": "deal",
     "--train.batch_size": "train_batch_size ppo_mini_batch_size mini_batch_size",
     "--train.max_steps": "max_steps",
     "--train.micro_batch_size": "micro_train_batch_size per_device_train_batch_size",

@@ -94,12 +94,12 @@ def heading(every: Sequence[TaskRuns]) -> str:
     return f"{first if len(settings) == 1 else versus} on {where}"
 
 
-def refuse_foreign(out: Path, option: str = "--out") -> None:
+def refuse_foreign(out: Path) -> None:
     """Raise if something of a report's names is there without our page."""
     with contextlib.suppress(OSError):
         if TITLE in (out / PAGE).read_text(encoding="utf-8", errors="replace")[:HEAD]:
             return
-    ownership.refuse_foreign(option, (out / name for name in (PAGE, "figures", "tables")), ours=False)
+    ownership.refuse_foreign("--out", (out / name for name in (PAGE, "figures", "tables")), ours=False)
 
 
 def _save(table: Table, out: Path, prefix: str) -> None:

@@ -3,7 +3,7 @@
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from real_openrlhf.base.errors import UserError
 
@@ -36,9 +36,9 @@ def reward_variables() -> dict[str, str]:
     return {name: os.environ[name] for name in NAMES if name in os.environ and name not in passed_on}
 
 
-def variable_problems(environment: Mapping[str, str] = os.environ) -> Iterator[str]:
+def variable_problems() -> Iterator[str]:
     """Values that no reward function here can read: it would say so when it is loaded, after the model."""
-    for name, value in ((name, environment[name]) for name in NAMES if name in environment):
+    for name, value in ((name, os.environ[name]) for name in NAMES if name in os.environ):
         if known := CHOICES.get(name):
             words = [word for word in value.split(",") if word] if name == "REAL_ALLOW" else [value]
             if not {*words} <= {*known}:

@@ -125,7 +125,7 @@ def state(path: Path, record: dict | None = None) -> dict:
         return record
     log, finished = path / METRICS, (path / FINISHED).exists()
     here = platform.node()
-    if not finished and (record.get("host", here) != here or record.get("job")):
+    if not finished and record.get("host", here) != here:
         # another machine's locks are not visible here: a run there may live if it wrote a file recently
         files = [path / RECORD, log, path / LOG]
         if time.time() - max(file.stat().st_mtime for file in files if file.exists()) < SILENT_SECONDS:

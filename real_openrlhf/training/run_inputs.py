@@ -69,12 +69,8 @@ class WithConfig(PassThrough):
 
 
 def words_of_run(folder: Path) -> list[str]:
-    """With which the run began; an older record has its recipe, method and seed only."""
-    if not (folder / run_files.RECORD).exists():
-        return []
-    record = run_folder.read(folder)
-    stem = ["--recipe", record["recipe"], "--algo", record["algo"], f"--train.seed={record['seed']}"]
-    return record.get("words", stem)
+    """With which the run began."""
+    return run_folder.read(folder).get("words", []) if (folder / run_files.RECORD).exists() else []
 
 
 def words_of_config(path: Path | None) -> list[str]:

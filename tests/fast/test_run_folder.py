@@ -96,9 +96,8 @@ def test_a_run_is_running_while_one_of_its_processes_is_there(tmp_path):
     assert run_folder.state(path)["status"] == "failed"
 
 
-@pytest.mark.parametrize("where", [{"host": "elsewhere"}, {"job": "run-1"}])
-def test_a_run_on_another_machine_is_dead_when_its_log_has_been_silent_for_an_hour(tmp_path, where):
-    path = running(tmp_path / "run", 1, **where)
+def test_a_run_on_another_machine_is_dead_when_its_log_has_been_silent_for_an_hour(tmp_path):
+    path = running(tmp_path / "run", 1, host="elsewhere")
     assert run_folder.state(path)["status"] == "running"
     for name in ("run.json", "metrics.jsonl"):
         os.utime(path / name, (time.time() - 3700,) * 2)

@@ -312,7 +312,6 @@ def test_a_dry_run_does_not_import_the_stack():
         ("--no-vllm.num_engines", "OpenRLHF's own checks fail on this combination (TypeError"),
         ("--actor.adam.betas 0.9", "--actor.adam.betas 0.9: expected 2 arguments."),
         ("--lr 1e-4", "unknown flag --lr. Did you mean --actor.adam.lr?"),
-        ("--train.deal groups", "unknown flag --train.deal. Did you mean --train.batching?"),
         ("--temperature 1", "unknown flag --temperature. Did you mean --rollout.temperature?"),
         ("--rollout.max_new_tokens 9216", "--rollout.max_new_tokens 9216 is not below --data.max_len 9216"),
         ("--algo.real.objective {tmp}/mine.py:ends", "it raises SystemExit: 0, which ends the process"),
