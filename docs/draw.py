@@ -20,8 +20,9 @@ from matplotlib.patches import FancyBboxPatch, Patch, Rectangle
 from PIL import Image
 
 from real_openrlhf.algorithm.groups import NEGATIVE, POSITIVE, RolloutBatch
-from real_openrlhf.algorithm.objective import ObjectiveSettings, score_weights
+from real_openrlhf.algorithm.objective import score_weights
 from real_openrlhf.algorithm.schedule import Packing
+from real_openrlhf.algorithm.settings import ObjectiveSettings
 from real_openrlhf.algorithm.token_ratios import token_gradients
 
 IMAGES = Path(__file__).parent / "images"

@@ -14,7 +14,7 @@ from openrlhf.models import Actor
 from openrlhf.trainer.ppo_utils.experience import Experience
 from zero_jobs import Case, arguments, fill, parameters, policy_actor, rollouts, statuses_of, whole
 
-from real_openrlhf.algorithm.objective import ObjectiveSettings
+from real_openrlhf.algorithm.settings import ObjectiveSettings
 from real_openrlhf.hooks.controller.labels import NO_ANSWER
 
 # No means, or of the plan, or tested elsewhere: norms are compared below.

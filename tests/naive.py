@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 from torch import Tensor, exp, log
 
-from real_openrlhf.algorithm.objective import ObjectiveSettings
+from real_openrlhf.algorithm.settings import ObjectiveSettings
 
 
 def real(pos, neg, rows, settings, zero):

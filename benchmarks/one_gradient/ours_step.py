@@ -6,8 +6,9 @@ import batch
 import torch
 
 from real_openrlhf.algorithm.groups import RolloutBatch
-from real_openrlhf.algorithm.objective import ObjectiveSettings, rollout_scores, score_weights
+from real_openrlhf.algorithm.objective import rollout_scores, score_weights
 from real_openrlhf.algorithm.policy_loss import RealPolicyLoss, labels_from_rewards, real_policy_loss
+from real_openrlhf.algorithm.settings import ObjectiveSettings
 
 
 def gradient(objective, size=16, width=0, rank=0, world=1):

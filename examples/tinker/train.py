@@ -20,7 +20,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 import real_openrlhf
 from real_openrlhf import check_whole_groups, real_policy_loss
-from real_openrlhf.algorithm.formulas import assignments
+from real_openrlhf.algorithm.settings import assignments
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.parsing import json_value
 from real_openrlhf.base.user_files import reward_function

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from real_openrlhf.algorithm.groups import Groups, RolloutBatch
-from real_openrlhf.algorithm.objective import ObjectiveSettings, WeighedLoss
+from real_openrlhf.algorithm.objective import WeighedLoss
+from real_openrlhf.algorithm.settings import ObjectiveSettings
 
 
 class Metric(NamedTuple):

@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from real_openrlhf.algorithm.formulas import SUM, TOKEN_SCORES, ObjectiveSettings, against_sampler
+from real_openrlhf.algorithm.formulas import SUM, TOKEN_SCORES, against_sampler
 from real_openrlhf.algorithm.groups import NEGATIVE, START, UNPARSABLE, Groups, RolloutBatch, TrainingProgress
+from real_openrlhf.algorithm.settings import ObjectiveSettings
 
 
 def rollout_scores(

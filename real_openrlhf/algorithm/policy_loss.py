@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, Objective
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, RolloutBatch
 from real_openrlhf.algorithm.metrics import group_metrics
-from real_openrlhf.algorithm.objective import ObjectiveSettings, rollout_scores, score_weights
+from real_openrlhf.algorithm.objective import rollout_scores, score_weights
+from real_openrlhf.algorithm.settings import ObjectiveSettings
 
 
 class RealPolicyLoss(nn.Module):

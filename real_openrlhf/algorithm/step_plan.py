@@ -20,8 +20,9 @@ from itertools import chain
 from torch import Tensor
 
 from real_openrlhf.algorithm.groups import RolloutBatch, TrainingProgress
-from real_openrlhf.algorithm.objective import ObjectiveSettings, WeighedLoss, score_weights
+from real_openrlhf.algorithm.objective import WeighedLoss, score_weights
 from real_openrlhf.algorithm.schedule import SPARE, Packing, Position, Positions, Wave, shallowest, steps_of_groups
+from real_openrlhf.algorithm.settings import ObjectiveSettings
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from real_openrlhf.algorithm.formulas import ObjectiveSettings, TokenLoss
+from real_openrlhf.algorithm.formulas import TokenLoss
 from real_openrlhf.algorithm.groups import IGNORED, POSITIVE, Groups, TrainingProgress
 from real_openrlhf.algorithm.mismatch import token_gaps
+from real_openrlhf.algorithm.settings import ObjectiveSettings
 from real_openrlhf.algorithm.step_plan import PlannedUpdate
 from real_openrlhf.algorithm.token_ratios import token_gradients, token_log_ratios
 from real_openrlhf.algorithm.update import Forward, Update

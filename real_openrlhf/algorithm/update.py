@@ -15,13 +15,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, ObjectiveSettings
+from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD
 from real_openrlhf.algorithm.meter import MetricAccumulator, fetch, sum_over_ranks
 from real_openrlhf.algorithm.metrics import TERMS, TIS_METRICS, group_metrics
 from real_openrlhf.algorithm.mismatch import token_gaps
 from real_openrlhf.algorithm.objective import WeighedLoss, rollout_scores
 from real_openrlhf.algorithm.policy_loss import RealPolicyLoss, kl_old
 from real_openrlhf.algorithm.schedule import Wave
+from real_openrlhf.algorithm.settings import ObjectiveSettings
 from real_openrlhf.algorithm.step_plan import PlannedUpdate
 from real_openrlhf.algorithm.token_ratios import ratio_table, rollout_gradients, token_log_ratios
 from real_openrlhf.base.errors import NonFiniteError

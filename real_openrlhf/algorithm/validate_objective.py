@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE, RolloutBatch, TrainingProgress
-from real_openrlhf.algorithm.objective import ObjectiveSettings, make_groups, rollout_scores
+from real_openrlhf.algorithm.objective import make_groups, rollout_scores
+from real_openrlhf.algorithm.settings import ObjectiveSettings
 from real_openrlhf.algorithm.token_update import TokenGroup
 from real_openrlhf.base.user_files import raised
 

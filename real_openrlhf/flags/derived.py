@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Literal, NamedTuple
 
-from real_openrlhf.algorithm.formulas import Objective, ObjectiveSettings, against_sampler, given_settings
+from real_openrlhf.algorithm.formulas import Objective, against_sampler
+from real_openrlhf.algorithm.settings import ObjectiveSettings, given_settings
 
 # What a run trains: an objective over the scores of whole groups, a loss of tokens in a user's file, or OpenRLHF's own
 Loss = Literal["scores", "tokens", "upstream"]

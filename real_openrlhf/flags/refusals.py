@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from functools import reduce
 from types import SimpleNamespace
 
-from real_openrlhf.algorithm.formulas import ObjectiveSettings, TokenLoss, against_sampler, find, given_settings
+from real_openrlhf.algorithm.formulas import TokenLoss, against_sampler
+from real_openrlhf.algorithm.settings import ObjectiveSettings, find, given_settings
 from real_openrlhf.base.user_files import file_of
 from real_openrlhf.flags.derived import ESTIMATORS
 from real_openrlhf.flags.rules import BOUNDS, wrong_number

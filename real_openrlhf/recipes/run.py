@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from types import SimpleNamespace
 
-from real_openrlhf.algorithm.formulas import ObjectiveSettings, assignments
+from real_openrlhf.algorithm.settings import ObjectiveSettings, assignments
 from real_openrlhf.base.secrets import REWARD
 from real_openrlhf.flags import parser
 from real_openrlhf.flags.arguments import complete

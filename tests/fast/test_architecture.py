@@ -48,7 +48,7 @@ ROOMS = {
 STANDARD_LIBRARY_ONLY = """
     cli patching base.environment base.errors base.files base.ownership base.parsing machine.doctor recipes.recipes
     runs.provenance runs.run_folder training.tiny_task hooks.arguments forecast.duration forecast.memory
-    algorithm.formulas algorithm.schedule evaluation.engines rewards.math_reward
+    algorithm.schedule algorithm.settings evaluation.engines rewards.math_reward
 """.split()
 
 

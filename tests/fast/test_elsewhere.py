@@ -22,7 +22,7 @@ from every import every
 from naive import naive_losses, naive_score
 
 from real_openrlhf import group_weights, real_policy_loss
-from real_openrlhf.algorithm.objective import ObjectiveSettings
+from real_openrlhf.algorithm.settings import ObjectiveSettings
 from real_openrlhf.report.read_runs import read_run
 from real_openrlhf.training import tiny_task
 

@@ -17,10 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from naive import naive_losses, naive_score
 
-from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, OBJECTIVES, find
+from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, OBJECTIVES
 from real_openrlhf.algorithm.groups import RolloutBatch
-from real_openrlhf.algorithm.objective import ObjectiveSettings, make_groups
+from real_openrlhf.algorithm.objective import make_groups
 from real_openrlhf.algorithm.schedule import Positions
+from real_openrlhf.algorithm.settings import ObjectiveSettings, find
 from real_openrlhf.algorithm.step_plan import PlannedUpdate, PlanRules, plan_rollouts
 from real_openrlhf.algorithm.update import Coefficients, Forward, GroupUpdate
 

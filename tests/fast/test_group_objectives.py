@@ -13,9 +13,10 @@ from naive import NAIVE_TOKENS, naive_group_loss
 
 from real_openrlhf import check_whole_groups, real_policy_loss
 from real_openrlhf.algorithm import validate_objective
-from real_openrlhf.algorithm.formulas import OBJECTIVES, Constant, Objective, find
+from real_openrlhf.algorithm.formulas import OBJECTIVES, Constant, Objective
 from real_openrlhf.algorithm.groups import RolloutBatch, TrainingProgress
-from real_openrlhf.algorithm.objective import ObjectiveSettings, make_groups, score_weights
+from real_openrlhf.algorithm.objective import make_groups, score_weights
+from real_openrlhf.algorithm.settings import ObjectiveSettings, find
 from real_openrlhf.algorithm.step_plan import PlanRules, plan_rollouts
 from real_openrlhf.algorithm.token_update import TokenGroup
 from real_openrlhf.algorithm.update import Coefficients, Forward, GroupUpdate

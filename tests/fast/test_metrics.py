@@ -16,7 +16,8 @@ from real_openrlhf.algorithm.metrics import (
     over_updates,
 )
 from real_openrlhf.algorithm.mismatch import Mismatch, MismatchError, gaps, mismatch_metrics
-from real_openrlhf.algorithm.objective import ObjectiveSettings, score_weights
+from real_openrlhf.algorithm.objective import score_weights
+from real_openrlhf.algorithm.settings import ObjectiveSettings
 from real_openrlhf.algorithm.token_ratios import ratio_metrics, ratio_table, rollout_gradients, token_gradients
 
 

@@ -12,8 +12,9 @@ from real_openrlhf import group_weights, real_policy_loss
 from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, OBJECTIVES, SCORES, Objective
 from real_openrlhf.algorithm.groups import IGNORED, POSITIVE, RolloutBatch
 from real_openrlhf.algorithm.metrics import GROUP_METRICS
-from real_openrlhf.algorithm.objective import ObjectiveSettings, rollout_scores, score_weights
+from real_openrlhf.algorithm.objective import rollout_scores, score_weights
 from real_openrlhf.algorithm.policy_loss import RealPolicyLoss, kl_old
+from real_openrlhf.algorithm.settings import ObjectiveSettings
 
 NAN = math.nan
 quick = settings(max_examples=20, deadline=None, derandomize=True, database=None)

@@ -9,9 +9,10 @@ import torch
 
 from real_openrlhf import real_policy_loss
 from real_openrlhf.algorithm import validate_objective
-from real_openrlhf.algorithm.formulas import OBJECTIVES, Objective, TokenLoss, find
+from real_openrlhf.algorithm.formulas import OBJECTIVES, Objective, TokenLoss
 from real_openrlhf.algorithm.groups import RolloutBatch, TrainingProgress
-from real_openrlhf.algorithm.objective import ObjectiveSettings, score_weights
+from real_openrlhf.algorithm.objective import score_weights
+from real_openrlhf.algorithm.settings import ObjectiveSettings, find
 from real_openrlhf.flags.refusals import _objective as objective_refusals
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "objectives" / "hinge.py"

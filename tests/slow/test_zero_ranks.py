@@ -8,7 +8,7 @@ import torch
 from naive import naive_group_loss
 from packaging.version import parse
 
-from real_openrlhf.algorithm.objective import ObjectiveSettings
+from real_openrlhf.algorithm.settings import ObjectiveSettings
 
 WHOLE_GROUPS = {"loss": "ppo", "batching": "whole_groups", "groups_per_step": 4}
 
