@@ -45,7 +45,7 @@ from real_openrlhf.runs import run_folder, run_record
 from real_openrlhf.training import command as train_command
 from real_openrlhf.training.checks import Findings, run_checks
 from real_openrlhf.training.progress import end_unwatched
-from real_openrlhf.training.run_inputs import Request
+from real_openrlhf.training.request import Request
 from real_openrlhf.training.start import Start
 
 

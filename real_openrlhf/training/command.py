@@ -24,7 +24,7 @@ from real_openrlhf.training.checks import run_checks
 from real_openrlhf.training.launch_target import TRAINER
 from real_openrlhf.training.progress import Progress, end_unwatched, final_summary
 from real_openrlhf.training.record import Training, recorded
-from real_openrlhf.training.run_inputs import RUNS, Request, WithConfig
+from real_openrlhf.training.request import RUNS, Request, WithConfig
 from real_openrlhf.training.start import Start
 from real_openrlhf.training.trainer_process import Watch, drop_stale_locks, scratch, supervise
 

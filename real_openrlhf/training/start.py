@@ -8,7 +8,7 @@ from real_openrlhf.recipes.run import Run
 from real_openrlhf.runs import run_folder
 from real_openrlhf.runs.run_record import changed_flags
 from real_openrlhf.training.launch_target import LaunchTarget
-from real_openrlhf.training.run_inputs import Request
+from real_openrlhf.training.request import Request
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from real_openrlhf.machine import nvidia
 from real_openrlhf.recipes.run import MODEL, TRAINING, VALIDATION
 from real_openrlhf.rewards import variables
 from real_openrlhf.runs import provenance, run_folder, run_record
-from real_openrlhf.training import run_inputs, tiny_task
+from real_openrlhf.training import inputs, tiny_task
 from real_openrlhf.training.checks import Findings, Note, data_check, model_check
 from real_openrlhf.training.start import Start
 from real_openrlhf.training.trainer_process import LONGEST, scratch_base
@@ -84,7 +84,7 @@ def data(start: Start) -> Iterator[str]:
     """Check the files that exist. A run makes the missing ones, then checks again."""
     request, run, missing = start.request, start.run, set(map(str, start.request.missing()))
     checked = [flag for flag in (TRAINING, VALIDATION) if flag in run.flags and run.text(flag) not in missing]
-    ours = [run_inputs.training_set(name, request.args.data_dir) for name in TRAINING_SETS]
+    ours = [inputs.training_set(name, request.args.data_dir) for name in TRAINING_SETS]
     own = run.given(TRAINING) and Path(run.text(TRAINING)) not in ours
     if own and VALIDATION in run.flags and not run.given(VALIDATION):
         message = (

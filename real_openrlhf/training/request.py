@@ -1,33 +1,24 @@
-"""The inputs of a run: its command line as a request, the flags that follow, and the files that it reads.
-
-Files are prepared sets, files of a task, or the user's own. This package makes missing files if it can.
-"""
+"""A command line as a request for a run: its words, a config file's and a begun run's, and the flags that follow."""
 
 import argparse
-import contextlib
 import os
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from real_openrlhf.base import run_files
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.parsing import PassThrough, path_of
-from real_openrlhf.base.secrets import BY_VARIABLE, KEY_VARIABLE, REWARD, WANDB_KEY, hide
-from real_openrlhf.base.user_files import absolute
-from real_openrlhf.data.sources import SUFFIXES, TRAINING_SETS, is_hub_name, read_local
+from real_openrlhf.base.secrets import BY_VARIABLE, KEY_VARIABLE, WANDB_KEY, hide
 from real_openrlhf.flags.words import SHORTHANDS, as_typed, split_flags
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.recipes.run import (
-    AGENT,
     MODEL,
-    OBJECTIVE,
     PLACES,
-    RECIPE,
     RUN_DIR,
     TENSORBOARD,
     TRAINING,
@@ -39,8 +30,7 @@ from real_openrlhf.recipes.run import (
 )
 from real_openrlhf.runs import run_folder
 from real_openrlhf.runs.run_record import changed_flags
-from real_openrlhf.training import tiny_task
-from real_openrlhf.training.tiny_task import task_folder
+from real_openrlhf.training.inputs import file_flags, makers, row_count, with_absolute_paths
 
 RUNS = Path("runs")
 
@@ -145,7 +135,7 @@ class Request:
     def rows(self) -> int | None:
         """Of its training sets, of files counted, else as published; None if unknown."""
         names = self.user.get(TRAINING) or file_flags(self.recipe, self.args.data_dir)[TRAINING].words
-        counts = [_row_count(Path(name)) for name in " ".join(names).split(",")]
+        counts = [row_count(Path(name)) for name in " ".join(names).split(",")]
         return None if None in counts else sum(count for count in counts if count)
 
     @cached_property
@@ -175,12 +165,8 @@ class Request:
     def missing(self) -> dict[Path, Callable[[], object]]:
         """Missing files that its flags read and this package can make: {path: the call that makes it}."""
         read = {self.run.text(flag) for flag in (MODEL, TRAINING, VALIDATION)}
-        parts = ("model", "train.jsonl", "eval.jsonl")
-        makers: dict[Path, Callable[[], object]] = {task_folder() / part: tiny_task.unpack for part in parts}
-        for name in {*TRAINING_SETS, self.recipe.eval_data} - {tiny_task.NAME}:
-            path = set_file(name, self.args.data_dir)
-            makers[path] = partial(_make_set, name, path, self.run.text(MODEL))
-        return {path: make for path, make in makers.items() if str(path) in read and not path.exists()}
+        every = makers(self.recipe, self.args.data_dir, self.run.text(MODEL))
+        return {path: make for path, make in every.items() if str(path) in read and not path.exists()}
 
     def made(self) -> "Request":
         """With all missing files."""
@@ -188,72 +174,3 @@ class Request:
             if not path.exists():  # a task's files are made together
                 make()
         return replace(self)  # its flags follow from these files
-
-
-# Files
-
-
-def set_file(name: str, data_dir: Path, part: str = "train") -> Path:
-    """The file of a set that this package makes; of the tiny task there are two parts."""
-    return task_folder() / f"{part}.jsonl" if name == tiny_task.NAME else (data_dir / f"{name}.jsonl").resolve()
-
-
-def training_set(name: str, data_dir: Path) -> Path:
-    """The file of a set that has this name; a data set of the hub as it is; any other name is a path."""
-    if name in (tiny_task.NAME, *TRAINING_SETS):
-        return set_file(name, data_dir)
-    return Path(name) if is_hub_name(name) else Path(name).expanduser().resolve()
-
-
-def file_flags(recipe: Recipe, data_dir: Path) -> dict[str, FlagValue]:
-    """The recipe's model, data and reward as flags, by absolute path: Ray's actors run in another directory."""
-    reward = Path(__file__).resolve().parents[1] / "rewards" / "math_reward.py"
-    model = str(task_folder() / "model") if recipe.model == tiny_task.NAME else recipe.model
-    return {
-        MODEL: FlagValue((model,), RECIPE),
-        TRAINING: FlagValue((str(training_set(recipe.train_data, data_dir)),), RECIPE, recipe.train_data),
-        VALIDATION: FlagValue((str(set_file(recipe.eval_data, data_dir, "eval")),), RECIPE, recipe.eval_data),
-        REWARD: FlagValue((str(reward),), RECIPE, "1 for a correct response, 0 for an incorrect one"),
-    }
-
-
-def _make_set(name: str, path: Path, tokenizer: str) -> None:
-    from real_openrlhf.data import command  # the verifier takes a quarter of a second
-
-    if name in TRAINING_SETS:
-        command.prepare_training(name, path, tokenizer=tokenizer)
-    else:
-        command.prepare_benchmark(name, None, path)
-
-
-def _row_count(path: Path) -> int | None:
-    if not path.is_file():
-        if path == training_set(tiny_task.NAME, Path()):
-            return tiny_task.TRAIN_PROMPTS
-        published = TRAINING_SETS.get(path.stem) if path.suffix == ".jsonl" else None
-        return published.rows if published else None
-    with contextlib.suppress(OSError, ValueError, UserError):  # of a broken file, which its own check reports
-        if path.suffix == ".jsonl":
-            return len(path.read_bytes().splitlines())
-        if path.suffix in SUFFIXES:
-            return sum(1 for _ in read_local(path).rows)
-    return None
-
-
-def with_absolute_paths(flags: Mapping[str, tuple[str, ...]], data_dir: Path) -> dict[str, tuple[str, ...]]:
-    """The user's models, sets and files by absolute path: Ray's actors run in other directories."""
-
-    def sets(names: str) -> str:
-        return ",".join(str(training_set(name.strip(), data_dir)) for name in names.split(","))
-
-    def scripts(names: str) -> str:  # files or URLs
-        return ",".join(os.path.realpath(os.path.expanduser(n)) if n.endswith(".py") else n for n in names.split(","))
-
-    def files(names: str) -> str:
-        return ",".join(n if is_hub_name(n) else os.path.realpath(os.path.expanduser(n)) for n in names.split(","))
-
-    def model(name: str) -> str:
-        return name if is_hub_name(name, "model") else os.path.realpath(os.path.expanduser(name))
-
-    paths = {MODEL: model, TRAINING: sets, VALIDATION: files, REWARD: scripts, AGENT: scripts, OBJECTIVE: absolute}
-    return {flag: tuple(map(paths.get(flag, str), words)) for flag, words in flags.items()}
