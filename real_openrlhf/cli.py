@@ -6,8 +6,9 @@ import sys
 
 from real_openrlhf import __version__
 from real_openrlhf.base.environment import find_home, hold_environment
-from real_openrlhf.base.errors import UserError, exit_code
+from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.parsing import Parser
+from real_openrlhf.base.terminal import exit_code
 
 # name -> (module with configure(parser) and run(args) -> exit code, the package that it needs, help)
 COMMANDS = {

@@ -11,8 +11,9 @@ import jinja2
 
 from real_openrlhf import __version__
 from real_openrlhf.base import ownership
-from real_openrlhf.base.errors import UserError, plain
+from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import write_text
+from real_openrlhf.base.terminal import plain
 from real_openrlhf.report import benchmarks, figures, tables
 from real_openrlhf.report.read_runs import Run, word
 from real_openrlhf.report.table_forms import WARNING, Cell, Table, shown, to_csv, to_markdown

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from real_openrlhf.base.errors import UserError, first_line, plain
+from real_openrlhf.base.errors import UserError, first_line
 from real_openrlhf.base.files import parsed
 from real_openrlhf.base.run_files import EVALUATION, METRICS, PHASES, RECORD
+from real_openrlhf.base.terminal import plain
 from real_openrlhf.runs.run_folder import early_end, logged_rows, state
 from real_openrlhf.runs.run_record import EARLIER_FLAGS, flags_of
 

@@ -5,10 +5,11 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from real_openrlhf.base.errors import UserError, plain
+from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import parsed
 from real_openrlhf.base.parsing import path_of, whole
 from real_openrlhf.base.run_files import ROLLOUTS
+from real_openrlhf.base.terminal import plain
 
 LETTERS = 600  # at most, of each text that is shown
 LEGEND = "score: mean log(π/π_old) of the tokens; a positive weight makes the response more likely"

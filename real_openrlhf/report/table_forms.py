@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from real_openrlhf.base.errors import plain
+from real_openrlhf.base.terminal import plain
 from real_openrlhf.report.statistics import Estimate
 
 NONE = "–"

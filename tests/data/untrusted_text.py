@@ -13,7 +13,8 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from real_openrlhf.base.errors import CONTROLS, UserError, exit_code, on_one_line, plain
+from real_openrlhf.base.errors import UserError
+from real_openrlhf.base.terminal import CONTROLS, exit_code, on_one_line, plain
 from real_openrlhf.data.problems import read_problems
 from real_openrlhf.data.sources import read_local
 from real_openrlhf.recipes.algorithms import ALGORITHMS

@@ -12,7 +12,7 @@ import untrusted_text as untrusted
 from hypothesis import HealthCheck, Phase, given, settings
 
 from real_openrlhf import cli
-from real_openrlhf.base.errors import exit_code, plain
+from real_openrlhf.base.terminal import exit_code, plain
 from real_openrlhf.cli import main
 
 

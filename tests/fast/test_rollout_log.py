@@ -8,8 +8,8 @@ import torch
 from small_runs import run_args
 from tiny_models import Numbers
 
-from real_openrlhf.base.errors import CONTROLS
 from real_openrlhf.base.run_files import ROLLOUTS
+from real_openrlhf.base.terminal import CONTROLS
 from real_openrlhf.cli import main
 from real_openrlhf.hooks.controller import run_log as run_log_module
 from real_openrlhf.hooks.controller.labels import complete_info, evaluate_by_score
