@@ -25,7 +25,6 @@ from dataclasses import replace
 from functools import partial
 
 import psutil
-import ray
 import torch
 import torch.distributed as dist
 from deepspeed.accelerator import get_accelerator
@@ -36,7 +35,6 @@ from openrlhf.trainer.ppo_utils.experience import (
     remove_padding_in_sequences,
     split_experience_batch,
 )
-from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
 from torch import Tensor
 
 from real_openrlhf import patching
@@ -51,26 +49,7 @@ from real_openrlhf.flags.derived import objective_of
 from real_openrlhf.forecast import memory
 from real_openrlhf.hooks.fixes.deepspeed_optimizers import accumulate_as_flagged
 from real_openrlhf.hooks.model.lora_weights import refuse_shared_weights
-
-
-class EngineStartTrainer(ActorPPOTrainer):
-    """OpenRLHF's actor trainer, which waits for its engines before it opens the group in which they receive weights.
-
-    An engine that failed at its start never joins: upstream waits for half an hour, without a word. And a resumed run
-    draws the dropout, and upstream's trainer the order of rollouts, that it would have drawn unbroken.
-    """
-
-    def _init_vllm_sync_group(self, backend: str) -> None:
-        ray.get([engine.__ray_ready__.remote() for engine in self.vllm_engines])  # raises the reason of a failed one
-        super()._init_vllm_sync_group(backend)
-
-    def ppo_train(self, kl_ctl: float) -> dict[str, float]:
-        if self.args.rollout.seeded_order or self.args.derived.whole_groups:  # else as released
-            self.strategy.reseed(self.actor.model.global_steps)
-        return self.train_batch(kl_ctl)
-
-    def train_batch(self, kl_ctl: float) -> dict[str, float]:
-        return super().ppo_train(kl_ctl)
+from real_openrlhf.hooks.upstream_trainer import EngineStartTrainer
 
 
 class PolicyTrainer(EngineStartTrainer):

@@ -23,7 +23,7 @@ def actor_trainer_class(args) -> type:
         from real_openrlhf.hooks.policy_trainer import PolicyTrainer
 
         return PolicyTrainer
-    from real_openrlhf.hooks.policy_trainer import EngineStartTrainer
+    from real_openrlhf.hooks.upstream_trainer import EngineStartTrainer
 
     return EngineStartTrainer
 

@@ -30,7 +30,7 @@ from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.hooks.controller.labels import label_rollouts
 from real_openrlhf.hooks.controller.run_controller import RunController
-from real_openrlhf.hooks.engine.requests import executor
+from real_openrlhf.hooks.engine.rewards import executor
 
 AGENTS = Path(__file__).parents[2] / "examples/agents"
 EXAMPLE = AGENTS / "guess_number.py"

@@ -11,11 +11,10 @@ from typing import Any
 import ray
 
 from real_openrlhf.base.run_files import enter
-from real_openrlhf.base.user_files import reward_function
 from real_openrlhf.hooks.engine import plugin
+from real_openrlhf.hooks.engine.rewards import executor
 from real_openrlhf.hooks.prompt_stream import SampleSeeds, seeded_each
 from real_openrlhf.machine import nvidia
-from real_openrlhf.rewards.calls import Fault, RewardCalls, checked
 
 __all__ = ["Requests", "engine_arguments", "executor", "held", "seeded_each"]
 
@@ -73,30 +72,3 @@ def engine_arguments(asked: dict[str, Any]) -> dict[str, Any]:
         # With several GPUs the engine's process joins Ray. For "local" it would start a second one, without our GPUs.
         os.environ["RAY_ADDRESS"] = ray.get_runtime_context().gcs_address
     return nvidia.engine_arguments(trains=True) | asked
-
-
-def executor(url: str | list[str] | None) -> Any:
-    """Upstream's executor, except that an error of the reward function costs only the response that was graded."""
-    from openrlhf.utils.agent import SingleTurnAgentExecutor
-
-    class Executor(SingleTurnAgentExecutor):
-        def __init__(self) -> None:
-            files = [file for file in ([url] if isinstance(url, str) else url or [])[:1] if file.endswith(".py")]
-            super().__init__(None if files else url)
-            if files:
-                self.reward_endpoints, self.reward_func = files, reward_function(files[0])
-            self.calls = RewardCalls(self.reward_func)
-
-        async def _fetch_rewards_via_func(self, queries: list, prompts: list, labels: list) -> list[dict]:
-            each = zip(queries, prompts, labels, strict=True)
-            return list(await asyncio.gather(*(self.calls.reward(*call) for call in each)))
-
-        async def _fetch_rewards_via_http(self, queries: list, prompts: list, labels: list) -> list[dict]:
-            try:
-                return [checked(result) for result in await super()._fetch_rewards_via_http(queries, prompts, labels)]
-            except Fault as fault:
-                return [self.calls.failed(fault, prompts[0])]
-            except RuntimeError as error:  # upstream gave up after its retries
-                return [self.calls.failed(Fault("no_answer", str(error)), prompts[0])]
-
-    return Executor()
