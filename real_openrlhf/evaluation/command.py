@@ -11,7 +11,8 @@ from real_openrlhf.base.files import write_json, write_jsonl, write_text
 from real_openrlhf.base.parsing import path_of, positive
 from real_openrlhf.data.benchmarks import BENCHMARKS
 from real_openrlhf.data.problems import load_tokenizer
-from real_openrlhf.evaluation.engines import Engine, generate
+from real_openrlhf.evaluation.engine_process import Engine
+from real_openrlhf.evaluation.engines import generate
 from real_openrlhf.evaluation.grading import find_grader, grade, refuse, summarise, table
 from real_openrlhf.evaluation.questions import (
     LONGEST,

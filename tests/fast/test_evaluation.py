@@ -17,10 +17,10 @@ from tiny_models import letters
 
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.cli import main
-from real_openrlhf.evaluation.engines import engine_count, sample_seed
+from real_openrlhf.evaluation.engines import engine_count
 from real_openrlhf.evaluation.grading import pass_at, per_problem, powers_of_two, summarise
 from real_openrlhf.evaluation.questions import Question, answer_length, find_model, read_records, tokenized
-from real_openrlhf.evaluation.store import Sample, opened
+from real_openrlhf.evaluation.store import Sample, opened, sample_seed
 from real_openrlhf.report.statistics import bootstrap
 
 
@@ -379,8 +379,8 @@ def test_an_engine_that_is_stopped_inside_an_import_says_nothing(tmp_path):
     """numpy's lazy import once made a RecursionError of the signal."""
     lines = ("try:", "    os.kill(os.getpid(), signal.SIGTERM)", "except BaseException:", "    raise RecursionError")
     (tmp_path / "vllm.py").write_text("\n".join(("import os, signal", *lines)))
-    engine = "engines._engine(SimpleNamespace(cancel_join_thread=lambda: None, put=print), [], None, [], 1)"
-    words = f"from types import SimpleNamespace; from real_openrlhf.evaluation import engines; {engine}"
+    engine = "engine_process.run_engine(SimpleNamespace(cancel_join_thread=lambda: None, put=print), [], None, [], 1)"
+    words = f"from types import SimpleNamespace; from real_openrlhf.evaluation import engine_process; {engine}"
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", words], env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from small_runs import run_flags
 
-from real_openrlhf.evaluation import engines
+from real_openrlhf.evaluation import engine_process, engines
 from real_openrlhf.hooks.engine import plugin
 from real_openrlhf.machine import doctor, nvidia
 from real_openrlhf.recipes.recipes import RECIPES
@@ -151,7 +151,7 @@ def test_an_engine_for_gpus_that_are_not_there_is_refused(environment, monkeypat
     if environment == "gpu":
         monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
         with pytest.raises(engines.UserError, match=r"PyTorch sees no GPU.*real-openrlhf doctor.*setup_env.sh cpu"):
-            next(engines.generate([], engines.Engine("m", 1, 1, 1, 1, 1, "auto", 1), None))
+            next(engines.generate([], engine_process.Engine("m", 1, 1, 1, 1, 1, "auto", 1), None))
 
 
 # An engine's process after its parent was killed: real processes, spawned as vLLM spawns them. And its last words.

@@ -13,7 +13,7 @@ from vllm.platforms import current_platform
 from vllm.platforms.interface import DeviceCapability
 from vllm.sampling_params import RequestOutputKind
 
-from real_openrlhf.evaluation import engines
+from real_openrlhf.evaluation import engine_process
 from real_openrlhf.hooks.engine import plugin
 from real_openrlhf.hooks.engine.requests import Requests, TokenizerRef, engine_arguments, held
 
@@ -112,8 +112,8 @@ def test_an_engines_attention_and_sampler_need_no_compiler(on_cuda, monkeypatch,
     experts = {"moe_backend": "triton"} if capability >= (10, 0) else {}  # others stand in another order than is sent
     assert arguments == {**asked, **expected, **experts}
     assert flashinfer_sampler_supported() is False  # also where OpenRLHF plays an agent itself
-    engine = engines.Engine("m", 0.6, 0.95, 9, 99, 42, "auto", 1)
-    evaluated = engines.engine_arguments(engine, on_cpu=False)
+    engine = engine_process.Engine("m", 0.6, 0.95, 9, 99, 42, "auto", 1)
+    evaluated = engine_process.engine_arguments(engine, on_cpu=False)
     assert {name: value for name, value in evaluated.items() if "attention" in name} == expected
     parsed = AsyncEngineArgs(**arguments)
     assert parsed.moe_backend == experts.get("moe_backend", "auto")
