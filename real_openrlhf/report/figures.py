@@ -12,17 +12,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from real_openrlhf.report.curves import training, validation
 from real_openrlhf.report.read_runs import Run, read_run
 from real_openrlhf.report.tables import FINAL, TRAINING, against_reference
-from real_openrlhf.report.task_runs import (
-    MethodRuns,
-    TaskRuns,
-    best_of_each_method,
-    standing,
-    tasks,
-    training,
-    validation,
-)
+from real_openrlhf.report.task_runs import MethodRuns, TaskRuns, best_of_each_method, standing, tasks
 
 Curve = Callable[[Run], pd.Series | None]
 HUES = ("#0072b2", "#d55e00")  # the reference, the best of the others; all others are grey

@@ -7,19 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 import pandas as pd
 
 from real_openrlhf.report.benchmarks import PUBLISHED, published
+from real_openrlhf.report.curves import at_the_end, near_end, over_training, training, validation
 from real_openrlhf.report.statistics import LEVEL, MARGIN, Difference, Estimate, difference, estimate, holm
 from real_openrlhf.report.table_forms import BLOCK, NONE, SE_NOTE, SETTING, WARNING, Row, Table
-from real_openrlhf.report.task_runs import (
-    MethodRuns,
-    TaskRuns,
-    at_the_end,
-    best_of_each_method,
-    near_end,
-    over_training,
-    short,
-    training,
-    validation,
-)
+from real_openrlhf.report.task_runs import MethodRuns, TaskRuns, best_of_each_method, short
 
 MAIN, FINAL = "Mean over training", "Held-out pass@1"
 TRAINING = {  # title -> keys of metrics, of which the first that a run logged counts

@@ -1,19 +1,14 @@
-"""Group runs: those that differ in the seed only are `MethodRuns`, and settings trained alike are `TaskRuns`.
+"""Group runs: those that differ in the seed only are `MethodRuns`, and settings trained alike are `TaskRuns`."""
 
-Below: the curves of a run, each a pandas series of values by step.
-"""
-
-import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
-import pandas as pd
-
 from real_openrlhf.base.parsing import json_value
 from real_openrlhf.recipes.algorithms import ALGORITHMS
+from real_openrlhf.report.curves import over_training, validation
 from real_openrlhf.report.read_runs import Run, word
 from real_openrlhf.report.statistics import FEWEST
 
@@ -32,7 +27,6 @@ SHORT = {"--actor.adam.lr": "lr", "--actor.eps_clip_low_high": "clip", "--train.
 # Flags that can change what is learned; the others (engines, logging, checkpoints) cannot.
 LEARNING = ("--actor.", "--algo.", "--train.", "--rollout.", "--data.", "--reward.", "--eval.")
 NOT_LEARNING = ("--train.seed", "--train.run_dir", "--algo.real.max_live_micro_batches")  # the last: the layout only
-TAIL = 0.1  # a training metric's final value is its mean over this share of the steps
 MOST = 12  # settings that a figure and the summary show; of more, the best of each method
 
 
@@ -170,39 +164,6 @@ def _changed(run: Run) -> tuple[str, ...]:
         text = f"{value:g}" if isinstance(value, float) else text
         words.append(word(WORDS.get(flag, f"{SHORT.get(flag, flag.removeprefix('--'))} {{}}").format(text)))
     return tuple(words)
-
-
-# Curves
-
-
-def validation(run: Run, sets: Sequence[str]) -> pd.Series | None:
-    """pass@1, the unweighted mean over these evaluation sets; None for a run that lacks one of them."""
-    keys = [f"eval_{name}_pass1" for name in sets]
-    if not keys or not {*keys} <= {*run.logged["eval"]}:
-        return None
-    curve = run.logged["eval"][keys].dropna().mean(axis=1)
-    return None if curve.empty else curve
-
-
-def training(run: Run, keys: Sequence[str]) -> pd.Series | None:
-    """The first of these keys that the run logged."""
-    return next((run.logged["train"][key].dropna() for key in keys if key in run.logged["train"]), None)
-
-
-def over_training(curve: pd.Series) -> float:
-    """The mean of the evaluations after step 0; if there are none, the evaluation at step 0."""
-    later = curve[curve.index > 0]
-    return float((later if len(later) else curve).mean())
-
-
-def at_the_end(curve: pd.Series) -> float:
-    return float(curve.iloc[-1])
-
-
-def near_end(curve: pd.Series) -> float:
-    """Of a training metric: its mean over the last tenth of the steps."""
-    last = int(curve.index[-1])
-    return float(curve.loc[last - max(1, math.ceil(TAIL * last)) + 1 :].mean())
 
 
 def standing(task: TaskRuns, setting: MethodRuns) -> tuple[int, float]:

@@ -13,9 +13,10 @@ import pytest
 
 from real_openrlhf.cli import main
 from real_openrlhf.report import benchmarks, figures, page, table_forms, tables
+from real_openrlhf.report.curves import training
 from real_openrlhf.report.read_runs import read_run, read_runs
 from real_openrlhf.report.statistics import Difference, difference, holm, two_sided
-from real_openrlhf.report.task_runs import TaskRuns, best_of_each_method, tasks, training
+from real_openrlhf.report.task_runs import TaskRuns, best_of_each_method, tasks
 
 
 def task_of(*folders: Path) -> TaskRuns:
