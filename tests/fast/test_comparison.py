@@ -16,7 +16,8 @@ from invented_runs import write_lines, write_run
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.cli import main
 from real_openrlhf.comparison import command
-from real_openrlhf.comparison.command import entries
+from real_openrlhf.comparison import runs as comparison_runs
+from real_openrlhf.comparison.entries import entries
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.runs.run_record import own_files, recorded_flags
 from real_openrlhf.training.command import request_of
@@ -25,11 +26,11 @@ ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / "examples" / "scripts"
 
 
-def of(*words: str) -> command.Runs:
+def of(*words: str) -> comparison_runs.Runs:
     """The runs of a command line."""
     parser = command.PARSER()
     command.configure(parser)
-    return command.Runs.from_args(parser.parse_args(words))
+    return comparison_runs.Runs.from_args(parser.parse_args(words))
 
 
 def test_runs_are_named_after_what_they_are_seed_by_seed():
@@ -135,11 +136,11 @@ def test_a_run_made_with_other_flags_is_refused_and_named(tmp_path):
     words = ["--recipe", "cpu", "--algo", "real", "--seed", "1", "--runs-dir", str(tmp_path), "--run-name", "real-s1"]
     request = request_of(words)
     path = record(tmp_path / "real-s1", flags=recorded_flags(request.run), data=None)
-    command.refuse_other_inputs(path, run_folder.read(path), request)
+    comparison_runs.refuse_other_inputs(path, run_folder.read(path), request)
     for flag, before, after in (("--actor.adam.lr", "0.0001", "0.0005"), ("--train.max_steps", "40", "8")):
         other = request_of([*words, "--resume", flag, after])
         with pytest.raises(UserError, match=f"{flag} {before}, not {after}. Choose another --out"):
-            command.refuse_other_inputs(path, run_folder.read(path), other)
+            comparison_runs.refuse_other_inputs(path, run_folder.read(path), other)
 
 
 def test_a_comparison_with_other_flags_that_is_starting_is_seen(training):

@@ -4,7 +4,7 @@ import pytest
 from small_runs import run_flags
 
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.comparison.command import entries, once_each
+from real_openrlhf.comparison.entries import entries, once_each
 from real_openrlhf.flags import parser
 from real_openrlhf.flags.rules import BOUNDS, READERS, unread, wrong_number
 from real_openrlhf.recipes.algorithms import ALGORITHMS
