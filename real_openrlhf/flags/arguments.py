@@ -27,9 +27,9 @@ def add(parser: argparse.ArgumentParser) -> None:
         group = parser.add_argument_group(title)
         add_flags(group)
         for action in group._group_actions:
-            if what := needs(action.option_strings[0])[0]:
+            for what, _ in needs(action.option_strings[0]):
                 action.help = f"{action.help}. Needs {what}"
-    # The defaults of these two depend on the algorithm: see `resolve`.
+    # The defaults of these two depend on the algorithm: see `complete`.
     parser.set_defaults(**{"algo.kl.init_coef": None, "algo.advantage.estimator": None})
 
 
@@ -87,7 +87,7 @@ def _add_real(group: argparse._ArgumentGroup) -> None:
 def _add_run(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     rollout_groups = (
-        "with --train.run_dir: write N groups of each step into DIR/rollouts.jsonl, which `real-openrlhf show DIR` "
+        "write N groups of each step into DIR/rollouts.jsonl, which `real-openrlhf show DIR` "
         "prints (default: 2; 0: none)"
     )
     watchdog = (
@@ -101,8 +101,8 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
     batching = (
         "how responses are assigned to updates. whole_groups: all responses of a prompt together, in an order from "
         "--train.seed, so that every loss trains the same batches; upstream: OpenRLHF's batches, which with token "
-        "budgets sort by length and split prompts. REAL always trains whole_groups (default: upstream; every recipe "
-        "here: whole_groups)"
+        "budgets sort by length and split prompts; not for REAL (default: whole_groups for REAL, else upstream; every "
+        "recipe here: whole_groups)"
     )
     skip = (
         "do not train responses whose gradient is exactly 0 (ungraded ones, and prompts that are all correct or all "
@@ -133,7 +133,7 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
     add("--logger.rollout_groups", type=whole, default=2, metavar="N", help=rollout_groups)
     add("--train.watchdog_minutes", type=float, default=120.0, metavar="N", help=watchdog)
     add("--ds.fused_logprobs", action="store_true", help=fused)
-    add("--train.batching", default="upstream", choices=["whole_groups", "upstream"], help=batching)
+    add("--train.batching", choices=["whole_groups", "upstream"], help=batching)
     add("--train.skip_zero_gradient", action="store_true", help=skip)
     add("--rollout.seeded_order", action="store_true", help=order)
     add("--rollout.seeded", action="store_true", help=seeded)
@@ -146,7 +146,7 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
 def complete(args: SimpleNamespace) -> SimpleNamespace:
     """Defaults that depend on the algorithm (upstream's own for ppo and gspo), and `args.derived`."""
     real, kl = args.actor.policy_loss_type == "real", args.algo.kl
-    args.train.batching = "whole_groups" if real else args.train.batching
+    args.train.batching = args.train.batching or ("whole_groups" if real else "upstream")
     rollout = args.rollout
     rollout.seeded_order = rollout.seeded_order or rollout.seeded
     if not args.eval.dataset:  # as --no-eval.dataset leaves it

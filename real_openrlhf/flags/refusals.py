@@ -13,7 +13,7 @@ from real_openrlhf.algorithm.formulas import TokenLoss, against_sampler
 from real_openrlhf.algorithm.settings import ObjectiveSettings, find, given_settings
 from real_openrlhf.base.user_files import file_of
 from real_openrlhf.flags.derived import ESTIMATORS
-from real_openrlhf.flags.rules import BOUNDS, wrong_number
+from real_openrlhf.flags.rules import VALUED, wrong_value
 
 
 def problems(args: SimpleNamespace) -> Iterator[str]:
@@ -57,6 +57,35 @@ def _run_problems(args: SimpleNamespace) -> Iterator[str]:
             f"--ds.param_dtype {ds.param_dtype}: OpenRLHF starts vLLM in bf16, which takes no other weights after the "
             "first step. Use bf16"
         )
+    if args.actor.policy_loss_type == "real" and not args.derived.whole_groups:
+        yield "--train.batching upstream splits prompts, which REAL compares whole. Use --train.batching whole_groups"
+    if args.actor.optim == "muon" and ds.zero_stage == 3:
+        yield "--actor.optim muon does not start with --ds.zero_stage 3 in DeepSpeed. Use --ds.zero_stage 2"
+    elif args.actor.optim == "muon" and args.actor.max_norm > 0:
+        yield (
+            f"--actor.max_norm {args.actor.max_norm:g}: with --actor.optim muon DeepSpeed takes the norm of Muon's "
+            "update, which the gradient's size does not change, so it would scale all updates down. Use "
+            "--actor.max_norm 0"
+        )
+    if ds.lora.target_modules == ["all-linear"]:
+        yield "--ds.lora.target_modules all-linear is the default, and typed it is no module's name. Leave it out"
+    buffer, most = args.reward.overlong_buffer_len, args.rollout.max_new_tokens or args.data.max_len
+    if buffer is not None and buffer > most:
+        yield f"--reward.overlong_buffer_len {buffer:g} is above the {most} tokens of a response. Give fewer"
+    advantage = args.algo.advantage
+    if advantage.is_correction_level != "off":
+        gating, (*lower, _) = advantage.is_correction_gating, advantage.is_correction_threshold
+        by_tokens = gating == "ratio" and advantage.is_correction_level == "token"
+        if advantage.is_correction_mode == "clip" and not by_tokens:
+            yield (
+                "--algo.advantage.is_correction_mode clip is of the ratios of tokens. Use "
+                "--algo.advantage.is_correction_level token with --algo.advantage.is_correction_gating ratio"
+            )
+        if gating != "ratio" and any(lower):
+            yield (
+                f"--algo.advantage.is_correction_gating {gating} has an upper bound only. Give "
+                "--algo.advantage.is_correction_threshold one number, such as 0.1"
+            )
     if ds.fused_logprobs and ds.tensor_parallel_size > 1:
         yield "--ds.fused_logprobs needs the head in one piece. Use --ds.tensor_parallel_size 1, or leave it out"
     # each rank would attend to its own part of a sequence only, silently; whole groups refuse ring attention anyway
@@ -86,7 +115,7 @@ def _whole_group_problems(args: SimpleNamespace) -> Iterator[str]:
             "labels are the `scores` of a reward function, and there is none. Give --reward.remote_url FILE.py, for "
             "example real_openrlhf/rewards/math_reward.py (a reward model's scalar is no label)"
         )
-    wrong = [*_numbers(args)]
+    wrong = [*_values(args)]
     yield from wrong or _batches(args)
     if (estimator := args.algo.advantage.estimator) not in ESTIMATORS:
         yield (
@@ -99,8 +128,8 @@ def _whole_group_problems(args: SimpleNamespace) -> Iterator[str]:
             "which --train.batching whole_groups does not do. Use --algo.kl.init_coef 0 (the paper), or add "
             "--algo.kl.use_loss --algo.kl.estimator k3"
         )
-    (low, high), threshold = args.algo.dynamic_filtering_range, args.derived.threshold
-    if args.algo.dynamic_filtering_enable and not low <= threshold < high:
+    (low, high), threshold = args.algo.dynamic_filtering_range, args.algo.real.label_threshold
+    if args.algo.dynamic_filtering_enable and threshold is not None and not low <= threshold < high:
         yield (
             f"--algo.dynamic_filtering_range {low:g} {high:g} is of a prompt's mean score, and nearly all prompts "
             f"would be dropped: a score is correct above {threshold:g}. Give a range of your scores"
@@ -182,11 +211,11 @@ def _unread_by_real(args: SimpleNamespace) -> Iterator[str]:
         )
 
 
-def _numbers(args: SimpleNamespace) -> Iterator[str]:
-    for flag in BOUNDS:
+def _values(args: SimpleNamespace) -> Iterator[str]:
+    for flag in VALUED:
         value = reduce(getattr, flag[2:].split("."), args)
-        numbers = value if isinstance(value, list | tuple) else [] if value is None else [value]
-        if wrong := wrong_number(flag, numbers):
+        words = value if isinstance(value, list | tuple) else [value]
+        if value is not None and (wrong := wrong_value(flag, words)):
             yield wrong
 
 
@@ -231,7 +260,7 @@ def _objective(args: SimpleNamespace) -> Iterator[str]:
     if file_of(real.objective):
         from real_openrlhf.algorithm import validate_objective  # imports torch, only for a formula of the user's own
 
-        with contextlib.suppress(ValueError):  # a bad setting, which `_numbers` reports
+        with contextlib.suppress(ValueError):  # a bad setting, which `_values` reports
             sampled = args.rollout.mismatch != "off"
             if wrong := validate_objective.objective_problem(
                 ObjectiveSettings(objective, own=given), args.train.max_steps, sampled
@@ -252,6 +281,9 @@ def size_problems(args: SimpleNamespace) -> Iterator[str]:
             f"--rollout.max_new_tokens {response} is not below --data.max_len {longest}, which is of prompt and "
             "response: no prompt would fit. Change one of them."
         )
+    steps, every = args.train.max_steps, args.logger.logging_steps
+    if 0 < steps < every:
+        yield f"--logger.logging_steps {every} logs nothing of {steps} steps. Use --logger.logging_steps 1."
     budgets = {"--train": args.train.max_tokens_per_gpu, "--rollout": args.rollout.max_tokens_per_gpu}
     for flag, most in budgets.items():
         if args.train.dynamic_batch_enable and most and most < longest:

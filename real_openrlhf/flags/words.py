@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.flags import parser
-from real_openrlhf.flags.rules import BOUNDS, wrong_number
+from real_openrlhf.flags.rules import VALUED, wrong_value
 
 # Options of `train` that are a short name of OpenRLHF's flag; of several the last one counts.
 SHORTHANDS = {
@@ -70,7 +70,7 @@ def wrong_flags(given: Mapping[str, tuple[str, ...]], removed: Iterable[str]) ->
         if error := parser.wrong_value(as_typed(flag, words)):
             switch = " It is a switch: give it no value." if action.nargs == 0 else ""
             wrong[flag] = f"{flag} {' '.join(words)}: {error.removeprefix(f'argument {flag}: ')}.{switch}"
-        elif (flag in BOUNDS or action.type is float) and (message := wrong_number(flag, words)):
+        elif (flag in VALUED or action.type is float) and (message := wrong_value(flag, words)):
             wrong[flag] = message
     return {flag: wrong[flag] for flag in (*given, *removed) if flag in wrong}
 

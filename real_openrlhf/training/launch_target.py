@@ -1,6 +1,7 @@
 """Where a training runs: this machine or a Ray cluster. Its command, variables and processes, and what is missing."""
 
 import contextlib
+import importlib.util
 import json
 import os
 import platform
@@ -115,6 +116,8 @@ class LaunchTarget:
         """Reasons why the run cannot start here: too few GPUs, no ready cluster, or the wrong environment."""
         if self.address is None and run.args.ds.adam_offload and not shutil.which("g++"):
             yield "--ds.adam_offload: DeepSpeed compiles its Adam for the CPU, and there is no g++. Install it."
+        if self.address is None and run.args.ds.use_liger_kernel and not importlib.util.find_spec("liger_kernel"):
+            yield "--ds.use_liger_kernel: liger-kernel is not installed here. Install it, or leave the flag out."
         nodes, needed = run.layout.nodes, run.layout.gpus
         apart = f" ({run.layout.engine_gpus} of the {needed} are for vLLM alone)" if run.layout.engine_gpus else ""
         if self.address:

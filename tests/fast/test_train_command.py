@@ -128,6 +128,8 @@ def test_every_variable_that_the_reward_files_read_is_carried():
 
 def test_too_few_gpus_and_nodes_without_a_cluster_are_refused(monkeypatch):
     assert [*place(on_cpu=True).launch_problems(run_flags("cpu"))] == []
+    (problem,) = place(on_cpu=True).launch_problems(run_flags("cpu", user={"--ds.use_liger_kernel": ()}))
+    assert problem.startswith("--ds.use_liger_kernel: liger-kernel is not installed here")
     monkeypatch.setattr(nvidia, "environment_for_cpu", lambda: False)
     (problem,) = place(gpus=4).launch_problems(run_flags())
     assert "this run needs 8 GPUs, this machine has 4" in problem and "--gpus" in problem

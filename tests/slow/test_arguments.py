@@ -165,7 +165,7 @@ REFUSED = [
     ("--algo.real.set reduction=mean", "no setting 'reduction'. Use one of these: score",
      "--algo.real.set reduction=mean --algo.real.objective bce"),
     *(
-        (f"--algo.real.tau={tau}", f"--algo.real.tau {float(tau)}: give a number above 0", "--algo.real.tau 0.5")
+        (f"--algo.real.tau={tau}", f"--algo.real.tau {float(tau)}: give a number from 0.001", "--algo.real.tau 0.5")
         for tau in ("0", "-1", "nan", "inf")
     ),
     *(
@@ -182,6 +182,11 @@ REFUSED = [
     ("--train.max_epochs 2", "trains each rollout once", ""),
     (f"{FILTER} --algo.real.label_threshold 3", "a score is correct above 3. Give a range of your scores",
      f"{FILTER} --algo.dynamic_filtering_range 1 5 --algo.real.label_threshold 3"),
+    (f"{FILTER} --algo.real.label_threshold 1", "a score is correct above 1",
+     f"{FILTER} --algo.real.label_threshold 0"),
+    (f"{FILTER} --algo.dynamic_filtering_range 0.4 0.1", "give the lower number first",
+     f"{FILTER} --algo.dynamic_filtering_range 0.1 0.4"),
+    ("--train.batching upstream", "Use --train.batching whole_groups", "--train.batching whole_groups"),
 ]  # fmt: skip
 
 
@@ -207,6 +212,12 @@ def test_what_would_spoil_any_method_is_refused_for_all(loss):
         ("--ds.zero_stage 0", "needs ZeRO stage 1, 2 or 3"),
         ("--reward.remote_url=", "labels are the `scores` of a reward function"),
         ("--actor.adam.lr 0", "--actor.adam.lr 0.0: give a number above 0"),
+        ("--actor.optim muon --ds.zero_stage 3", "does not start with --ds.zero_stage 3"),
+        ("--actor.optim muon", "--actor.max_norm 1: with --actor.optim muon"),
+        ("--ds.lora.rank 4 --ds.lora.target_modules all-linear", "typed it is no module's name. Leave it out"),
+        ("--reward.overlong_buffer_len 100000", "is above the 2048 tokens of a response. Give fewer"),
+        (f"{LEVEL} seq --algo.advantage.is_correction_mode clip", "is of the ratios of tokens. Use"),
+        (f"{LEVEL} token --algo.advantage.is_correction_gating tv", "has an upper bound only. Give"),
     ):
         with pytest.raises(UserError, match=re.escape(message)):
             resolve(f"{dealt} {flags}")

@@ -7,7 +7,10 @@ from types import SimpleNamespace
 from real_openrlhf.base.errors import UserError, last_line
 from real_openrlhf.base.files import parsed
 from real_openrlhf.data.sources import is_hub_name
+from real_openrlhf.hooks.model.model_support import PLAIN
 from real_openrlhf.training.checks import Note
+
+LINEAR = "q_proj k_proj v_proj o_proj gate_proj up_proj down_proj"  # of plain models
 
 
 class Unreachable(UserError):
@@ -49,6 +52,10 @@ def model_problems(args: SimpleNamespace, config: dict) -> Iterator[str]:
     if "auto_map" in config:
         yield Note(f"model {model} brings Python code of its own, which OpenRLHF runs")
     yield from (f"model {model}: {wrong}" for wrong in unfit_problems(args, config))
+    names, typed = LINEAR.split(), args.ds.lora.target_modules
+    wrong = [name for name in typed if name.rpartition(".")[2] not in names] if isinstance(typed, list) else []
+    if args.ds.lora.rank and wrong and config.get("model_type") in PLAIN:  # PEFT would leave out one of several
+        yield f"--ds.lora.target_modules {wrong[0]} is no layer of {model}. Choose from {', '.join(names)}"
     if args.actor.aux_loss_coef and not router_loss(config):
         yield f"--actor.aux_loss_coef is not read: {model} has no auxiliary loss of experts. Leave it out"
 
