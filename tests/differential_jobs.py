@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 from deepspeed.utils import safe_get_full_grad
-from naive import NAIVE_TOKENS, naive_group_loss, naive_score
+from naive import NAIVE_TOKENS, NAIVE_WITH_REFERENCE, naive_group_loss, naive_score
 from openrlhf.models import Actor
 from openrlhf.trainer.ppo_utils.experience import Experience
 from zero_jobs import Case, arguments, fill, parameters, policy_actor, rollouts, statuses_of, whole
@@ -30,6 +30,13 @@ NOT_COMPARED += ("truncated", "real/weight_bound", "real/score_abs_max")
 
 # Of a score against the sampler nothing reads the old policy.
 OF_THE_OLD = ("sampling/", "update/ratio_max", "ratio/", "ppo_kl")
+
+# A batch's number is the mean of its updates', each with the number of what it is a mean over.
+TOKEN_MEANS = ("ppo_kl", "kl_old", "kl", "logprobs_diff", "entropy_loss", "ppo_clip_ratio")
+OVER = dict.fromkeys((*TOKEN_MEANS, "sampling/logprob_diff_mean", "sampling/kl"), "tokens")
+OVER |= dict.fromkeys(("sampling/is_ratio_mean", "sampling/frac_is_ratio_capped"), "rollouts")
+OVER |= {f"real/{one}": one for one in ("score_pos", "score_neg", "weight_pos", "weight_neg")}
+OVER |= dict.fromkeys(("policy_loss", "real/loss", "rollout/frac_mixed", "real/frac_unlabelled"), "updates")
 
 
 def compared(**changes) -> list[dict]:
@@ -73,8 +80,8 @@ def compared(**changes) -> list[dict]:
     unread = () if args.derived.reads_old else OF_THE_OLD
     for record, logged in zip(records, statuses, strict=True):
         record |= {"status": logged, "pairs": pairs(logged, record.pop("numbers"), unread)}
-    of_batch = naive.of_batch()
-    batch = pairs({name: value for name, value in status.items() if name in of_batch}, of_batch)
+    of_batch = {name: value for name, value in naive.of_batch().items() if name in status}
+    batch = pairs({name: status[name] for name in of_batch}, of_batch, unread)
     return [*records, {"gradient_error": 0.0, "pairs": batch}]
 
 
@@ -104,6 +111,7 @@ class Naive:
             ]
         self.labels = [label if has else -1 for label, has in zip(self.labels, known, strict=True)]
         self.old: dict[int, torch.Tensor] = {}
+        self.updates: list[tuple[dict[str, float], dict[str, int]]] = []  # numbers, and what they are means over
         real, self.objective, self.token_loss = args.algo.real, None, None
         if case.loss == "real":
             own = dict(word.split("=") for word in real.set or ())
@@ -129,6 +137,8 @@ class Naive:
         return found
 
     def has_signal(self, position: int) -> bool:
+        if self.token_loss and not self.token_loss.objective.two_sides:
+            return self.labels[position] != -1
         if self.objective is None:
             return self.advantages[position] != 0
         own = [p for p in self.members(position // self.case.group) if self.labels[p] != -1]
@@ -175,7 +185,16 @@ class Naive:
             objective = objective + real.kl_old_coef * terms["kl_old"].sum() / total
         gradients = torch.autograd.grad(objective, [weights[name] for name in names], allow_unused=True)
         found = {n: torch.zeros_like(weights[n]) if g is None else g for n, g in zip(names, gradients, strict=True)}
-        return found, {"policy_loss": float(loss), **numbers, **self.means(columns, terms)}
+        numbers = {"policy_loss": float(loss), **numbers, **self.means(columns, terms)}
+        self.updates.append((numbers, self.counts(columns)))
+        return found, numbers
+
+    def counts(self, columns: dict) -> dict[str, int]:
+        trained = [p for p in columns if self.trained[p]]
+        found = {"updates": 1, "rollouts": len(trained), "tokens": sum(len(columns[p]["new"]) for p in trained)}
+        for side, own in {"pos": [p for p in columns if self.labels[p] == 1], "neg": self.wrong(columns)}.items():
+            found |= {f"weight_{side}": len(own), f"score_{side}": sum(self.trained[p] for p in own)}
+        return found
 
     def terms(self, columns: dict) -> dict[str, torch.Tensor]:
         """Of every token of every rollout, whether it is trained or not."""
@@ -269,12 +288,13 @@ class Naive:
         """(tokens,) the loss of a file in examples/objectives/, as its paper has it; 0 without a verdict."""
         own = [self.labels[p] for p in self.members(position // self.case.group) if self.labels[p] != -1]
         rate = sum(label == 1 for label in own) / max(len(own), 1)
-        if advantage is None:
-            advantage = self.advantages[position] if self.labels[position] != -1 else 0
-        if not advantage or not len(one["new"]):
+        graded = advantage is not None or self.labels[position] != -1
+        advantage = self.advantages[position] if advantage is None else advantage
+        if not (graded and (advantage or not self.token_loss.objective.two_sides) and len(one["new"])):
             return 0 * one["new"]
-        loss = NAIVE_TOKENS[Path(self.token_loss.name).name.replace(".py:", ":")]
-        columns = (one[name] for name in ("new", "old", "drawn"))
+        name = Path(self.token_loss.name).name.replace(".py:", ":")
+        loss = (NAIVE_TOKENS | NAIVE_WITH_REFERENCE)[name]
+        columns = (one[column] for column in ("new", "old", "ref" if name in NAIVE_WITH_REFERENCE else "drawn"))
         return torch.stack(loss(*columns, advantage, self.labels[position] == 1, rate, self.token_loss))
 
     def weights_of(self, position: int, one: dict, advantage: float | None = None) -> torch.Tensor:
@@ -343,4 +363,9 @@ class Naive:
             "update/frac_trained": sum(self.trained) / len(self.trained),
             "update/frac_nonzero_weight": sum(self.signal) / len(self.signal),
             "reward": sum(0.0 if math.isnan(r) else r for r in self.rewards) / len(self.rewards),
+            **{name: self.merged(name, over) for name, over in OVER.items()},
         }
+
+    def merged(self, name: str, over: str) -> float:
+        parts = [(numbers.get(name, 0.0), counts[over]) for numbers, counts in self.updates]
+        return sum(value * count for value, count in parts) / max(sum(count for _, count in parts), 1)

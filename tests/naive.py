@@ -141,6 +141,12 @@ def dppo(new, old, drawn, a, right, rate, settings):
     return losses
 
 
+def reverse_kl(new, old, reference, a, right, rate, settings):
+    kept = [a - settings["coef"] * (o - r) for o, r in zip(old, reference, strict=True)]
+    return [-exp(n - o) * float(b) for n, o, b in zip(new, old, kept, strict=True)]
+
+
+NAIVE_WITH_REFERENCE: dict[str, Callable] = {"reverse_kl:reverse_kl": reverse_kl}
 NAIVE_TOKENS: dict[str, Callable] = {
     "dppo:dppo": dppo,
     "sapo:sapo": sapo,

@@ -51,7 +51,7 @@ GROUP_METRICS = {
     "real/weight_pos": over("pos", "mean weight of correct responses"),
     "real/weight_neg": over("neg", "mean weight of incorrect responses"),
     "real/weight_abs_max": Metric("largest weight", max),
-    "real/weight_bound": Metric("largest weight times tau, below 1 for REAL (Proposition 5.1)", max),
+    "real/weight_bound": Metric("largest weight times tau, if there is one; below 1 for REAL (Proposition 5.1)", max),
     "real/weight_cv": over("classes", "std/mean of the weights within a class of a group; 0 with fixed weights"),
     "rollout/frac_mixed": Metric("share of groups with correct and incorrect responses"),
     "real/frac_unlabelled": Metric("share of responses without a label: ungraded, or cut and ignored"),
@@ -85,10 +85,10 @@ MISMATCH_METRICS = {
 
 # Logged with `--algo.real.tis_cap`.
 TIS_METRICS = {
-    "sampling/is_ratio_mean": over_tokens(
-        "mean ratio pi_old / pi of vLLM of a response, capped by `--algo.real.tis_cap`"
+    "sampling/is_ratio_mean": over(
+        "rollouts", "mean ratio pi_old / pi of vLLM of a response, capped by `--algo.real.tis_cap`"
     ),
-    "sampling/frac_is_ratio_capped": over_tokens("share of responses at the cap"),
+    "sampling/frac_is_ratio_capped": over("rollouts", "share of responses at the cap"),
 }
 
 # name -> meaning, of the updates of any method.
@@ -104,6 +104,7 @@ MERGED = {
     **RATIO_METRICS,
     **UPDATE_METRICS,
     **MISMATCH_METRICS,
+    **TIS_METRICS,
     **{name: over_tokens("", when=frozenset({"tokens"})) for name in _TOKENS},
     "entropy_loss": over_tokens("", when=frozenset({"tokens", "entropy"})),
     "actor_lr": Metric("learning rate of the last update", lambda values: values[-1]),
@@ -137,7 +138,6 @@ def group_metrics(
         "real/score_abs_max": _reduced(torch.amax, scores[scored].abs()),
         "real/score_drift": float(score_drift),
         "real/weight_abs_max": largest,
-        "real/weight_bound": largest * settings.own.get("tau", 0.5),
         "rollout/frac_mixed": _reduced(torch.mean, (has_positive & has_negative).double()),
         "real/frac_unlabelled": _reduced(torch.mean, (~groups.valid).double()),
     }
@@ -151,7 +151,9 @@ def group_metrics(
         spreads.append(groups.std(weights, side)[seen] / mean[seen])
     metrics["real/weight_cv"] = _reduced(torch.mean, torch.cat(spreads))
     counts["classes"] = torch.tensor(sum(len(spread) for spread in spreads))
-    metrics = {name: metrics[name] for name in GROUP_METRICS}
+    if "tau" in settings.own:
+        metrics["real/weight_bound"] = largest * settings.own["tau"]
+    metrics = {name: metrics[name] for name in GROUP_METRICS if name in metrics}
     return metrics, {COUNT + name: float(count) for name, count in counts.items()}
 
 

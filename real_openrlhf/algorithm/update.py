@@ -17,7 +17,7 @@ from torch import Tensor
 
 from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD
 from real_openrlhf.algorithm.meter import MetricAccumulator, fetch, sum_over_ranks
-from real_openrlhf.algorithm.metrics import TERMS, TIS_METRICS, group_metrics
+from real_openrlhf.algorithm.metrics import COUNT, TERMS, TIS_METRICS, group_metrics
 from real_openrlhf.algorithm.mismatch import token_gaps
 from real_openrlhf.algorithm.objective import WeighedLoss, rollout_scores
 from real_openrlhf.algorithm.policy_loss import RealPolicyLoss, kl_old
@@ -219,4 +219,5 @@ class GroupUpdate(Update):
         if self.coefficients.tis_cap is not None:
             factors, capped, rollouts = (float(self.meter.sums[name]) for name in self.sums)
             metrics |= dict(zip(TIS_METRICS, (factors / max(rollouts, 1), capped / max(rollouts, 1)), strict=True))
+            counts[COUNT + "rollouts"] = rollouts
         return {"policy_loss": float(weighed.loss), **metrics, **counts}

@@ -1,4 +1,4 @@
-"""Every method beside a naive graph of its own, under pairs of what can go wrong: gradient, loss and all logged means.
+"""Every method beside a naive graph of its own, under pairs of what can go wrong: gradient, loss, logged means.
 
 `differential_jobs.py` has both sides: the package's controller and trainer on ZeRO engines, and one graph in float64.
 Cases cover every pair of a method with a choice, and every pair of two choices (all-pairs).
@@ -19,7 +19,8 @@ METHODS = {
     "dapo": {"loss": "ppo", "flags": (*TOKEN_MEAN, "--actor.eps_clip_low_high", "0.2", "0.28")},
     "gspo": {"loss": "gspo", "flags": ("--actor.eps_clip_low_high", "3e-4", "4e-4")},
     **{name: {"objective": name} for name in OBJECTIVES},
-    **{name: {"objective": f"{EXAMPLES / name}.py:{name}"} for name in ("oapl", "nft", "icepop")},
+    **{name: {"objective": f"{EXAMPLES / name}.py:{name}"} for name in ("oapl", "nft", "icepop", "dppo")},
+    "reverse_kl": {"objective": f"{EXAMPLES}/reverse_kl.py:reverse_kl"},
     "disco": {"objective": f"{EXAMPLES}/disco.py:disco_lratio"},
 }
 KL = ("--algo.kl.use_loss", "--algo.kl.estimator", "k3", "--algo.kl.init_coef", "0.2")
@@ -46,7 +47,7 @@ CHOICES = {
     "scores": ({}, {"uniform_groups": "keep"}, {"kl_old_coef": 0.1}, AGAINST_SAMPLER),
 }
 SAME = ("entropy_coef", "empty", "turns", "graded", "skip", "checkpointing", "lora", "prompts", "zero_stage")
-OF_GROUPS, OF_TOKENS = {"waves", "scores"}, {"grpo", "dapo", "gspo", "nft", "icepop"}
+OF_GROUPS, OF_TOKENS = {"waves", "scores"}, {"grpo", "dapo", "gspo", "nft", "icepop", "dppo", "reverse_kl"}
 
 
 def pairs(case: dict[str, int], *names: str) -> set[tuple]:
