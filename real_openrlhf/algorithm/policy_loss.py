@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -63,12 +64,17 @@ def real_policy_loss(
     With `over_ranks` a group may be spread over the ranks of torch.distributed, and all ranks must call. Loss and
     metrics then cover all ranks, and the mean of the gradients over ranks is the gradient of the loss.
     """
-    own = {"tau": tau, "reduction": None if bce_reduction == "sum" else bce_reduction, **(own or {})}
-    settings = ObjectiveSettings(objective, uniform_groups, own)
-    if log_probs.dim() != 2 or old_log_probs.shape != log_probs.shape or action_mask.shape != log_probs.shape:
+    named = {"tau": tau, "reduction": None if bce_reduction == "sum" else bce_reduction}
+    if twice := [name for name in own or {} if named.get(name) is not None]:
+        raise ValueError(f"{twice[0]} is given twice, in own too: leave one out")
+    settings = ObjectiveSettings(objective, uniform_groups, named | dict(own or {}))
+    given = {"log_probs": log_probs, "old_log_probs": old_log_probs, "action_mask": action_mask}
+    optional = {"ref_log_probs": ref_log_probs, "rollout_log_probs": rollout_log_probs}
+    given |= {name: column for name, column in optional.items() if column is not None}
+    shapes = [tuple(one.shape) if isinstance(one, Tensor) else type(one).__name__ for one in given.values()]
+    if len({*shapes}) > 1 or not isinstance(log_probs, Tensor) or log_probs.dim() != 2:
         raise ValueError(
-            "log_probs, old_log_probs and action_mask must have one shape (responses, tokens), got "
-            f"{tuple(log_probs.shape)}, {tuple(old_log_probs.shape)} and {tuple(action_mask.shape)}"
+            f"{', '.join(given)} must be tensors of one shape (responses, tokens), got {', '.join(map(str, shapes))}"
         )
     if bool((action_mask != action_mask.bool()).any()):
         raise ValueError("action_mask must be 1 for generated tokens and 0 for all others, and has other numbers")
@@ -190,13 +196,19 @@ def labels_from_rewards(rewards: Tensor | Sequence[float], graded: bool = False)
 
 
 def _listed(group_ids: Tensor | Sequence[int | str]) -> list[int | str]:
+    if isinstance(group_ids, Tensor):
+        wrong = [f"a tensor of {group_ids.dtype}"] * group_ids.is_floating_point()
+    else:  # a missing column is None or a list of None, which would be one group
+        ids = [None] if group_ids is None else group_ids
+        wrong = [repr(one) for one in ids if not isinstance(one, str | Integral)]
+    if wrong:
+        raise ValueError(f"group_ids must be integers or strings, got {wrong[0]}")
     return group_ids.tolist() if isinstance(group_ids, Tensor) else list(group_ids)
 
 
 def _group_index(group_ids: Tensor | Sequence[int | str]) -> Tensor:
-    if isinstance(group_ids, Tensor):
-        if group_ids.is_floating_point():
-            raise ValueError(f"group_ids must be integers or strings, got a tensor of {group_ids.dtype}")
-        return group_ids
+    ids = _listed(group_ids)
     positions: dict[int | str, int] = {}
-    return torch.tensor([positions.setdefault(group, len(positions)) for group in group_ids], dtype=torch.long)
+    if isinstance(group_ids, Tensor):
+        return group_ids
+    return torch.tensor([positions.setdefault(group, len(positions)) for group in ids], dtype=torch.long)

@@ -151,6 +151,16 @@ def test_loss_and_gradient_are_the_papers(batch, tau, uniform_groups):
     assert named.item() == pytest.approx(loss.item(), abs=1e-15)
 
 
+def test_a_response_without_tokens_is_ungraded(batch):
+    new, old, mask, rewards, groups, _ = batch
+    mask = mask & (torch.arange(8) != 5)[:, None]
+    found = []
+    for rewards[5] in (1, 0, NAN):
+        loss, metrics = real_policy_loss(new, old, mask, rewards, groups)
+        found.append((loss.item(), metrics))
+    assert found[0] == found[1] == found[2]
+
+
 def test_nothing_to_learn_is_a_loss_of_0_with_zero_gradient(batch):
     new, old, mask, _, groups, _ = batch
     for rewards in ([NAN] * 8, [1] * 8, [0] * 8):
@@ -168,7 +178,19 @@ def test_nothing_to_learn_is_a_loss_of_0_with_zero_gradient(batch):
         ({"rewards": [1, 0]}, r"rewards has shape \(2,\), but there are 8 responses"),
         ({"group_ids": [0]}, r"group_ids has shape \(1,\), but there are 8 responses"),
         ({"group_ids": torch.zeros(8)}, "group_ids must be integers or strings, got a tensor of torch.float32"),
-        ({"action_mask": torch.ones(8)}, r"must have one shape \(responses, tokens\), got"),
+        ({"group_ids": [0.0] * 8}, r"group_ids must be integers or strings, got 0\.0"),
+        *(({"group_ids": ids}, "group_ids must be integers or strings, got None") for ids in (None, [None] * 8)),
+        ({"action_mask": torch.ones(8)}, r"must be tensors of one shape \(responses, tokens\), got"),
+        ({"action_mask": [[1] * 6] * 8}, "must be tensors of one shape .*, list"),
+        *(
+            (
+                {f"{policy}_log_probs": torch.zeros(shape)},
+                rf"{policy}_log_probs.* must be tensors of one shape .*\({shape[0]}, {shape[1]}\)",
+            )
+            for policy in ("old", "ref", "rollout")
+            for shape in ((1, 6), (8, 1))
+        ),
+        ({"tau": 0.1, "own": {"tau": 2.0}}, "tau is given twice"),
         ({"objective": "grpo"}, "unknown objective 'grpo'. Choose one of real, .*, or your own, FILE.py:NAME"),
         (
             {"objective": "disco_logl"},
