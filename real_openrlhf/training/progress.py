@@ -13,6 +13,8 @@ COLOUR = re.compile(r"\x1b\[\d+m")
 # What Ray sets before an actor's line
 ACTOR = re.compile(r"^\(\w+ pid=\d+[^)]*\) *")
 PROGRESS_BAR = re.compile(r"\d%\|")
+OUT_OF_MEMORY = "ray.exceptions.OutOfMemoryError"
+LONGEST = 300  # characters of a reason; the log has all of it
 NO_MEASURE = {"policy_loss": " (may rise: no measure of progress)"}
 OTHERWISE = {"rollout/entropy": "entropy_loss"}  # as OpenRLHF's own batching logs it
 # The parts of a line, in this order: name, key in metrics.jsonl, format.
@@ -174,4 +176,12 @@ def last_error(log: Path, start: int = 0) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     named = [line for line in lines if "Error" in line.split(":", 1)[0].rsplit(" ", 1)[-1] and ":" in line]
     others = (line for line in reversed(lines) if not PROGRESS_BAR.search(line) and not ACTOR.search(line))
-    return ACTOR.sub("", named[-1]) if named else next(others, "no output")
+    reason = ACTOR.sub("", named[-1]) if named else next(others, "no output")
+    if OUT_OF_MEMORY in reason:  # Ray's text goes on with the command lines of other programs
+        used = re.search(r"was ([\d.]+) ?GB / ([\d.]+) ?GB", reason)
+        full = f", {used[1]} of {used[2]} GB used" if used else ""
+        return (
+            f"Ray ended a process of the run because the machine's memory was full{full}. Close other programs, or "
+            "take less memory (docs/use/troubleshooting.md), then the same command with --resume"
+        )
+    return reason if len(reason) <= LONGEST else f"{reason[:LONGEST]} ..."

@@ -55,6 +55,12 @@ def test_a_reward_is_the_label_where_there_is_no_score_and_null_is_ungraded(more
     assert checked({"rewards": 1.0, **more})["scores"] == pytest.approx(score, nan_ok=True)
 
 
+@pytest.mark.parametrize("wrong", [{"scores": math.inf}, {"rewards": math.inf}, {"rewards": math.nan}])
+def test_a_number_that_no_group_can_be_compared_with_costs_its_response_alone(wrong):
+    with pytest.raises(Fault, match="a score of nan alone means: ungraded"):
+        checked({"rewards": 1.0, **wrong})
+
+
 def test_an_array_of_two_scores_costs_its_response_alone():
     with pytest.raises(Fault, match="scores has 2 values for one response"):
         checked({"rewards": 1.0, "scores": np.array([1.0, 0.0])})

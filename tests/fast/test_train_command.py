@@ -112,6 +112,9 @@ def test_a_reward_function_that_raises_is_told_at_once_and_its_share_at_the_end(
         "the reward function failed (raises): ValueError: the judge is out, 0; prompt '1 + 1 ='; its response is "
         f"ungraded, 1 so far. Further ones: {log}"
     ]
+    for _ in range(98):
+        calls.failed(Fault("raises", "again"), "1 + 1 =")
+    assert [re.search(r"(\d+) so far", message)[1] for message in caplog.messages] == ["1", "10", "100"]
     steps = [{"phase": "train", "step": 1, "time": 1.0}, {"reward/failed_raises": 0.5}, {"reward/failed_raises": 0.25}]
     metrics.write_text("".join(json.dumps(steps[0] | step) + "\n" for step in steps))
     assert summary(tmp_path).endswith("\nungraded, the reward function failed (raises): 25.0% of all responses")
@@ -491,7 +494,16 @@ def test_nohup_keeps_its_meaning(tmp_path):
         ("\x1b[36m(PolicyModelActor pid=7)\x1b[0m vllm.EngineDeadError: it ended", "vllm.EngineDeadError: it ended"),
         ("ValueError: of ours", "ValueError: of ours"),
         ("Killed", "Killed"),
+        ("ValueError: " + "x" * 999, f"ValueError: {'x' * 288} ..."),
+        (
+            "ray.exceptions.OutOfMemoryError: 1 worker(s) were killed due to the node running low on memory. Memory "
+            "on the node (IP: 10.0.0.1, ID: ab) was 22.35GB / 23.52GB (0.95), which exceeds the threshold of 0.95; "
+            "Top 10 memory users: PID MEM(GB) COMMAND, 20217 1.44 python train.py --key SECRET",
+            "Ray ended a process of the run because the machine's memory was full, 22.35 of 23.52 GB used. Close "
+            "other programs, or take less memory (docs/use/troubleshooting.md), then the same command with --resume",
+        ),
     ],
+    ids=lambda text: text[:30],
 )
 def test_the_reason_is_the_errors_line_without_colours_and_actors(tmp_path, line, reason):
     log = tmp_path / "train.log"
