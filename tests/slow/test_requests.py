@@ -20,10 +20,11 @@ from real_openrlhf.hooks.engine.requests import Requests, TokenizerRef, engine_a
 AGENT_FILE = Path(__file__).parents[2] / "examples/agents/guess_number.py"
 
 
-def requests(mismatch="off", seeded=False, agent=None) -> Requests:
+def requests(mismatch="off", seeded=False, agent=None, whole_groups=True) -> Requests:
     rollout = SimpleNamespace(mismatch=mismatch, seeded=seeded)
     train = SimpleNamespace(seed=1, run_dir=None, agent_func_path=agent)
-    return Requests(SimpleNamespace(rollout=rollout, train=train), tokenizer="itself")
+    args = SimpleNamespace(rollout=rollout, train=train, derived=SimpleNamespace(whole_groups=whole_groups))
+    return Requests(args, tokenizer="itself")
 
 
 @pytest.mark.parametrize(
@@ -37,6 +38,13 @@ def test_log_probabilities_are_asked_for_unless_they_are_off(mismatch, asked, ex
     assert found.logprobs == expected and found.seed is None
     assert seeded.parameters(SamplingParams(logprobs=asked), "1+1").logprobs == expected
     assert found.flat_logprobs == (expected is not None and asked is None)  # what somebody asked for is left as it is
+
+
+@pytest.mark.parametrize("whole_groups, least", [(True, 0), (False, 1)])
+def test_the_end_may_be_the_first_token(whole_groups, least):
+    """Else vLLM's probabilities of a first token are those without an end, and the policy's are not."""
+    asked = SamplingParams(min_tokens=1, max_tokens=8)
+    assert requests(whole_groups=whole_groups).parameters(asked, "1+1").min_tokens == least
 
 
 @pytest.mark.parametrize("agent", [None, "a.py"])

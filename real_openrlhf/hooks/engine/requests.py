@@ -32,6 +32,7 @@ class Requests:
     def __init__(self, args: SimpleNamespace, tokenizer: Any) -> None:
         self.seeds = SampleSeeds(args.train.seed) if args.rollout.seeded else None
         self.run_dir: str | None = args.train.run_dir
+        self.whole_groups = args.derived.whole_groups
         self.log_probs = args.rollout.mismatch != "off"
         self.text = bool(args.train.agent_func_path)  # read by an agent alone
         self.tokenizer = TokenizerRef(ray.put(tokenizer)) if ray.is_initialized() else tokenizer
@@ -46,6 +47,8 @@ class Requests:
         enter(self.run_dir, "generation and rewards")
         sampling_params.output_kind = RequestOutputKind.FINAL_ONLY
         sampling_params.detokenize = self.text
+        if self.whole_groups:  # OpenRLHF's 1 bars the end from the first token, and renormalizes the others
+            sampling_params.min_tokens = 0
         if self.log_probs and sampling_params.logprobs is None:
             sampling_params.logprobs = 0
             sampling_params.flat_logprobs = True  # lists of numbers, not two objects per token
