@@ -57,7 +57,7 @@ class Case:
     depth: str = "auto"
     objective: str = "real"
     score: str = ""  # another kind than the objective's own
-    batching: str = "upstream"  # for upstream's losses
+    batching: str = ""  # as OpenRLHF's default, if empty
     uniform_groups: str = "zero_loss"
     kl_old_coef: float = 0.0
     checkpointing: bool = False
@@ -104,8 +104,9 @@ def arguments(case: Case) -> SimpleNamespace:
         "--vllm.sync_backend": "gloo",
         "--algo.advantage.estimator": "group_norm",
         "--algo.kl.init_coef": 0,
-        "--train.batching": case.batching,
     }
+    if case.batching:
+        flags["--train.batching"] = case.batching
     if case.entropy_coef is not None:
         flags["--actor.entropy_coef"] = case.entropy_coef
     if case.loss == "real":
@@ -266,6 +267,14 @@ def points_of(policy) -> list[tuple[float, float]]:
 def logged(**case) -> dict[str, float]:
     """What a rollout batch logs."""
     return filled(**case)[0].trainer.ppo_train(0.0)
+
+
+def warnings(**case) -> list[str]:
+    """What a rollout batch warns of."""
+    (policy, _), told = filled(**case), []
+    with mock.patch.object(policy.strategy, "print", lambda *words: told.append(str(words[0]))):
+        policy.trainer.ppo_train(0.0)
+    return [line for line in told if line.startswith("warning: ")]
 
 
 def of_updates(**case) -> tuple[list[dict[str, float]], dict[str, float], list[int]]:

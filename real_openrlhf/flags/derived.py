@@ -133,10 +133,8 @@ def _skips(args: SimpleNamespace, loss: Loss, objective: Objective | None) -> bo
         return False
     if loss == "scores":
         return True
-    by_length = args.reward.overlong_buffer_len, args.reward.stop_properly_penalty_coef
     return (
         (objective is None or objective.two_sides)  # another may give weights to tokens of advantage 0
         and args.train.batching == "whole_groups"
         and args.algo.advantage.estimator in CENTRED  # others centre over more than a prompt's rollouts
-        and by_length == (None, None)
     )

@@ -120,7 +120,14 @@ class PolicyTrainer(EngineStartTrainer):
                 self.tables.append(columns)
         self.rollouts = {}
         merged = over_updates(logs, [planned.trained_tokens for planned in self.plan.updates])
-        merged |= norm_metrics([log["actor_grad_norm"] for log in logs], self.args.actor.max_norm)
+        norms = [log["actor_grad_norm"] for log in logs]
+        if not any(norms) and self.plan.metrics["update/frac_nonzero_weight"] > 0:
+            self.strategy.print(
+                f"warning: the gradients of the batch up to optimizer step {self.engine.global_steps} are exactly 0, "
+                "though responses have weights. Look at the flags that you changed: one of them scales or cuts the "
+                "whole loss away"
+            )
+        merged |= norm_metrics(norms, self.args.actor.max_norm)
         holds = {  # for the metrics that are logged only then (`Metric.when`)
             "tokens": any(planned.trained_tokens for planned in self.plan.updates),
             "scores": self.args.derived.loss == "scores",

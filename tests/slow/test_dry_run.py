@@ -133,8 +133,8 @@ def test_what_the_parser_understood_is_what_the_recipe_says(algo):
         ("grpo", "--no-algo.kl.use_loss --algo.kl.init_coef 0 --algo.advantage.estimator dr_grpo", False),
         ("gspo", "--algo.advantage.estimator rloo", False),
         ("dapo", "--algo.advantage.estimator reinforce_baseline", True),
-        ("dapo", "--reward.overlong_buffer_len 64 --reward.overlong_penalty_factor 1", True),
-        ("dapo", "--reward.stop_properly_penalty_coef 0.5", True),
+        ("dapo", "--reward.overlong_buffer_len 64 --reward.overlong_penalty_factor 1", False),
+        ("dapo", "--reward.stop_properly_penalty_coef 0.5", False),
         ("dapo", "--train.batching upstream", True),
     ],
 )

@@ -23,6 +23,7 @@ from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE
 from real_openrlhf.algorithm.step_plan import Plan
 from real_openrlhf.flags.derived import ESTIMATORS, derive
+from real_openrlhf.hooks.controller.advantages import shaped_rewards
 from real_openrlhf.hooks.controller.experience_maker import ExperienceMaker
 from real_openrlhf.hooks.controller.labels import NO_ANSWER, label_rollouts
 from real_openrlhf.hooks.controller.prompts import prompts_of
@@ -363,6 +364,13 @@ def test_advantages_are_openrlhfs_where_all_have_a_verdict(estimator):
         expected = joined.advantages[position, :width] * sample.action_mask[0]
         torch.testing.assert_close(sample.advantages[0] * sample.action_mask[0], expected, rtol=1e-5, atol=1e-6)
         assert float(sample.info["return"]) == pytest.approx(float(joined.info["return"][position]), abs=1e-6)
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_equal_rewards_have_no_advantage(estimator):
+    """The float32 deviation of eight times 0.1 is not 0, and their mean not 0.1."""
+    shaped, _ = shaped_rewards(estimator, torch.full((8,), 0.1), torch.ones(8, dtype=torch.bool), 8)
+    assert not shaped.any()
 
 
 @pytest.mark.parametrize("prompts, ranks", [(8, 2), (1, 2), (5, 4), (3, 4), (1, 16)])

@@ -42,6 +42,18 @@ def test_where_vllm_stands_in_for_the_old_policy_only_the_first_update_is_compar
     assert second["sampling/kl"] != 0
 
 
+@pytest.mark.parametrize(
+    "kind, least, warns", [("mixed", 1000, True), ("mixed", 0.001, False), ("uniform", 1000, False)]
+)
+def test_weights_without_a_gradient_are_told(one_rank, random_model, kind, least, warns):
+    """Where no ratio is between the bounds, OpenRLHF's correction leaves out every token."""
+    correction = "--algo.advantage.is_correction"
+    flags = (f"{correction}_level", "token", f"{correction}_threshold", str(least), "2000")
+    case = {"model": random_model, **WHOLE_GROUPS, "kinds": (kind,), "flags": flags}
+    (told,) = one_rank("warnings", **case)
+    assert ["exactly 0, though responses have weights" in line for line in told] == [True] * warns
+
+
 @pytest.mark.parametrize("flags", [("--algo.kl.estimator", "k2"), ("--algo.kl.unbiased_gradient",)])
 def test_a_reference_that_is_nan_where_nothing_was_sampled_reaches_no_gradient(one_rank, random_model, flags):
     flags = ("--algo.kl.use_loss", "--algo.kl.init_coef", "0.2", *flags)
