@@ -8,18 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.base.parsing import (
-    did_you_mean,
-    flag_name,
-    words_of,
-)
+from real_openrlhf.base.parsing import flag_name, words_of
 from real_openrlhf.base.secrets import hide
-from real_openrlhf.base.user_files import example_of
-from real_openrlhf.recipes.algorithms import ALGORITHMS
-from real_openrlhf.recipes.run import OBJECTIVE
+from real_openrlhf.recipes.algorithms import method_of
 from real_openrlhf.training import command as train_command
-
-OWN = re.compile(r".+\.py:\w+")  # an objective of the user's own
 
 
 @dataclass(frozen=True)
@@ -46,16 +38,12 @@ class Entry:
 
 def entries(algos: Iterable[str], seeds: int, first_seed: int = 1, grid: Sequence[Sequence[str]] = ()) -> list[Entry]:
     """All runs, seed by seed: a comparison that ends early has every algorithm in every cell of the grid."""
-    methods = [words for text in algos if (words := tuple(words_of("--algos", text)))]
-    methods = [("real", OBJECTIVE, *words) if OWN.fullmatch(words[0]) else words for words in methods]
+    methods = [words for text in algos if (words := words_of("--algos", text))]
     if not methods or any(len(values) < 2 or not values[0] for values in grid):
         raise UserError("--algos or --grid is empty. Type --algos real, or --grid actor.adam.lr 1e-4 1e-3.")
     if any(hide(words) != [*words] for words in (*methods, *grid)):
         raise UserError("--algos and --grid make the runs' names, and a secret is in them. Give its flag apart.")
-    for algo, *_ in methods:
-        if algo not in ALGORITHMS:
-            near = example_of(algo) or did_you_mean(algo, ALGORITHMS)
-            raise UserError(f"--algos {algo}: unknown. {near}Name one of {', '.join(ALGORITHMS)}, or FILE.py:NAME.")
+    methods = [[*method_of("--algos", name), *flags] for name, *flags in methods]
     cells = [*itertools.product(*([(flag_name(flag), value) for value in values] for flag, *values in grid))]
     runs = [
         Entry(algo, (*flags, *itertools.chain(*cell)), seed)

@@ -3,8 +3,13 @@
 Standard library only. A new objective in `algorithm/formulas.py` becomes an algorithm here without further code.
 """
 
+import re
+
 from real_openrlhf.algorithm.formulas import OBJECTIVES, Objective
-from real_openrlhf.recipes.run import SET, Algorithm, FlagValue, code, own, paper
+from real_openrlhf.base.errors import UserError
+from real_openrlhf.base.parsing import did_you_mean
+from real_openrlhf.base.user_files import example_of
+from real_openrlhf.recipes.run import OBJECTIVE, SET, Algorithm, FlagValue, code, own, paper
 
 _NO_KL = {
     "--algo.kl.init_coef": paper(
@@ -103,3 +108,13 @@ ALGORITHMS = {
         *(algorithm for algorithm in _GROUP if algorithm.family != "REAL"),
     )
 }
+
+
+def method_of(option: str, name: str) -> tuple[str, ...]:
+    """The algorithm of this name, and its flags; FILE.py:NAME is a loss of the user's own, in REAL's place."""
+    if re.fullmatch(r".+\.py:\w+", name):
+        return "real", OBJECTIVE, name
+    if name not in ALGORITHMS:
+        near = example_of(name) or did_you_mean(name, ALGORITHMS)
+        raise UserError(f"{option} {name}: unknown. {near}Name one of {', '.join(ALGORITHMS)}, or FILE.py:NAME.")
+    return (name,)

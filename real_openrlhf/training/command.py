@@ -46,7 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         for choice in choices:
             line, deep = f"  {choice.name:{width}}  {choice.about}", " " * (width + 4)
             lines.append(textwrap.fill(line, 79, subsequent_indent=deep, break_on_hyphens=False))
-    lines.append("Others are files in examples/objectives: --algo.real.objective FILE.py:NAME.")
+    lines.append("Others are files in examples/objectives: --algo FILE.py:NAME.")
     lines += ["Flags that you type override the recipe, and --no-FLAG removes one from it.", "All flags:"]
     parser.epilog = "\n".join([*lines, "  python -m openrlhf.cli.train_ppo_ray --help"])
     add, default = parser.add_argument, " (default: %(default)s)"
@@ -58,7 +58,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     again = "continue the run of --run-name, or the newest unfinished run with these flags; start one if there is none"
     add("--config", type=path_of, metavar="FILE", help=config)
     add("--recipe", choices=RECIPES, default="cpu", metavar="NAME", help="see below" + default)
-    add("--algo", choices=ALGORITHMS, default="real", metavar="NAME", help="see below" + default)
+    add("--algo", default="real", metavar="NAME", help="see below, or FILE.py:NAME" + default)
     add("--dry-run", action="store_true", help="print all flags with their origins, check the run, start nothing")
     add("--model", help="a folder or a hub id (default: the recipe's model)")
     add("--data", metavar="SET", help=sets)

@@ -14,7 +14,7 @@ from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.parsing import PassThrough, path_of
 from real_openrlhf.base.secrets import BY_VARIABLE, KEY_VARIABLE, WANDB_KEY, hide
 from real_openrlhf.flags.words import SHORTHANDS, as_typed, split_flags
-from real_openrlhf.recipes.algorithms import ALGORITHMS
+from real_openrlhf.recipes.algorithms import ALGORITHMS, method_of
 from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.recipes.run import (
     MODEL,
@@ -55,7 +55,10 @@ class WithConfig(PassThrough):
             raise UserError(f"there is no run {asked.runs_dir / named} to continue. Name another, or give its flags.")
         pairs = (word.partition("=") for word in (*(words_of_run(asked.runs_dir / named) if named else ()), *typed))
         words = [SHORTHANDS.get(name, name) + equals + value for name, equals, value in pairs]
-        return super().parse_known_args(words, namespace)
+        namespace, rest = super().parse_known_args(words, namespace)
+        namespace.algo, *own = method_of("--algo", namespace.algo)
+        namespace.openrlhf = [*own, *namespace.openrlhf]
+        return namespace, rest
 
 
 def words_of_run(folder: Path) -> list[str]:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from naive import NAIVE_TOKENS, naive_group_loss
+from naive import NAIVE, NAIVE_TOKENS, naive_group_loss
 
 from real_openrlhf import check_whole_groups, real_policy_loss
 from real_openrlhf.algorithm import validate_objective
@@ -33,7 +33,7 @@ def values_of(setting: Constant):
 
 FOLDER = Path(__file__).parents[2] / "examples" / "objectives"
 LISTWISE = f"{FOLDER}/listwise.py:listwise"
-IN_FILES = [f"{FOLDER / name}.py:{name}" for name in ("oapl", "vespo", "rence")] + [f"{FOLDER}/disco.py:disco_lratio"]
+IN_FILES = [f"{FOLDER}/{name.replace(':', '.py:')}" for name in NAIVE if ":" in name]
 FROZEN = json.loads((Path(__file__).parents[1] / "data/objective_weights.json").read_text())
 
 

@@ -73,6 +73,15 @@ def test_shorthands_are_openrlhfs_flags(tmp_path, monkeypatch):
     assert request.stem == "qwen7b-real-s7"
 
 
+def test_a_loss_of_ones_own_is_an_algorithm_and_the_last_one_counts(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.toml").write_text('algo = "mine.py:f"\n')
+    request = command.request_of(["--config", "mine.toml"])
+    assert (request.args.algo, request.user) == ("real", {"--algo.real.objective": (f"{tmp_path}/mine.py:f",)})
+    request = command.request_of(["--config", "mine.toml", "--algo", "grpo"])
+    assert (request.args.algo, request.user) == ("grpo", {})
+
+
 # ------------------------------------------------------------------------------------------- where it runs
 
 

@@ -28,6 +28,8 @@ REFUSED = [
     (f"{TRAIN} --run-name a/b", "use letters, digits"),
     (f"{TRAIN} --algo.real.objective nothing.py:f", "nothing.py"),
     ("train --algo gpro", "Did you mean grpo?"),  # and not gspo, which is as near
+    ("train --algo nowhere.py:hinge", "--algo.real.objective …nowhere.py:hinge: …cannot be read"),
+    ("train --algo hinge", "Did you mean …examples/objectives/hinge.py:hinge?"),
     (f"{TRAIN} --ds.packing_samples", "needs a GPU, and this recipe is for CPU. Leave --ds.packing_samples out"),
     (f"{TRAIN} --vllm.enable_sleep", "--vllm.enable_sleep needs a GPU, and this recipe is for CPU"),
     (f"{TRAIN} --learning_rate 1e-4", "unknown flag --learning_rate. Did you mean --actor.adam.lr?"),
