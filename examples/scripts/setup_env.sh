@@ -274,7 +274,7 @@ install_uv() { # pip brings it and lends it its settings
     has uv && [ "$("$VENV/bin/uv" --version 2>/dev/null | cut -d' ' -f2)" = "${wanted#uv==}" ] ||
         "$PYTHON" "$pip/pip" install --progress-bar off "$wanted" >>"$LOG" 2>&1 || explain "installing uv"
     has pip || uv --no-deps "$pip" || explain "installing pip"
-    eval "$("$PYTHON" "$ROOT/requirements/uv_settings.py")"
+    eval "$("$PYTHON" "$ROOT/requirements/uv_settings.py" 2>>"$LOG")"
 }
 
 install_cpu() {
@@ -312,7 +312,7 @@ renew_openrlhf() { # another series may be on the one that is there: a new one b
         die "cannot patch OpenRLHF: $(tail -n 1 "$LOG")" "Delete $VENV and run this again."
     (cd "$VENV"/lib/python3*/site-packages && "$PYTHON" -c 'import os, sys
 os.path.exists("openrlhf") and os.rename("openrlhf", sys.argv[2])
-os.rename(sys.argv[1], "openrlhf")' "$new/openrlhf" "$TMPDIR/old")
+os.rename(sys.argv[1], "openrlhf")' "$new/openrlhf" "$TMPDIR/old") 2>>"$LOG"
 }
 
 trap interrupted INT

@@ -74,7 +74,18 @@ def reward_problem(path: Path) -> str | None:
     names = {getattr(node, "name", None) or getattr(node, "id", None) for node in nodes}
     if not names & {"reward_func", "*"}:
         return "has no reward_func. Define `def reward_func(queries, prompts, labels)` in it, at its top."
+    defined = [node for node in nodes if isinstance(node, ast.FunctionDef) and node.name == "reward_func"]
+    if defined and not any(map(_may_take_three, defined)):
+        return f"line {defined[0].lineno}: reward_func is called with 3 arguments. Take queries, prompts, labels."
     return None
+
+
+def _may_take_three(function: ast.FunctionDef) -> bool:
+    """Positional arguments; a decorator may change them."""
+    takes = function.args
+    names = [*takes.posonlyargs, *takes.args]
+    few = len(names) - len(takes.defaults) <= 3 and None not in takes.kw_defaults
+    return bool(function.decorator_list or (few and (takes.vararg or len(names) >= 3)))
 
 
 @cache

@@ -158,6 +158,11 @@ def test_the_pretrained_model_trains_on_cpu_and_on_a_gpu_by_one_flag(call, tmp_p
     assert train.endswith("--rollout.max_tokens_per_gpu 8192 --recipe qwen1.5b-1gpu")
 
 
+def test_what_python_prints_at_a_ctrl_c_in_set_up_goes_to_its_log():
+    calls = re.findall(r'"\$PYTHON" "\$ROOT/requirements/.*', (SCRIPTS / "setup_env.sh").read_text())
+    assert len(calls) == 5 and [call for call in calls if '2>>"$LOG"' not in call and '>>"$LOG" 2>&1' not in call] == []
+
+
 @pytest.mark.parametrize(
     ("text", "row"),
     [

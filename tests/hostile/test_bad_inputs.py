@@ -157,6 +157,9 @@ REWARDS = [
     _reward("binary", b"\x00\xff" * 99, "reward.py "),
     _reward("to be awaited", "async def reward_func(queries, prompts, labels): ...", "has no reward_func"),
     _reward("of another name", "def reward(queries, prompts, labels): ...", "has no reward_func"),
+    _reward("of two arguments", "def reward_func(queries, prompts): ...", "line 1: reward_func is called with 3"),
+    _reward("of four arguments", "\ndef reward_func(a, b, c, d, e=1): ...", "line 2: reward_func is called with 3"),
+    _reward("of keywords", "def reward_func(a, b, c, *, of): ...", "line 1: reward_func is called with 3"),
 ]
 
 
@@ -229,11 +232,12 @@ def test_what_is_not_spoiled_is_accepted_and_weak_rows_are_told(world, capsys):
     assert train("--dry-run") == 0
     assert "rows.jsonl: 1 of 65 rows have no label" in (told := capsys.readouterr().out)
     assert "rows.jsonl: 1 of 65 rows repeat a prompt; 1 of 64 prompts have several labels" in told
-    (world / "mine.py").write_text("def reward_func(queries, prompts, labels): ...")
+    (world / "mine.py").write_text("def reward_func(queries, *more, of=1): ...")
     (world / "rows.jsonl").write_text("".join(json.dumps(row | {"label": 1}) + "\n" for row in rows[:ROWS]))
     assert train("--reward.remote_url mine.py --no-eval.dataset --dry-run") == 0
     printed = capsys.readouterr().out
     assert "labels are no text but int, and " in printed and "mine.py gets them so" in printed
+    assert printed.endswith("Flags OK. Not checked: mine.py (not run). This machine can run it.\n")
 
 
 @pytest.mark.parametrize("there", [False, True])  # else the run would make it

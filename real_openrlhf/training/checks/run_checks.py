@@ -46,6 +46,8 @@ def _reward(start: Start) -> Iterator[str]:
             yield f"--reward.remote_url {url} is neither a FILE.py nor an address with http://. Give one of these."
         elif LOGIN.search(url):
             yield "--reward.remote_url: OpenRLHF would print the password in it. Call that server from a file.py."
+        elif url.endswith(".py") and start.request.args.dry_run and provenance.PACKAGE not in Path(url).parents:
+            yield Note(f"{url} was read, not run: try its reward_func yourself", f"{Path(url).name} (not run)")
 
 
 def _key(start: Start) -> Iterator[str]:
