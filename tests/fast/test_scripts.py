@@ -158,9 +158,21 @@ def test_the_pretrained_model_trains_on_cpu_and_on_a_gpu_by_one_flag(call, tmp_p
     assert train.endswith("--rollout.max_tokens_per_gpu 8192 --recipe qwen1.5b-1gpu")
 
 
+def test_the_gates_all_run_before_they_fail_and_are_silent_if_all_is_well(tmp_path):
+    def gates(code: int) -> tuple[int, str]:
+        for name in ("ruff", "mypy"):
+            program(tmp_path / "bin" / name, f"[ {code} = 0 ] || echo {name} $1\nexit {code}")
+        command = ["bash", SCRIPTS.parents[1] / ".ci/gates"]
+        done = subprocess.run(command, env=os.environ | {"REAL_VENV": str(tmp_path)}, capture_output=True, text=True)
+        return done.returncode, done.stdout + done.stderr
+
+    told = f"ruff format\nnot formatted: run {tmp_path}/bin/ruff format .\nruff check\nmypy --no-error-summary\n"
+    assert gates(0) == (0, "") and gates(2) == (1, told)
+
+
 def test_what_python_prints_at_a_ctrl_c_in_set_up_goes_to_its_log():
     calls = re.findall(r'"\$PYTHON" "\$ROOT/requirements/.*', (SCRIPTS / "setup_env.sh").read_text())
-    assert len(calls) == 5 and [call for call in calls if '2>>"$LOG"' not in call and '>>"$LOG" 2>&1' not in call] == []
+    assert len(calls) == 5 and all('2>>"$LOG"' in call or '>>"$LOG" 2>&1' in call for call in calls)
 
 
 @pytest.mark.parametrize(
