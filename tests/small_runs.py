@@ -30,7 +30,7 @@ def run_flags(recipe: str = "qwen7b", algo: str = "real", user=None, removed=(),
     return compose(RECIPES[recipe], ALGORITHMS[algo], user or {}, removed, rows=rows)
 
 
-def run_args(folder: Path | str = "", group_size=4, real=None, kept=2, **train) -> SimpleNamespace:
+def run_args(folder: Path | str = "", group_size=4, real=None, kept=2, any_reward=False, **train) -> SimpleNamespace:
     """What the controller reads of its arguments."""
     settings = {"label_threshold": None, "truncated": "negative"} | (real or {})
     return SimpleNamespace(
@@ -41,6 +41,7 @@ def run_args(folder: Path | str = "", group_size=4, real=None, kept=2, **train) 
         derived=SimpleNamespace(
             threshold=0.5 if settings["label_threshold"] is None else settings["label_threshold"],
             whole_groups=(train.get("batching", "whole_groups") == "whole_groups"),
+            any_reward=any_reward,
         ),
     )
 

@@ -6,7 +6,7 @@ from pathlib import Path
 RECORD = "run.json"  # what the run is, and how it ended
 METRICS = "metrics.jsonl"  # a line for each logged step, with a phase of PHASES
 ROLLOUTS = "rollouts.jsonl"  # some groups of each step, with the weight of each response
-NOTES = "notes.jsonl"  # what a resume has to say
+NOTES = "notes.jsonl"  # what a resume has to say, and steps that teach nothing
 LOG = "train.log"  # the output of all its processes
 CHECKPOINTS, MODEL, EVALUATION = "checkpoints", "model", "eval"  # folders: DeepSpeed's, the final weights, `eval`'s
 LOCK = ".lock"  # held by each of its processes

@@ -1,11 +1,14 @@
 """A run on the terminal: one line per step while it trains, a summary and a picture at its end."""
 
 import contextlib
+import math
 import re
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from real_openrlhf.base.files import parsed
-from real_openrlhf.base.run_files import METRICS, NOTES
+from real_openrlhf.base.run_files import METRICS, NOTES, PHASE
 from real_openrlhf.rewards.calls import FAILED, WARNING
 from real_openrlhf.runs import run_folder
 
@@ -17,6 +20,8 @@ OUT_OF_MEMORY = "ray.exceptions.OutOfMemoryError"
 LONGEST = 300  # characters of a reason; the log has all of it
 NO_MEASURE = {"policy_loss": " (may rise: no measure of progress)"}
 OTHERWISE = {"rollout/entropy": "entropy_loss"}  # as OpenRLHF's own batching logs it
+MINUTE = 60.0
+AT_THE_END = {"checkpoint": "saving", "evaluation": "evaluating", "generation and rewards": "evaluating"}  # by phase
 # The parts of a line, in this order: name, key in metrics.jsonl, format.
 SHOWN = (
     ("pass rate", "rollout/pass_rate", ".3f"),
@@ -46,7 +51,12 @@ class Progress:
         self.first_step_at: tuple[int, float] | None = None
         self.notes = run_dir / NOTES
         self.told: set[str] = set()
+        self.phase = run_dir / PHASE
+        self.began_at = time.monotonic()
+        self.tell_at = self.began_at + MINUTE  # that it still starts
+        self.last_step = 0
         self.offsets = {path: _size(path) for path in (self.path, self.notes, log)}
+        self.began = self.offsets[log]
         print(f"starting Ray, the vLLM engine and the policy; their output goes to {log}")
         print("this takes about 40 s on two free cores, minutes on busy ones or with a large model", flush=True)
 
@@ -58,11 +68,26 @@ class Progress:
             with contextlib.suppress(ValueError, TypeError, LookupError):
                 print(parsed(note)["say"], flush=True)
         for line in run_folder.logged_rows(self.new_lines(self.path)):
+            self.tell_at = math.inf
             if line.get("phase") == "eval":
                 print(f"evaluation at step {line['step']}: {evaluation(line)}", flush=True)
             else:
                 print(self.step_line(line), flush=True)
                 self.tell_lost(line)
+                self.last_step = line["step"]
+        self.tell_alive()
+
+    def tell_alive(self) -> None:
+        """A line each minute before the first number, and what is done after the last step."""
+        if (now := time.monotonic()) >= self.tell_at:
+            self.tell_at = now + MINUTE
+            with self.log.open("rb") as log:
+                log.seek(self.began)
+                *_, last = ["no output yet", *filter(str.strip, _text(log.read()).splitlines())]
+            print(f"starting since {duration(now - self.began_at)}; its output ends: {last.strip()[:99]}", flush=True)
+        if self.total and self.last_step >= self.total and self.phase.exists():
+            if doing := AT_THE_END.get(self.phase.read_text()):
+                self.tell_once(doing, doing)
 
     def tell_once(self, kind: str, text: str) -> None:
         if kind not in self.told:
@@ -101,7 +126,7 @@ class Progress:
         parts.append(f"{line.get('timing/step_total', 0):.1f} s")
         self.first_step_at = self.first_step_at or (step, now)
         done, elapsed = step - self.first_step_at[0], now - self.first_step_at[1]
-        if self.total and done:
+        if self.total and done and step < self.total:
             parts.append(f"{duration(elapsed / done * (self.total - step))} left")
         return "  ".join(parts)
 
@@ -150,8 +175,18 @@ def summary(run_dir: Path) -> str:
                 f"ungraded, {WARNING}{key.removeprefix(FAILED)}): {share:.1%} of all responses"
                 for key, share in shares.items()
             ),
+            *_last_notes(run_dir / NOTES, steps[-1]["step"] if steps else 0),
         ]
     )
+
+
+def _last_notes(path: Path, step: int) -> Iterator[str]:
+    """What the run's log said of its end, and not of an earlier one that was resumed."""
+    for line in path.read_bytes().splitlines() if path.exists() else ():
+        with contextlib.suppress(ValueError, TypeError, LookupError):
+            note = parsed(line)
+            if note["step"] == step:
+                yield str(note["last"])
 
 
 def end_unwatched(path: Path) -> str | None:

@@ -11,6 +11,7 @@ from small_runs import run_args
 
 from real_openrlhf.hooks.controller.labels import complete_info
 from real_openrlhf.hooks.controller.run_log import RunLog
+from real_openrlhf.training.progress import Progress, summary
 
 
 def run_log(folder, group_size=4) -> RunLog:
@@ -127,6 +128,47 @@ def test_shares_over_prompts_and_rollouts(tmp_path, name):
     stats = run_log(tmp_path, size).group_stats(sampled(*scores, threshold=threshold))
     names = ("pass_rate", "frac_all_correct", "frac_all_wrong", "frac_ungraded")
     assert [stats[f"rollout/{name}"] for name in names] == pytest.approx(expected)
+
+
+FLAT = {  # each step's scores of two prompts, whether any reward counts, and what is told
+    "none correct": ([0, 0, 0, 0], False, "none of 12 responses was correct"),
+    "all correct": ([1, 1, 1, 1], False, "all of 12 responses were correct"),
+    "all ungraded": ([None, None, None, math.nan], False, "none of 12 responses was graded"),
+    "prompts alike": ([0, 0, 1, 1], False, "no prompt had correct and incorrect responses"),
+    "a prompt with both": ([0, 0, 0, 1], False, ""),
+    "unequal rewards below a threshold": ([0.1, 0.2, 0.1, 0.1], True, ""),
+    "the same for labels": ([0.1, 0.2, 0.1, 0.1], False, "none of 12 responses was correct"),
+}
+
+
+@pytest.mark.parametrize("name", FLAT)
+def test_three_steps_that_teach_nothing_are_told_once_and_again_at_the_end(tmp_path, name, capsys):
+    scores, any_reward, told = FLAT[name]
+    log, progress = RunLog(run_args(tmp_path, 2, any_reward=any_reward)), Progress(tmp_path, 5, tmp_path / "train.log")
+    capsys.readouterr()
+    for step in range(1, 6):
+        log.log_train(step, log.group_stats(sampled(*scores, threshold=0.5)))
+        progress.update()
+    log.close()
+    progress.update()
+    said = [line for line in capsys.readouterr().out.splitlines() if "in the last" in line]
+    where = f"Look at `real-openrlhf show {tmp_path}`: prompts, template, reward, label column"
+    expected = [f"in the last 3 steps {told}: there is nothing to learn from. {where}"] if told else []
+    assert said == expected
+    again = [line.replace("5 steps", "3 steps").replace("20", "12") for line in summary(tmp_path).splitlines()]
+    assert [line for line in again if "learn" in line] == expected
+
+
+def test_steps_that_teach_nothing_before_a_better_one_are_not_in_the_closing_lines(tmp_path):
+    log = run_log(tmp_path, 2)
+    for step, scores in enumerate([[0, 0]] * 2 + [[0, 1]] + [[0, 0]] * 3 + [[0, 1]], 1):
+        log.log_train(step, log.group_stats(sampled(*scores)))
+    log.close()
+    (note,) = lines(tmp_path, "notes.jsonl")
+    assert note["step"] == 6 and "learn" not in summary(tmp_path)
+    with (tmp_path / "notes.jsonl").open("a") as file:
+        file.write('{"step": 6, "last": "nothing to learn"}\n')  # of an end before a resume
+    assert "learn" not in summary(tmp_path)
 
 
 def test_the_same_prompts_have_the_same_number_in_any_order(tmp_path):

@@ -106,6 +106,35 @@ def test_what_keeps_most_responses_from_training_is_told_once_with_the_kind_of_f
     ]
 
 
+def test_a_slow_start_and_what_follows_the_last_step_are_told(tmp_path, capsys, monkeypatch):
+    """A minute without a word would look like a run that hangs, and so would `0 s left`."""
+    monkeypatch.setattr("real_openrlhf.training.progress.MINUTE", 0)
+    log, metrics = tmp_path / "train.log", tmp_path / "metrics.jsonl"
+    log.write_text("of a run before\n")
+    progress = Progress(tmp_path, 3, log)
+    progress.update()
+    with log.open("a") as file:
+        file.write("\x1b[36m(RolloutRayActor pid=7)\x1b[0m Loading weights\n\n")
+    progress.update()
+    for step, phase in ((1, "update"), (2, "generation and rewards"), (3, "checkpoint")):
+        with metrics.open("a") as file:
+            file.write(json.dumps({"phase": "train", "step": step, "time": 7.0 * step}) + "\n")
+        (tmp_path / ".phase").write_text(phase)
+        progress.update()
+    (tmp_path / ".phase").write_text("generation and rewards")
+    progress.update()
+    told = capsys.readouterr().out.splitlines()[2:]
+    assert told == [
+        "starting since 0 s; its output ends: no output yet",
+        "starting since 0 s; its output ends: (RolloutRayActor pid=7) Loading weights",
+        "step    1/3  0.0 s",
+        "step    2/3  0.0 s  7 s left",
+        "step    3/3  0.0 s",
+        "saving",
+        "evaluating",
+    ]
+
+
 def test_a_reward_function_that_raises_is_told_at_once_and_its_share_at_the_end(tmp_path, capsys, caplog):
     (log, metrics), calls = (tmp_path / name for name in ("train.log", "metrics.jsonl")), RewardCalls(None)
     log.write_text("of a run before: the reward function failed (raises)\n")

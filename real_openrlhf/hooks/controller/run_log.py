@@ -8,11 +8,13 @@ import zlib
 from itertools import takewhile
 from pathlib import Path
 
-from real_openrlhf.algorithm.groups import POSITIVE
+from real_openrlhf.algorithm.groups import IGNORED, POSITIVE
 from real_openrlhf.base.files import parsed
 from real_openrlhf.base.run_files import METRICS, NOTES, PHASES, ROLLOUTS
 from real_openrlhf.hooks.controller.labels import score_of
 from real_openrlhf.hooks.controller.prompts import prompts_of
+
+FLAT = 3  # steps without a prompt whose responses differ: the run's owner is told
 
 
 class RunLog:
@@ -24,12 +26,17 @@ class RunLog:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.args = args
         self.groups: list[dict] = []  # of the same step, for rollouts.jsonl
+        self.flat: list[tuple[int, int, int]] = []  # correct, graded and all responses of the last flat steps
+        self.told = False
+        self.step = 0
 
     def group_stats(self, rollout_samples: list) -> dict[str, float]:
         """Shares over prompts and rollouts, by the labels of `labels.py`."""
         right = [sample.label == POSITIVE for sample in rollout_samples]
-        groups = [[sample.label == POSITIVE for sample in own] for own in prompts_of(rollout_samples, self.args)]
+        prompts = prompts_of(rollout_samples, self.args)
+        groups = [[sample.label == POSITIVE for sample in own] for own in prompts]
         graded = sum(not math.isnan(score_of(sample)) for sample in rollout_samples)
+        self.flat = [] if any(map(self.differs, prompts)) else [*self.flat, (sum(right), graded, len(right))]
         return {
             **entropy(rollout_samples),
             **by_correctness(rollout_samples),
@@ -41,9 +48,31 @@ class RunLog:
             "rollout/prompts_crc": zlib.crc32("\n".join(sorted(s.prompts[0] for s in rollout_samples)).encode()) >> 8,
         }
 
+    def differs(self, group: list) -> bool:
+        """Whether a prompt's responses have something to learn from."""
+        known = [sample for sample in group if sample.label != IGNORED]
+        return len({score_of(one) if self.args.derived.any_reward else one.label == POSITIVE for one in known}) > 1
+
+    def nothing_to_learn(self) -> str:
+        """What the last steps lacked, if they are many enough, and where to look."""
+        if len(self.flat) < FLAT:
+            return ""
+        correct, graded, every = map(sum, zip(*self.flat, strict=True))
+        what = "no prompt had correct and incorrect responses"
+        if not graded:
+            what = f"none of {every} responses was graded"
+        elif correct in (0, graded):
+            what = f"{'all' if correct else 'none'} of {graded} responses {'were' if correct else 'was'} correct"
+        where = f"`real-openrlhf show {self.path.parent}`: prompts, template, reward, label column"
+        return f"in the last {len(self.flat)} steps {what}: there is nothing to learn from. Look at {where}"
+
     def log_train(self, step: int, values: dict) -> None:
         self._keep(step)
         self._write("train", step, values)
+        self.step = step
+        if not self.told and (say := self.nothing_to_learn()):
+            self.told = True
+            self._append(NOTES, json.dumps({"step": step, "say": say}).encode() + b"\n")
         if self.tensorboard:
             self.tensorboard.log_train(step, values)
 
@@ -69,6 +98,8 @@ class RunLog:
                 self._append(NOTES, json.dumps({"step": step, "say": say}).encode() + b"\n")
 
     def close(self) -> None:
+        if last := self.nothing_to_learn():  # for the closing lines
+            self._append(NOTES, json.dumps({"step": self.step, "last": last}).encode() + b"\n")
         if self.tensorboard:
             self.tensorboard.close()
 
