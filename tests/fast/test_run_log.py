@@ -159,6 +159,21 @@ def test_three_steps_that_teach_nothing_are_told_once_and_again_at_the_end(tmp_p
     assert [line for line in again if "learn" in line] == expected
 
 
+def test_a_real_run_whose_labels_were_never_right_says_so_under_its_table(tmp_path):
+    """The lines of a run of the recipe `cpu` on labels of eight digits."""
+    about = {"phase": "train", "actor_grad_norm": 0.0, "policy_loss": 0.0, "rollout/pass_rate": 0.0}
+    entropies = (0.9289216153158272, 0.9724672334972262, 0.9738399214287755, 0.948557325178549)
+    rows = [about | {"step": step, "rollout/entropy": value} for step, value in enumerate(entropies, 1)]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    say = "in the last {} steps none of {} responses was correct: there is nothing to learn from. Look at `real-openrlhf "
+    say += "show runs/never`: prompts, template, reward, label column"
+    notes = {"step": 3, "say": say.format(3, 192)}, {"step": 4, "last": say.format(4, 256)}
+    (tmp_path / "notes.jsonl").write_text("".join(json.dumps(note) + "\n" for note in notes))
+    assert summary(tmp_path).endswith(
+        f"entropy                                     0.929     0.949\n{notes[1]['last']}"
+    )
+
+
 def test_steps_that_teach_nothing_before_a_better_one_are_not_in_the_closing_lines(tmp_path):
     log = run_log(tmp_path, 2)
     for step, scores in enumerate([[0, 0]] * 2 + [[0, 1]] + [[0, 0]] * 3 + [[0, 1]], 1):

@@ -118,6 +118,10 @@ DATA = [
          "row 1 has a chat for a prompt. Add --data.apply_chat_template"),
     Case("a chat with its answer", _rows(_row(prompt=[{"role": "user", "content": "1="}, ANSWER])),
          "row 65 has a chat that ends with the assistant's message", "--data.apply_chat_template --no-eval.dataset"),
+    Case("prompts that the model cannot read", _file("rows.jsonl", (_row(prompt="What is 97 + 3?") + "\n") * ROWS),
+         "rows.jsonl: the model cannot read its prompts, 80% of their tokens are <unk>: 'What is 97 + 3?'. Name"),
+    Case("labels that the model cannot write", _file("rows.jsonl", (_row(label="\\pi") + "\n") * ROWS),
+         "rows.jsonl: the model cannot write its labels, 100% of their tokens are <unk>: '\\\\pi'.", MATH_REWARD),
     Case("no label at all", _file("rows.jsonl", (_row(label="") + "\n") * ROWS), "no row has a label in 'label'"),
     Case("a line of 10 MB", _rows(_row(prompt="1" * 10_000_000)), "row 65 has a prompt that does not fit into"),
 ]  # fmt: skip
@@ -233,10 +237,13 @@ def test_what_is_not_spoiled_is_accepted_and_weak_rows_are_told(world, capsys):
     assert "rows.jsonl: 1 of 65 rows have no label" in (told := capsys.readouterr().out)
     assert "rows.jsonl: 1 of 65 rows repeat a prompt; 1 of 64 prompts have several labels" in told
     (world / "mine.py").write_text("def reward_func(queries, *more, of=1): ...")
-    (world / "rows.jsonl").write_text("".join(json.dumps(row | {"label": 1}) + "\n" for row in rows[:ROWS]))
+    labels = [1, *["letters"] * 3] * (ROWS // 4)  # which a reward function of one's own may well translate
+    texts = [json.dumps(row | {"label": label}) + "\n" for row, label in zip(rows, labels, strict=False)]
+    (world / "rows.jsonl").write_text("".join(texts))
     assert train("--reward.remote_url mine.py --no-eval.dataset --dry-run") == 0
     printed = capsys.readouterr().out
     assert "labels are no text but int, and " in printed and "mine.py gets them so" in printed
+    assert "rows.jsonl: the model cannot write its labels, 9" in printed
     assert printed.endswith("Flags OK. Not checked: mine.py (not run). This machine can run it.\n")
 
 

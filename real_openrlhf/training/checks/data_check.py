@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,9 +15,11 @@ from real_openrlhf.recipes.run import AGENT, REWARD, Run, used_rows
 from real_openrlhf.runs.provenance import PACKAGE
 from real_openrlhf.training import tiny_task
 from real_openrlhf.training.checks import Note
+from same_answer.extract import golds_of
 
 COLUMNS = {"--data.input_key": PROBLEM_COLUMNS, "--data.label_key": GOLD_COLUMNS}  # and their usual names
 TRIED = 3  # labels that this package's own reward function is tried on
+READ, UNKNOWN = 200, 0.1  # rows whose tokens are counted, and the share of unknown ones that is refused
 
 
 def check(run: Run, flag: str) -> Iterator[str]:
@@ -42,13 +45,15 @@ def check(run: Run, flag: str) -> Iterator[str]:
 def _file(path: Path, flag: str, run: Run) -> Iterator[str]:
     columns = {option: run.text(option) for option in COLUMNS if run.text(option)}
     prompt_column, label_column = (columns.get(option, "") for option in COLUMNS)
-    fits, faults = _length_check(run.args), dict[str, list[int]]()
-    count, labels, labels_of = 0, list[Any](), dict[str, set[str]]()
+    tokenizer = _tokenizer(run.args)
+    fits, faults = _length_check(run.args, tokenizer), dict[str, list[int]]()
+    count, labels, labels_of, prompts = 0, list[Any](), dict[str, set[str]](), list[str]()
     try:
         for count, row in enumerate(read_local(path).rows, 1):
             wrong = [_missing(option, column, row) for option, column in columns.items() if column not in row]
             if prompt_column in row:
                 wrong += _of_prompt(row[prompt_column], run.args.data.apply_chat_template, fits)
+                prompts += [_text(row[prompt_column])] if len(prompts) < READ and not wrong else []
                 labels_of.setdefault(str(row[prompt_column]), set()).add(str(row.get(label_column)))
             for fault in wrong:
                 faults.setdefault(fault, []).append(count)
@@ -72,7 +77,9 @@ def _file(path: Path, flag: str, run: Run) -> Iterator[str]:
             f"{flag} {path}: {repeated} of {count} rows repeat a prompt; {differ} of {len(labels_of)} prompts have "
             "several labels"
         )
-    yield from _of_labels(path, flag, run, labels)
+    if unread := _unknown(tokenizer, prompts):
+        yield f"{flag} {path}: the model cannot read its prompts, {unread}. {OTHER_MODEL}"
+    yield from _of_labels(path, flag, run, labels, tokenizer)
 
 
 def _missing(option: str, column: str, row: dict) -> str:
@@ -95,41 +102,62 @@ def _of_prompt(prompt: object, chat: bool, fits: Callable[[str], bool]) -> list[
     return [] if fits("".join(map(str, texts))) else [f"{long} its beginning. Raise --data.max_len, or leave it out."]
 
 
-def _length_check(args: SimpleNamespace) -> Callable[[str], bool]:
-    """Whether a prompt fits. A token has at least one byte, so most prompts need no counting."""
-    longest = args.data.max_len - (args.rollout.max_new_tokens or 1)
-    file = Path(args.actor.model_name_or_path).expanduser() / "tokenizer.json"
-    encode: Callable | None = None
+def _text(prompt: Any) -> str:
+    return prompt if isinstance(prompt, str) else "".join(message["content"] for message in prompt)
+
+
+def _tokenizer(args: SimpleNamespace) -> Any:
     with contextlib.suppress(Exception):  # of a model of the hub, or a broken one
         from tokenizers import Tokenizer
 
-        encode = Tokenizer.from_file(str(file)).encode
-    if encode is None or longest < 1:  # refusals.py reports the latter
+        return Tokenizer.from_file(str(Path(args.actor.model_name_or_path).expanduser() / "tokenizer.json"))
+
+
+def _length_check(args: SimpleNamespace, tokenizer: Any) -> Callable[[str], bool]:
+    """Whether a prompt fits. A token has at least one byte, so most prompts need no counting."""
+    longest = args.data.max_len - (args.rollout.max_new_tokens or 1)
+    if tokenizer is None or longest < 1:  # refusals.py reports the latter
         return lambda text: True
     return lambda text: (
         len(text.encode()) <= longest
-        or (len(text) < 500 * longest and len(encode(text, add_special_tokens=False)) <= longest)
+        or (len(text) < 500 * longest and len(tokenizer.encode(text, add_special_tokens=False)) <= longest)
     )
 
 
-def _of_labels(path: Path, flag: str, run: Run, labels: list) -> Iterator[str]:
+OTHER_MODEL = "Name another --model; docs/use/smollm2.md has a small one that reads text."
+
+
+def _unknown(tokenizer: Any, texts: list[str]) -> str:
+    """`87% of their tokens are <unk>: 'What is'`, where that is too many; most tokenizers know every text."""
+    token = getattr(tokenizer and tokenizer.model, "unk_token", None)
+    if token is None:
+        return ""
+    tokens = [one for text in texts for one in tokenizer.encode(text, add_special_tokens=False).tokens]
+    share = tokens.count(token) / max(len(tokens), 1)
+    return f"{share:.0%} of their tokens are {token}: {texts[0][:60]!r}" if share > UNKNOWN else ""
+
+
+def _of_labels(path: Path, flag: str, run: Run, labels: list, tokenizer: Any) -> Iterator[str]:
     """What the reward function will make of the user's labels."""
     if not run.given(flag) or AGENT in run.flags:
         return
     reward, first = run.text(REWARD), labels[:TRIED]
-    if ungraded := [*filter(None, map(why_ungradable, first))] if PACKAGE in Path(reward).parents else []:
+    ours = PACKAGE in Path(reward).parents
+    if ungraded := [*filter(None, map(why_ungradable, first))] if ours else []:
         count = f"{len(ungraded)} of the first {len(first)} labels"
         message = f"{flag} {path}: {reward} cannot grade by {count} ({ungraded[0]}): no response is correct there. "
         message += "Mend the labels, or give --reward.remote_url FILE.py of your own."
         yield message if len(ungraded) == len(first) else Note(message)
     elif first and run.given(REWARD) and type(first[0]) is not str:
         yield Note(f"{flag} {path}: labels are no text but {type(first[0]).__name__}, and {reward} gets them so")
+    if not ungraded and (unwritten := _unknown(tokenizer, [*chain(*map(golds_of, labels[:READ]))])):
+        message = f"{flag} {path}: the model cannot write its labels, {unwritten}. {OTHER_MODEL}"
+        yield message if ours else Note(message)
 
 
 def why_ungradable(label: Any) -> str:
     """Why this package's verifier cannot grade by a label; an empty text if it can."""
     from same_answer import verify
-    from same_answer.extract import golds_of
 
     golds = golds_of(label)
     if any(map(is_raw, golds)):
