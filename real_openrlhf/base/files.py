@@ -79,7 +79,7 @@ def lock_taken(file: IO | int) -> bool:
     return True
 
 
-def lock_shared(file: IO) -> bool:
+def lock_shared(file: IO | int) -> bool:
     """Take a share of the lock for as long as the file stays open; False if another process holds all of it."""
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

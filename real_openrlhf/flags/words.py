@@ -81,7 +81,8 @@ def unknown(flag: str) -> str:
     same = [name for name in ending if not name.startswith("--eval.") and ".muon." not in name]
     near = difflib.get_close_matches(flag, same or [*known, *OPTIONS], n=1, cutoff=0.0 if same else 0.6)
     other = BY_OTHER_NAME.get(flag.rpartition(".")[2].lstrip("-").replace("-", "_"))
-    near = [other] if other else near
+    option = flag.replace("_", "-")  # as in a TOML file
+    near = [other] if other else [option] if option in OPTIONS else near
     hint = f"Did you mean {near[0]}?" if near else "`real-openrlhf train --help` says where they are listed."
     if flag in OPTIONS:
         hint = "It is an option of this command: leave it out."

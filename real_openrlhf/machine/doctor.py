@@ -23,6 +23,8 @@ from real_openrlhf.machine.nvidia import ProbeFailed, probe
 
 OK, WARN, FAIL = "ok", "warn", "FAIL"
 GB = 2**30
+SHORT = 20  # characters of the folder for temporary files
+BUSY = 4  # programs that wait for each core: Ray may be late, and nothing else may be wrong
 SET_UP = "bash examples/scripts/setup_env.sh"
 
 
@@ -110,12 +112,10 @@ def devices(torch: str, built_for: str | None, cuda: list) -> Check:
 
 
 RAY = """
-import shutil, ray
+import ray
 ray.init(address='local', num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level='ERROR')
 assert ray.get(ray.remote(lambda: 1).options(num_cpus=1).remote(), timeout=60) == 1
-session = ray._private.worker._global_node.get_session_dir_path()
 ray.shutdown()
-shutil.rmtree(session, ignore_errors=True)
 print('{}')
 """
 STACK = """
@@ -146,8 +146,16 @@ def check_hand_over() -> Iterator[Check]:
 
 
 def check_ray() -> Iterator[Check]:
-    todo = "read /tmp/ray/session_latest/logs; usual reasons are a full /tmp, a proxy, or no free port"
-    yield tried("ray start", RAY, "a local cluster started and ran a task", todo)
+    base = tempfile.gettempdir()
+    short = base if len(os.fsencode(base)) <= SHORT else "/tmp"  # as a run: sockets have short names
+    with tempfile.TemporaryDirectory(prefix="real_", dir=short, ignore_cleanup_errors=True) as folder:
+        program = f"import os\nos.environ['RAY_TMPDIR'] = {folder!r}\n{RAY}"
+        load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
+        todo = f"usual reasons are a busy machine (load {load:.0f} on {number_of(cores, 'core')}), a full {short}, "
+        check = tried(
+            "ray start", program, "a local cluster started and ran a task", f"{todo}a proxy, or no free port"
+        )
+        yield check._replace(level=WARN) if check.level == FAIL and load > BUSY * cores else check
 
 
 def tried(name: str, code: str, done: str, todo: str) -> Check:

@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     steps = sorted({group["step"] for group in groups})
     step = steps[-1] if args.step is None else args.step
     if step not in steps:
-        raise UserError(f"{args.run / ROLLOUTS} has no step {step}. It has {', '.join(map(str, steps))}.")
+        raise UserError(f"{args.run / ROLLOUTS} has no step {step}. It has {spans(steps)}.")
     print(LEGEND)
     for group in sorted((group for group in groups if group["step"] == step), key=spread, reverse=True):
         texts = hanging("question  ", group["prompt"]), hanging("expected  ", group["gold"])
@@ -42,8 +42,17 @@ def run(args: argparse.Namespace) -> int:
             reward = "none" if response["reward"] is None else f"{response['reward']:.4g}"
             print(f"  {VERDICTS.get(response['label'], 'ungraded'):9}", f"reward {reward}", *numbers, sep="  ")
             print(hanging("           ", response["answer"]))
-    print(f"\nlogged steps: {', '.join(map(str, steps))}")
+    print(f"\nlogged steps: {spans(steps)}")
     return 0
+
+
+def spans(steps: list[int]) -> str:
+    """`1 to 40`, or `2, 4 to 6`."""
+    ends = [[step] for step in steps if step - 1 not in steps]
+    for end in ends:
+        last = next(step for step in steps if step >= end[0] and step + 1 not in steps)
+        end += [last] if last > end[0] else []
+    return ", ".join(" to ".join(map(str, end)) for end in ends)
 
 
 def read(folder: Path) -> list[dict[str, Any]]:

@@ -289,3 +289,17 @@ def test_a_tensor_that_another_process_cannot_read_is_a_failure_before_any_downl
     monkeypatch.setattr(doctor, "HAND_OVER", doctor.HAND_OVER.replace("'cuda'", repr(device)))
     (check,) = doctor.check_hand_over()
     assert check.level == ("ok" if opens else "FAIL") and bool(check.todo) != opens
+
+
+@pytest.mark.parametrize("load, level", [(1.0, "FAIL"), (1e6, "warn")])
+def test_a_ray_that_does_not_start_leaves_nothing_and_names_the_load(monkeypatch, tmp_path, load, level):
+    monkeypatch.setattr(doctor, "RAY", "open(os.environ['RAY_TMPDIR'] + '/log', 'w'); raise OSError('timed out')")
+    monkeypatch.setattr(doctor, "SHORT", 500)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("os.getloadavg", lambda: (load, 0, 0))
+    (check,) = doctor.check_ray()
+    assert (check.level, check.state) == (
+        level,
+        "OSError: timed out",
+    ) and f"a busy machine (load {load:.0f}" in check.todo
+    assert [*tmp_path.iterdir()] == []

@@ -55,8 +55,8 @@ def test_group_metrics_of_every_kind_of_group_are_those_by_hand():
         "rollout/frac_mixed": 1 / 4,
         "real/frac_unlabelled": 1 / 7,
     }
+    assert list(metrics) == list(GROUP_METRICS) == list(expected)  # each has a number above
     assert metrics == pytest.approx(expected, abs=1e-7)
-    assert list(metrics) == list(GROUP_METRICS)
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)

@@ -169,7 +169,7 @@ def test_show_prints_a_step(run, capsys):
     assert "answer 2" in text and "answer 3" not in text and "b" * 700 not in text
     assert "  correct    reward 1  score +0.1000  weight +0.5000\n" in text
     assert "  incorrect  reward 0  score -0.1000  weight -0.2500\n" in text
-    assert text.startswith("score: mean log") and text.endswith("logged steps: 1, 2, 3, 7\n")
+    assert text.startswith("score: mean log") and text.endswith("logged steps: 1 to 3, 7\n")
     assert "answer 7" in shown(capsys, run)  # the last one
 
 

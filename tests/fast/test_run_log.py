@@ -165,8 +165,8 @@ def test_a_real_run_whose_labels_were_never_right_says_so_under_its_table(tmp_pa
     entropies = (0.9289216153158272, 0.9724672334972262, 0.9738399214287755, 0.948557325178549)
     rows = [about | {"step": step, "rollout/entropy": value} for step, value in enumerate(entropies, 1)]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    say = "in the last {} steps none of {} responses was correct: there is nothing to learn from. Look at `real-openrlhf "
-    say += "show runs/never`: prompts, template, reward, label column"
+    say = "in the last {} steps none of {} responses was correct: there is nothing to learn from. Look at "
+    say += "`real-openrlhf show runs/never`: prompts, template, reward, label column"
     notes = {"step": 3, "say": say.format(3, 192)}, {"step": 4, "last": say.format(4, 256)}
     (tmp_path / "notes.jsonl").write_text("".join(json.dumps(note) + "\n" for note in notes))
     assert summary(tmp_path).endswith(

@@ -87,6 +87,7 @@ def _nothing(folder: Path) -> None:
 MATH_REWARD = f"--reward.remote_url '{Path(rewards.__file__).parent / 'math_reward.py'}'"
 DATA = [
     Case("data missing", _gone("rows.jsonl"), "rows.jsonl does not exist. Name a file, OWNER/NAME, or a set"),
+    Case("a folder without data", _folder("empty"), "empty is a folder without a data set. Name", "--data empty"),
     Case("data empty", _file("rows.jsonl", ""), "rows.jsonl is empty. Download it again"),
     Case("data of one row", _file("rows.jsonl", _row() + "\n"), "1 row of training data cannot fill --rollout"),
     Case("data unreadable", lambda folder: (folder / "rows.jsonl").chmod(0), "Permission denied. Name", nobody=True),

@@ -52,6 +52,7 @@ REFUSED = [
     (f"{COMPARE} --eval-flags '--k 4'", "--eval-flags: nothing is evaluated"),
     ("data aime24 --out o.jsonl --template none", "--template is for training sets"),
     (f"{TRAIN} --data=", "--data.prompt_dataset: its value is missing"),
+    (f"{TRAIN} --run_name a", "unknown flag --run_name. Did you mean --run-name?"),  # as in a TOML file
     (f"{TRAIN} --no-resume", "unknown flag --resume. It is an option of this command"),
     (f"{TRAIN} --reward.remote_url reward.txt", "is neither a FILE.py nor an address"),
     ("eval", "missing: --model and --out. Or"),

@@ -43,10 +43,10 @@ def test_a_home_that_cannot_be_written(shell, elsewhere):
     """A file stands for it: the superuser may write everywhere else."""
     program = f"from real_openrlhf.base.environment import find_home; find_home(); {STACK}"
     program += "; from real_openrlhf.training import tiny_task; print(tiny_task.unpack())"
-    for home in ("/nonexistent", str(elsewhere / "rows.jsonl")):
+    for home in ("/nonexistent", str(elsewhere / "rows.jsonl"), ""):  # empty: the root folder
         done = shell(f'unset REAL_CACHE; "{sys.executable}" -c "{program}"', HOME=home)
         assert done.returncode == 0, said(done)
-        told = f"HOME ({home}) cannot be written: caches are in {sys.prefix}/.real-cache"
+        told = f"HOME ({home or '/'}) is empty or cannot be written: caches are in {sys.prefix}/.real-cache"
         assert told in said(done) and f"{sys.prefix}/.real-cache/.cache/real_openrlhf/reverse-" in said(done)
 
 
