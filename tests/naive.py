@@ -3,10 +3,12 @@
 Such a function gets the scores of positives and negatives, all valid (score, label, reward), settings, a zero.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import torch
 from torch import Tensor, exp, log
 
 from real_openrlhf.algorithm.settings import ObjectiveSettings
@@ -89,8 +91,62 @@ def rence(pos, neg, rows, settings, zero):
     return -log(right / (right + wrong))
 
 
+def pass_at_k_weights(labels, most):
+    """Pass@k Training by its definition: a subset of k has its best label, standardized over all subsets; a response
+    has the mean of its own subsets."""
+    k = min(int(most), len(labels))
+    subsets = [*itertools.combinations(range(len(labels)), k)]
+    best = [max(labels[i] for i in subset) for subset in subsets]
+    mean = sum(best) / len(best)
+    spread = math.sqrt(sum((one - mean) ** 2 for one in best) / len(best))
+    if not spread:
+        return [0.0] * len(labels)
+    own = [[one for one, subset in zip(best, subsets, strict=True) if i in subset] for i in range(len(labels))]
+    return [(sum(every) / len(every) - mean) / spread for every in own]
+
+
+def pass_at_k(pos, neg, rows, settings, zero):
+    weights = pass_at_k_weights([max(label, 0) for _, label, _ in rows], settings["k"]) if rows else []
+    return -sum(w * s for w, (s, *_) in zip(weights, rows, strict=True)) / max(len(rows), 1)
+
+
+def pkpo(pos, neg, rows, settings, zero):
+    """Its Eq. 33: over the subsets with a response, their best label minus their best without that response."""
+    labels, total = [max(label, 0) for _, label, _ in rows], 0
+    subsets = [*itertools.combinations(range(len(rows)), min(settings["k"], len(rows)))]
+    for i, (s, *_) in enumerate(rows):
+        others = [[labels[j] for j in subset if j != i] for subset in subsets if i in subset]
+        total += s * sum(max([*rest, labels[i]]) - max(rest, default=0) for rest in others) / len(subsets)
+    return -total / max(len(rows), 1)
+
+
+def undo(fn, fp, true):
+    """The numbers (seen correct, seen incorrect) whose means over the verifier's errors are `true`'s."""
+    errors = torch.tensor([[1 - fn, fn], [fp, 1 - fp]], dtype=torch.float64)
+    return torch.linalg.solve(errors, torch.stack([*true]))
+
+
+def unbiased_bce(pos, neg, rows, settings, zero):
+    total = 0
+    for s, label, _ in rows:
+        true = [log(1 + exp(-s / settings.tau)), log(1 + exp(s / settings.tau))]
+        total += undo(settings["fn_rate"], settings["fp_rate"], true)[0 if label == 1 else 1]
+    return total
+
+
+def forward(pos, neg, rows, settings, zero):
+    """Seen weights whose mean is 0 for a correct response and one number for an incorrect one, at any fp."""
+    fn, fp = settings["fn_rate"], 0.07
+    seen = undo(fn, fp, torch.tensor([0, -(1 - fn - fp)], dtype=torch.float64))
+    return -sum(seen[0 if label == 1 else 1] * s for s, label, _ in rows) / max(len(rows), 1)
+
+
+def w_reinforce(pos, neg, rows, settings, zero):
+    return -(settings["right"] * sum(pos) - settings["wrong"] * sum(neg)) / max(len(rows), 1)
+
+
 # Losses of tokens in examples/objectives/: of each token of a rollout, from its log-probabilities new, old and vLLM's,
-# its advantage a, whether it is right, its prompt's share of right answers, and settings.
+# its advantage a, whether it is right, its prompt's share of right answers (of 8), and settings.
 
 
 def sapo(new, old, drawn, a, right, rate, settings):
@@ -137,6 +193,25 @@ def ratios(new, old, drawn, a, right, rate, settings):
     return losses
 
 
+def surrogates(new, old, a, low, high):
+    """PPO's, of each token."""
+    ratios = [exp(n - o) for n, o in zip(new, old, strict=True)]
+    return [min(ratio * a, ratio.clamp(1 - low, 1 + high) * a) for ratio in ratios]
+
+
+def dr_grpo(new, old, drawn, a, right, rate, settings):
+    """The paper's sum over tokens; a mean over them is taken of this."""
+    own = surrogates(new, old, float(right) - rate, settings["clip"], settings["clip"])
+    return [-len(new) / settings["length"] * one for one in own]
+
+
+def pass_at_k_clipped(new, old, drawn, a, right, rate, settings):
+    correct = round(8 * rate)
+    weights = pass_at_k_weights([1] * correct + [0] * (8 - correct), settings["k"])
+    own = weights[0 if right else -1] if 0 < rate < 1 else 0.0
+    return [-one for one in surrogates(new, old, own, settings["low"], settings["high"])]
+
+
 def dppo(new, old, drawn, a, right, rate, settings):
     losses = []
     for n, o in zip(new, old, strict=True):
@@ -153,6 +228,8 @@ def reverse_kl(new, old, reference, a, right, rate, settings):
 
 NAIVE_WITH_REFERENCE: dict[str, Callable] = {"reverse_kl:reverse_kl": reverse_kl}
 NAIVE_TOKENS: dict[str, Callable] = {
+    "dr_grpo:dr_grpo": dr_grpo,
+    "passk:pass_at_k_clipped": pass_at_k_clipped,
     "dppo:dppo": dppo,
     "sapo:sapo": sapo,
     "gmpo:gmpo": gmpo,
@@ -171,6 +248,11 @@ NAIVE: dict[str, Callable] = {
     "oapl:oapl": oapl,
     "vespo:vespo": vespo,
     "rence:rence": rence,
+    "passk:pass_at_k": pass_at_k,
+    "passk:pkpo": pkpo,
+    "noise:unbiased_bce": unbiased_bce,
+    "noise:forward": forward,
+    "psr_nsr:w_reinforce": w_reinforce,
 }
 
 

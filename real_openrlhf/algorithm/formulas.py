@@ -56,6 +56,8 @@ class Constant:
     help: str
     choices: tuple[str, ...] = ()  # the allowed words, if the setting is a word
     above: float = -math.inf  # a number must be larger than this
+    below: float = math.inf  # and smaller than this
+    whole: bool = False  # a whole number, which the formula gets as an int
 
     def read(self, name: str, value: float | str) -> float | str:
         """Check and convert the value; the ValueError names the allowed values."""
@@ -67,11 +69,13 @@ class Constant:
             number = float(value)
         except (ValueError, TypeError):
             number = math.nan
-        if not self.above < number < math.inf:
-            bound = "" if self.above == -math.inf else f" above {self.above:g}"
+        if not self.above < number < self.below or (self.whole and not number.is_integer()):
+            ends = {"above": self.above, "below": self.below}
+            bounds = " and ".join(f"{word} {end:g}" for word, end in ends.items() if math.isfinite(end))
+            kind = " ".join(filter(None, ("a whole number" if self.whole else "a number", bounds)))
             rather = "or list its words as `choices`" if value == self.default else f"for example {self.default}"
-            raise ValueError(f"{name} is {value}: use a number{bound}, {rather}")
-        return number
+            raise ValueError(f"{name} is {value}: use {kind}, {rather}")
+        return int(number) if self.whole else number
 
 
 def temperature(tau: float = 0.5) -> dict[str, Constant]:

@@ -63,6 +63,7 @@ class TokenGroup(TrainingProgress):
     positive: Tensor  # (B, 1) labelled correct
     values: Tensor  # (B, 1) rewards
     rate: Tensor  # (B, 1) share of correct responses among the prompt's graded ones
+    size: Tensor  # (B, 1) how many responses of the prompt are graded
     old: Tensor  # (B, T) log-probabilities of the old policy
     known_gap: Tensor | None  # (B, T) log pi_old - log pi of vLLM
     known_reference: Tensor | None  # (B, T) log-probabilities of the reference model
@@ -84,6 +85,13 @@ class TokenGroup(TrainingProgress):
         return self.known_reference
 
 
+def rollout_columns(groups: Groups) -> Tensor:
+    """(4, K) float32: whether each rollout is correct, its reward, and the rate and size of its group."""
+    rate = groups.mean(groups.positive.double(), groups.valid)[groups.index]
+    size = groups.size(groups.valid)[groups.index].double()
+    return torch.stack([groups.positive.double(), groups.values, rate, size]).float()
+
+
 class CustomTokenUpdate(Update):
     """Sum of constant weights times log-probabilities; the mean is the one that the file declares."""
 
@@ -94,9 +102,7 @@ class CustomTokenUpdate(Update):
         super().__init__(planned, *args, **named)
         assert isinstance(settings.objective, TokenLoss)
         self.settings, self.tokens = settings, settings.objective
-        groups = Groups.from_batch(planned.batch)
-        rate = groups.mean(groups.positive.double(), groups.valid)[groups.index]
-        self.columns_of = torch.stack([groups.positive.double(), groups.values, rate]).float().to(self.device)
+        self.columns_of = rollout_columns(Groups.from_batch(planned.batch)).to(self.device)
 
     def weights_at(self, now: Forward, advantages: Tensor) -> Tensor:
         """(B, T) the loss's weights at these advantages, 0 where the mask is 0."""
@@ -106,8 +112,8 @@ class CustomTokenUpdate(Update):
         )
         gap = None if now.sampler is None else -token_gaps(now.old, now.sampler, mask)
         reference = None if now.reference is None else torch.where(mask, now.reference, 0.0)
-        positive, values, rate = self.columns_of[:, now.positions.to(self.device), None]
-        known = positive > 0, values, rate, old, gap, reference
+        positive, *columns = self.columns_of[:, now.positions.to(self.device), None]
+        known = positive > 0, *columns, old, gap, reference
         group = TokenGroup(self.settings, *known, **vars(self.planned.training_progress))
         return torch.where(mask, self.tokens.loss(new - old, advantages, mask, group), 0.0)
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from naive import NAIVE, NAIVE_TOKENS, naive_group_loss
 
 from real_openrlhf import check_whole_groups, real_policy_loss
-from real_openrlhf.algorithm import validate_objective
+from real_openrlhf.algorithm import token_update, validate_objective
 from real_openrlhf.algorithm.formulas import OBJECTIVES, Constant, Objective
-from real_openrlhf.algorithm.groups import RolloutBatch, TrainingProgress
+from real_openrlhf.algorithm.groups import Groups, RolloutBatch, TrainingProgress
 from real_openrlhf.algorithm.objective import make_groups, score_weights
 from real_openrlhf.algorithm.settings import ObjectiveSettings, find
 from real_openrlhf.algorithm.step_plan import PlanRules, plan_rollouts
@@ -28,7 +28,8 @@ rows = st.lists(st.tuples(score, st.sampled_from([1, 0, -1, -2]), reward), min_s
 
 
 def values_of(setting: Constant):
-    return st.sampled_from(setting.choices or (setting.default, setting.default + 0.5))
+    more = 1 if setting.whole else 0.2 if setting.below <= 1 else 0.5
+    return st.sampled_from(setting.choices or (setting.default, setting.default + more))
 
 
 FOLDER = Path(__file__).parents[2] / "examples" / "objectives"
@@ -84,9 +85,11 @@ def test_a_token_loss_in_a_file_has_its_papers_gradient(name, right, rate):
     mask = torch.arange(6) < torch.tensor([[6], [1], [3], [5], [2]])
     advantages = torch.full_like(new, 0.8 if right else -1.3)
     for factor in (1.0, 0.7):
-        choices = ObjectiveSettings(path, own={s: one.default * factor for s, one in find(path).settings.items()})
+        own = {s: one.default * factor for s, one in find(path).settings.items()}
+        choices = ObjectiveSettings(path, own={s: 3 if s == "k" and factor < 1 else value for s, value in own.items()})
         column = torch.ones(5, 1, dtype=torch.float64)
-        group = TokenGroup(choices, column * right > 0, column * right, column * rate, old, old - drawn, None)
+        known = column * right > 0, column * right, column * rate, column * 8, old, old - drawn, None
+        group = TokenGroup(choices, *known)
         found = choices.objective.loss(new - old, advantages, mask, group)
         for row in range(5):
             leaf = new[row, mask[row]].requires_grad_()
@@ -101,12 +104,18 @@ def test_a_token_loss_reads_the_reference_that_it_declares():
     """-r (A - coef (log pi_old - log pi_ref)) has this slope, and a file that does not declare it is told."""
     new, old, reference = torch.randn(3, 2, 4, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     choices, one = ObjectiveSettings(f"{FOLDER}/reverse_kl.py:reverse_kl"), torch.ones(2, 1)
-    known = choices, one > 0, one, one, old, None
+    known = choices, one > 0, one, one, one, old, None
     found = choices.objective.loss(new - old, 0.7 * torch.ones_like(new), old > -9, TokenGroup(*known, reference))
     assert torch.allclose(found, (new - old).exp() * (0.7 - 0.1 * (old - reference)), rtol=1e-12)
     assert choices.objective.needs_reference and validate_objective.objective_problem(choices) is None
     with pytest.raises(ValueError, match="reads_reference=True"):
         TokenGroup(*known, None).reference  # noqa: B018
+
+
+def test_a_token_loss_is_told_the_share_and_number_of_graded_responses_of_each_prompt():
+    table = RolloutBatch(torch.tensor([1, 0, -1, -2, 1, -1]), torch.tensor([0, 0, 0, 0, 1, 2]))
+    _, _, rate, size = token_update.rollout_columns(Groups.from_batch(table)).tolist()
+    assert rate == pytest.approx([1 / 3] * 4 + [1, 0]) and size == [3] * 4 + [1, 0]
 
 
 @pytest.mark.parametrize("uniform_groups", ["zero_loss", "keep"])

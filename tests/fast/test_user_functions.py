@@ -19,11 +19,16 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "objectives" / "hinge.py"
 HINGE = f"{EXAMPLE}:hinge"
 BY_FILE = {
     **{name: name for name in "oapl vespo rence sapo gmpo nft icepop dppo reverse_kl listwise conspo maxrl".split()},
+    "dr_grpo": "dr_grpo",
+    "passk": "pass_at_k pkpo pass_at_k_clipped",
+    "noise": "unbiased_bce forward",
+    "psr_nsr": "psr nsr w_reinforce",
     "cispo": "cispo reinforce",
     "disco": "disco_logl disco_lratio",
     "controls": "permuted shrunk balanced",
     "ratios": "ratio_both ratio_right ratio_wrong ratio_none",
 }
+PASS_AT_K = f"{EXAMPLE.with_name('passk.py')}:pass_at_k"
 OTHERS = [f"{EXAMPLE.with_name(file)}.py:{name}" for file, names in BY_FILE.items() for name in names.split()]
 
 
@@ -50,10 +55,21 @@ def oapl(scores, groups, settings):
     return groups.mean((scores - (groups.values - value[groups.index])) ** 2, groups.valid)
 
 
+def checks_its_settings(scores, groups, settings):
+    if settings.tau < 1:
+        raise ValueError(f"tau={settings.tau:g} is below 1: take a larger one")
+    return groups.sum(scores, groups.valid)
+
+
 @pytest.mark.parametrize(
     ("function", "reason"),
     [
-        (lambda scores, groups, settings: scores, r"returns shape \(11,\), not one loss for each group, \(5,\)"),
+        (checks_its_settings, "^tau=0.5 is below 1: take a larger one$"),
+        (
+            lambda scores, groups, settings: float("one"),
+            "^it raises ValueError: could not .* Change it so that it takes",
+        ),
+        (lambda scores, groups, settings: scores, r"returns shape \(27,\), not one loss for each group, \(7,\)"),
         (lambda scores, groups, settings: scores.sum(), r"returns shape \(\), not one"),
         (lambda scores, groups, settings: 1.0, "returns float, not one"),
         (lambda scores, groups, settings: groups.nonsense, "it raises AttributeError: .*nonsense"),
@@ -103,6 +119,16 @@ def test_what_cannot_be_trained_with_is_told_why(function, reason):
     assert re.search(reason, found), found
 
 
+def test_a_loss_is_tried_on_groups_as_large_as_the_runs():
+    """Pass@k has no gradient where fewer than k responses are incorrect, so never with k responses to a prompt."""
+
+    def found(k, **run):
+        return validate_objective.objective_problem(ObjectiveSettings(PASS_AT_K, own={"k": k}), **run)
+
+    assert [found(k) for k in (1, 3, 7)] == [None] * 3 and found(8, size=16) is None
+    assert found(8).startswith("its gradient is 0 everywhere, in groups of up to 8 responses, so")
+
+
 def by_the_mean_of_the_micro_batch(log_ratio, advantage, mask, group):
     return advantage / log_ratio.abs().mean()
 
@@ -112,7 +138,7 @@ def by_the_mean_of_the_micro_batch(log_ratio, advantage, mask, group):
     [
         (
             lambda ratio, advantage, mask, group: advantage[:, 0],
-            r"returns shape \(11,\), not one weight for each token",
+            r"returns shape \(27,\), not one weight for each token",
         ),
         (lambda ratio, advantage, mask, group: 1.0, "returns float, not one weight"),
         (

@@ -17,6 +17,7 @@ REQUIRED = (
     "--rollout.n_samples_per_prompt 8 --vllm.num_engines 1"
 )
 OBJECTIVE_FILES = Path(__file__).parents[2] / "examples/objectives"
+PASS_AT_K, UNBIASED = (f"{OBJECTIVE_FILES}/{name}" for name in ("passk.py:pass_at_k", "noise.py:unbiased_bce"))
 REAL = "--actor.policy_loss_type real"
 
 
@@ -173,12 +174,20 @@ REFUSED = [
         for name, word, message, fix in (
             ("trpa", "beta=0", "beta is 0: use a number above 0, for example 0.1", "beta=0.1"),
             ("trpa", "beta=much", "beta is much: use a number above 0", "beta=0.2"),
+            (PASS_AT_K, "k=2.5", "k is 2.5: use a whole number above 0, for example 4", "k=2"),
+            (UNBIASED, "fn_rate=1", "fn_rate is 1: use a number below 1, for example 0.1", "fn_rate=0.2"),
             ("bce", "reduction=max", "reduction is 'max': choose sum or mean", "reduction=mean"),
             ("trpa", "gain=2", "the objective has no setting 'gain'. Use one of these", "beta=2"),
             ("bce", "reduction", "'reduction' is not NAME=VALUE. Use for example", "reduction=sum"),
         )
         for which in (f"--algo.real.objective {name}",)
     ),
+    (f"--algo.real.objective {UNBIASED} --algo.real.set fn_rate=-0.2",
+     f"--algo.real.objective {UNBIASED}: fn_rate=-0.2 fp_rate=0: use rates of 0 or more whose sum is below 1",
+     f"--algo.real.objective {UNBIASED} --algo.real.set fn_rate=0"),
+    (f"--algo.real.objective {PASS_AT_K} --algo.real.set k=16 --rollout.n_samples_per_prompt 16",
+     "its gradient is 0 everywhere, in groups of up to 16",
+     f"--algo.real.objective {PASS_AT_K} --algo.real.set k=15 --rollout.n_samples_per_prompt 16"),
     ("--train.max_epochs 2", "trains each rollout once", ""),
     (f"{FILTER} --algo.real.label_threshold 3", "a score is correct above 3. Give a range of your scores",
      f"{FILTER} --algo.dynamic_filtering_range 1 5 --algo.real.label_threshold 3"),
