@@ -16,8 +16,14 @@ class Service:
         torch.manual_seed(0)
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
         self.model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-        self.optimizer = torch.optim.Adam(self.model.parameters(), betas=(0.9, 0.95), eps=1e-12)
+        self.start = copy.deepcopy(self.model.state_dict())
         self.snapshots, self.weights = [], []  # `weights` has those of every call with a gradient
+        self.begin()
+
+    def begin(self):
+        """A new adapter; here the whole model, as it was."""
+        self.model.load_state_dict(self.start)
+        self.optimizer = torch.optim.Adam(self.model.parameters())
 
     def log_probs(self, inputs, targets):
         rows = torch.nn.utils.rnn.pad_sequence([*map(torch.tensor, inputs)], batch_first=True)
@@ -30,14 +36,17 @@ class Service:
             found = self.log_probs(inputs, targets)
         if weights is not None:
             self.weights += [torch.as_tensor(own) for own in weights]
-            loss = sum(-(new * torch.as_tensor(own)).sum() for new, own in zip(found, weights, strict=True))
-            loss.backward()
+            self.loss(found, [torch.as_tensor(own) for own in weights]).backward()
         return [one.detach() for one in found]
 
-    def optim_step(self, learning_rate, grad_clip_norm):
+    def loss(self, log_probs, weights):
+        return sum(-(new * own).sum() for new, own in zip(log_probs, weights, strict=True))
+
+    def optim_step(self, params):
         for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate
-        torch.nn.utils.clip_grad_norm_(self.model.parameters(), grad_clip_norm)
+            group |= {"lr": params.learning_rate, "betas": (params.beta1, params.beta2), "eps": params.eps}
+        if params.grad_clip_norm:
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), params.grad_clip_norm)
         self.optimizer.step()
         self.optimizer.zero_grad()
 
@@ -81,6 +90,17 @@ class Tensor:
 
 
 @dataclass
+class AdamParams:
+    """With tinker 0.38.0's defaults."""
+
+    learning_rate: float = 1e-4
+    beta1: float = 0.9
+    beta2: float = 0.95
+    eps: float = 1e-12
+    grad_clip_norm: float = 0.0
+
+
+@dataclass
 class Datum:
     model_input: list
     loss_fn_inputs: dict = field(default_factory=dict)
@@ -120,7 +140,7 @@ class Client:
         return Done(SimpleNamespace(metrics=metrics))
 
     def optim_step(self, params):
-        self.service.optim_step(params.learning_rate, params.grad_clip_norm)
+        self.service.optim_step(params)
         return Done(None)
 
 
@@ -129,7 +149,7 @@ def stand_in():
     module = python.ModuleType("tinker")
     module.ServiceClient = object
     module.types = SimpleNamespace(
-        AdamParams=SimpleNamespace,
+        AdamParams=AdamParams,
         Datum=Datum,
         ModelInput=SimpleNamespace(from_ints=list),
         SamplingParams=SimpleNamespace,
@@ -143,4 +163,5 @@ class ServiceClient:
         self.service = service
 
     def create_lora_training_client(self, model, rank, seed):
+        self.service.begin()
         return Done(Client(self.service))
