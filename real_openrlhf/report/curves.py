@@ -7,6 +7,7 @@ import pandas as pd
 
 from real_openrlhf.report.read_runs import Run
 
+MANY = 5  # evaluations after step 0 with which a run's end can be told from its rise
 TAIL = 0.1  # a training metric's final value is its mean over this share of the steps
 
 
@@ -32,6 +33,11 @@ def over_training(curve: pd.Series) -> float:
 
 def at_the_end(curve: pd.Series) -> float:
     return float(curve.iloc[-1])
+
+
+def fall(curve: pd.Series) -> float | None:
+    """The best evaluation minus the mean of the last two; None of few, where the last two are most of the rise."""
+    return float(curve.max() - curve.iloc[-2:].mean()) if (curve.index > 0).sum() >= MANY else None
 
 
 def near_end(curve: pd.Series) -> float:

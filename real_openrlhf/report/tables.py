@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Sequence
 import pandas as pd
 
 from real_openrlhf.report.benchmarks import PUBLISHED, published
-from real_openrlhf.report.curves import at_the_end, near_end, over_training, training, validation
+from real_openrlhf.report.curves import MANY, at_the_end, fall, near_end, over_training, training, validation
 from real_openrlhf.report.statistics import LEVEL, MARGIN, Difference, Estimate, difference, estimate, holm
 from real_openrlhf.report.table_forms import BLOCK, NONE, SE_NOTE, SETTING, WARNING, Row, Table
 from real_openrlhf.report.task_runs import MethodRuns, TaskRuns, best_of_each_method, short
 
-MAIN, FINAL = "Mean over training", "Held-out pass@1"
+MAIN, FINAL, FALL = "Mean over training", "Held-out pass@1", "Best less last two"
 TRAINING = {  # title -> keys of metrics, of which the first that a run logged counts
     "Pass rate": ("rollout/pass_rate", "rollout/reward_mean"),  # examples/tinker logs rewards of 1 and 0 alone
     "All-solved ratio": ("rollout/frac_all_correct",),
@@ -29,6 +29,7 @@ def summary(task: TaskRuns) -> Table:
     for setting in best_of_each_method(task):
         curves = [validation(run, task.sets) for run in setting.counted]
         row: Row = {SETTING: setting.label, FINAL: _mean(at_the_end, curves), MAIN: _mean(over_training, curves)}
+        row[FALL] = _mean(fall, curves)
         if reference and setting in differences:
             gap, p, p_equivalent = differences[setting]
             row[f"vs {reference.method}"] = Estimate(gap.mean, gap.se, signed=True)
@@ -39,7 +40,8 @@ def summary(task: TaskRuns) -> Table:
         rows.append(row | {"Runs": setting.seeds})
     notes = [
         f"{FINAL}: the last evaluation. {MAIN}: average of the evaluations after step 0. It varies least, so "
-        "differences and conclusions are of it.",
+        f"differences and conclusions are of it. {FALL}: the best evaluation minus the mean of the last two, of runs "
+        f"with {MANY} or more; if it is large, lower the learning rate or keep the best checkpoint.",
         *[
             "Differences: the row minus the reference, by Welch's test at 5 %; p has Holm's correction. Both need "
             f"three finished runs. Conclusions: higher or lower if the test says so; equivalent within {MARGIN} if "
@@ -75,8 +77,8 @@ def results(task: TaskRuns) -> Table:
     return Table("results", "Results", rows, notes)
 
 
-def _mean(value: Callable[[pd.Series], float], curves: Iterable[pd.Series | None]) -> Estimate | None:
-    return estimate(float(value(curve)) for curve in curves if curve is not None)
+def _mean(value: Callable[[pd.Series], float | None], curves: Iterable[pd.Series | None]) -> Estimate | None:
+    return estimate(value(curve) for curve in curves if curve is not None)
 
 
 def against_reference(task: TaskRuns) -> tuple[MethodRuns | None, dict[MethodRuns, tuple[Difference, float, float]]]:

@@ -194,6 +194,14 @@ def test_a_conclusion_names_the_direction_an_equivalence_or_neither(tmp_path):
     assert str(found["GRPO"]["vs REAL"]) == "+0.100 ± 0.006" and found["GRPO"]["Runs"] == "4"
 
 
+def test_how_far_a_run_fell_is_told_where_it_was_evaluated_often(tmp_path):
+    for algo, curve in {"real": [0.1, 0.4, 0.9, 0.8, 0.6, 0.5], "grpo": [0.1, 0.4, 0.5, 0.7, 0.9]}.items():
+        lines = [{"phase": "eval", "step": step, "time": 1, "eval_x_pass1": at} for step, at in enumerate(curve)]
+        invented.write_lines(invented.write_run(tmp_path, algo, steps=9), lines)
+    rows = tables.summary(task_of(tmp_path)).rows
+    assert [str(row["Best less last two"]) for row in rows] == ["0.350", "None"]  # 0.9 - 0.55; a rise of four
+
+
 def test_fewer_than_three_runs_conclude_nothing(tmp_path):
     evaluations(tmp_path, "real", {1: 0.5, 2: 0.5, 3: 0.5})
     evaluations(tmp_path, "grpo", {2: 0.4, 3: 0.3})

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from real_openrlhf.base.errors import UserError
+from real_openrlhf.flags.refusals import notes
 from real_openrlhf.hooks import arguments
 
 REQUIRED = (
@@ -90,6 +91,14 @@ SAPO, NFT, ICEPOP = (
 def test_vllm_tells_log_probabilities_where_someone_looks_at_them(flags, mismatch, mode):
     args = resolve(flags)
     assert (args.rollout.mismatch, args.derived.logprobs_mode) == (mismatch, mode)
+
+
+def test_plain_real_with_stale_responses_is_told_what_did_better():
+    stale = f"{REAL} --train.async_enable"
+    (told,) = notes(resolve(stale))
+    mended = re.search(r"With (--algo.*0.1) it", told)[1]
+    for flags in (REAL, f"{stale} {mended}", f"{stale} {SAPO}", "--train.async_enable"):
+        assert [*notes(resolve(flags))] == []
 
 
 def test_trpa_gets_its_reference_model_without_a_kl_loss():
