@@ -47,7 +47,8 @@ class Server:
         self.tokens, self.data = [*texts[0]], [self.datum([*text]) for text in texts]
 
     def adapter(self) -> Any:
-        return self.service.create_lora_training_client(self.model, rank=8, seed=1).result()
+        made = self.service.create_lora_training_client(self.model, rank=8, seed=1)
+        return made.result() if hasattr(made, "result") else made  # an older client waits by itself
 
     @staticmethod
     def datum(tokens: list[int]) -> types.Datum:

@@ -132,7 +132,8 @@ def train(args: argparse.Namespace, connect: Callable[[], tinker.ServiceClient])
         raise SystemExit(f"train.py: error: {error}") from None
     where = os.environ.get("TINKER_BASE_URL", "the client's default address")
     print(f"waiting for the service at {where}", flush=True)
-    trainer = connect().create_lora_training_client(args.model, rank=args.rank, seed=args.seed).result()
+    made = connect().create_lora_training_client(args.model, rank=args.rank, seed=args.seed)
+    trainer = made.result() if hasattr(made, "result") else made  # an older client waits by itself
     tokenizer, name = trainer.get_tokenizer(), args.objective.rpartition(":")[2]
     path = run_folder.create(Path("runs"), run_folder.run_stem("tinker", name, args.seed), None)
     flags = {f"--{key}": json_value((str(value),)) for key, value in vars(args).items()}
