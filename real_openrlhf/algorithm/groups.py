@@ -41,7 +41,7 @@ class RolloutBatch:
     groups: Tensor  # any number for a prompt; its rollouts come in any order
     values: Tensor | None = None  # rewards; None: 1 for a positive, else 0
     lengths: Any = None  # (K,) tokens of the response
-    whole: Any = None  # (K,) tokens of prompt and response; for the plan
+    total_lengths: Any = None  # (K,) tokens of prompt and response; for the plan
     has_gradient: Tensor | None = None  # may have a weight or advantage other than 0; None: all
     is_trained: Tensor | None = None  # the others count in denominators only; None: all are trained
 

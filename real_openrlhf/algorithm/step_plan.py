@@ -83,7 +83,7 @@ class Plan:
         """The rollouts that the rank trains, or if there are none the shortest one, for its dummy forwards."""
         waves = [wave.ranks[rank] for update in self.updates for wave in update.waves]
         rollouts = sorted(chain.from_iterable(chain.from_iterable(waves)))
-        return rollouts or [Position(int(self.updates[0].batch.whole.argmin()))]
+        return rollouts or [Position(int(self.updates[0].batch.total_lengths.argmin()))]
 
 
 def plan_rollouts(batch: RolloutBatch, rules: PlanRules, rollout_step: int = 0) -> Plan:
@@ -92,7 +92,7 @@ def plan_rollouts(batch: RolloutBatch, rules: PlanRules, rollout_step: int = 0) 
     Updates are made of all rollouts, so leaving some out does not change them; waves hold only those that are trained.
     """
     trained = {*batch.trained}
-    packing = Packing(batch.whole.tolist(), rules.num_ranks, *rules.limit)
+    packing = Packing(batch.total_lengths.tolist(), rules.num_ranks, *rules.limit)
     steps = steps_of_groups(batch.groups.tolist(), rules.groups_per_step, rules.seed, rollout_step)
     trained_groups = [[[position for position in group if position in trained] for group in step] for step in steps]
     members = [[group for group in step if group] for step in trained_groups]

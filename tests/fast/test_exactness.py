@@ -65,7 +65,7 @@ def cases(draw, max_group_size=8, max_groups=5, max_length=6, left_out=False):
         groups=torch.tensor([37 * group - 11 for group in order]),
         values=torch.tensor([random.choice(rewards[group]) for group in order]),
         lengths=mask.sum(1),
-        whole=torch.tensor(lengths),
+        total_lengths=torch.tensor(lengths),
     )
     signal = make_groups(choices, rollouts).valid
     skips = (left_out or draw(st.booleans())) and not kl_old  # where that is exact
@@ -176,7 +176,7 @@ def test_loss_and_gradient_are_the_papers_in_any_layout(sizes, examples):
 @pytest.mark.parametrize(("live_tokens", "score_first"), [(math.inf, False), (0, True)])
 def test_a_wave_is_scored_first_if_its_graphs_do_not_fit(live_tokens, score_first):
     groups, lengths = torch.arange(8) // 4, torch.tensor([3, 4, 2, 5, 1, 2, 6, 3])
-    rollouts = RolloutBatch(groups % 2, groups, lengths=lengths, whole=lengths)
+    rollouts = RolloutBatch(groups % 2, groups, lengths=lengths, total_lengths=lengths)
     rules = PlanRules(1, 1, (1, None), seed=0, depth=1000, known_at_old=True)
     _, later = plan_rollouts(rollouts, replace(rules, live_tokens=live_tokens)).updates
     assert [wave.score_first for wave in later.waves] == [score_first]

@@ -172,7 +172,7 @@ def test_rewards_and_lengths_travel_with_the_plan():
         groups=torch.arange(8) // 2,
         values=torch.tensor(rewards),
         lengths=torch.tensor(lengths),
-        whole=torch.tensor(lengths) + 9,
+        total_lengths=torch.tensor(lengths) + 9,
     )
     rules = PlanRules(groups_per_step=2, num_ranks=2, limit=(1, None), seed=3, steps=9)
     updates = plan_rollouts(rollouts, rules, rollout_step=4).updates

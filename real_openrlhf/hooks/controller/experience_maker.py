@@ -128,7 +128,7 @@ class ExperienceMaker(RemoteExperienceMaker):
             if not self.args.derived.reads_old:
                 sample.action_log_probs = sample.rollout_log_probs.clone()
             sample.base_action_log_probs = sample.action_log_probs if self.initial_model_group is not None else None
-        lengths, trained = table.whole.tolist(), table.trained
+        lengths, trained = table.total_lengths.tolist(), table.trained
         if needs_forward:
             self.forward(self.actor_model_group, samples, lengths, needs_forward, "action_log_probs")
         if trained and self.initial_model_group is not None:
@@ -176,5 +176,5 @@ def describe(samples: list[Experience], labels: Tensor, values: Tensor, args: Si
         groups=torch.tensor([number for number, own in enumerate(prompts_of(samples, args)) for _ in own]),
         values=values,
         lengths=torch.tensor([int(sample.action_mask.sum()) for sample in samples]),
-        whole=torch.tensor([int(sample.total_length) for sample in samples]),
+        total_lengths=torch.tensor([int(sample.total_length) for sample in samples]),
     )
