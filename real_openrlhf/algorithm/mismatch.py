@@ -55,17 +55,17 @@ class Mismatch:
         cut = -math.log(top_p)
         self.warn_above, self.stop_above = (bound / temperature + cut for bound in (WARN_ABOVE, STOP_ABOVE))
 
-    def judge(self, mean: float, step: int) -> None:
+    def judge(self, mean: float, optimizer_step: int) -> None:
         """Warn if the mean gap is more than rounding explains; raise if the models look unrelated."""
         if not mean <= self.stop_above and self.stops:
             raise MismatchError(
-                f"vLLM and the policy are unrelated in optimizer step {step}: log-probabilities of the sampled tokens "
-                f"differ by {mean:.3g} on average, {self.warn_above:.2g} is the most that rounding explains. "
+                f"vLLM and the policy are unrelated in optimizer step {optimizer_step}: log-probabilities of "
+                f"the sampled tokens differ by {mean:.3g} on average, {self.warn_above:.2g} is the most that rounding explains. "
                 f"{LOOK_AT}. --rollout.mismatch log never ends the run"
             )
         if mean > self.warn_above:
             self.say(
                 f"warning: log-probabilities of vLLM and of the policy differ by {mean:.3g} on average in optimizer "
-                f"step {step}; above {self.warn_above:.2g} it is more than rounding. {LOOK_AT}"
+                f"step {optimizer_step}; above {self.warn_above:.2g} it is more than rounding. {LOOK_AT}"
             )
             self.warn_above = 2 * mean

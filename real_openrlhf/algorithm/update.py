@@ -71,12 +71,12 @@ class Update(ABC):
         self,
         planned: PlannedUpdate,
         coefficients: Coefficients,
-        number: int,
+        optimizer_step: int,
         device: torch.device | str,
         group: dist.ProcessGroup | None,
         sampled: bool,
     ) -> None:
-        self.planned, self.coefficients, self.number = planned, coefficients, number
+        self.planned, self.coefficients, self.optimizer_step = planned, coefficients, optimizer_step
         self.device, self.group = device, group
         self.meter = MetricAccumulator(device, sampled=sampled, sums=self.sums)
 
@@ -173,7 +173,7 @@ class GroupUpdate(Update):
         scores = fetch(sum_over_ranks(table, self.group))
         if not bool(scores.isfinite().all()):
             prompts = groups[trained][~scores.isfinite()].unique().tolist()
-            raise NonFiniteError.of(f"a score of the batch's prompts {prompts[:8]}", self.number)
+            raise NonFiniteError.of(f"a score of the batch's prompts {prompts[:8]}", self.optimizer_step)
         self.scores[trained] = scores
         whole = self.rollouts[torch.isin(groups[self.rollouts], groups[trained])]
         self.weights[whole] = self.planned.weigh(self.settings, self.scores, whole).weights

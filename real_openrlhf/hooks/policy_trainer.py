@@ -115,7 +115,7 @@ class PolicyTrainer(EngineStartTrainer):
             update = self.update(planned, kl_ctl)
             logs.append(self.optimizer_step(update) | update.logged())
             if "sampling/logprob_diff_mean" in logs[-1]:
-                self.mismatch.judge(logs[-1]["sampling/logprob_diff_mean"], update.number)
+                self.mismatch.judge(logs[-1]["sampling/logprob_diff_mean"], update.optimizer_step)
             if (columns := update.columns()) is not None:
                 self.tables.append(columns)
         self.rollouts = {}
@@ -148,8 +148,8 @@ class PolicyTrainer(EngineStartTrainer):
         if self.objective:
             of_loss = GroupUpdate if self.args.derived.loss == "scores" else CustomTokenUpdate
             make = partial(of_loss, self.objective)
-        number = self.engine.global_steps + 1
-        return make(planned, coefficients, number, self.device, self.dp_group, sampled)
+        optimizer_step = self.engine.global_steps + 1
+        return make(planned, coefficients, optimizer_step, self.device, self.dp_group, sampled)
 
     def optimizer_step(self, update: Update) -> dict[str, float]:
         """Wave by wave: forward, exchange of scores, loss, backward. Then one step of the optimizer."""
