@@ -46,11 +46,11 @@ class MetricAccumulator:
             self.add(gaps=sums)
             self.raise_to(gaps=largest)
 
-    def gather(self, group: dist.ProcessGroup | None = None) -> None:
+    def gather(self, ranks: dist.ProcessGroup | None = None) -> None:
         """Merge the numbers of all ranks and copy them to the host: one SUM, one MAX, one copy."""
         sums, maxima = (torch.cat([value.flatten() for value in own.values()]) for own in (self.sums, self.maxima))
-        dist.all_reduce(maxima, op=dist.ReduceOp.MAX, group=group)
-        fetched = fetch(torch.cat([sum_over_ranks(sums, group), maxima]))
+        dist.all_reduce(maxima, op=dist.ReduceOp.MAX, group=ranks)
+        fetched = fetch(torch.cat([sum_over_ranks(sums, ranks), maxima]))
         parts = iter(fetched.split([value.numel() for own in (self.sums, self.maxima) for value in own.values()]))
         for own in (self.sums, self.maxima):
             own.update({name: next(parts).view(value.shape) for name, value in own.items()})
@@ -67,11 +67,11 @@ class MetricAccumulator:
         return {name: float(self.sums[name]) / max(tokens, 1) for name in names}
 
 
-def sum_over_ranks(values: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
+def sum_over_ranks(values: Tensor, ranks: dist.ProcessGroup | None = None) -> Tensor:
     """Each number summed over all ranks, in a new tensor."""
     values = values.detach().clone()
     if dist.is_available() and dist.is_initialized():
-        dist.all_reduce(values, op=dist.ReduceOp.SUM, group=group)
+        dist.all_reduce(values, op=dist.ReduceOp.SUM, group=ranks)
     return values
 
 

@@ -73,11 +73,11 @@ class Update(ABC):
         coefficients: Coefficients,
         optimizer_step: int,
         device: torch.device | str,
-        group: dist.ProcessGroup | None,
+        ranks: dist.ProcessGroup | None,
         sampled: bool,
     ) -> None:
         self.planned, self.coefficients, self.optimizer_step = planned, coefficients, optimizer_step
-        self.device, self.group = device, group
+        self.device, self.ranks = device, ranks
         self.meter = MetricAccumulator(device, sampled=sampled, sums=self.sums)
 
     @abstractmethod
@@ -136,7 +136,7 @@ class Update(ABC):
 
     def logged(self) -> dict[str, float]:
         """The logged numbers of the whole update, the same on every rank."""
-        self.meter.gather(self.group)
+        self.meter.gather(self.ranks)
         return {**self.meter.token_means(self.planned.trained_tokens), **self.own_metrics(), **self.meter.metrics()}
 
 
@@ -170,7 +170,7 @@ class GroupUpdate(Update):
         places = torch.searchsorted(trained, torch.cat([now.positions for now in forwards]))
         table = own.new_zeros(len(trained))
         table[places.to(own.device)] = own
-        scores = fetch(sum_over_ranks(table, self.group))
+        scores = fetch(sum_over_ranks(table, self.ranks))
         if not bool(scores.isfinite().all()):
             prompts = groups[trained][~scores.isfinite()].unique().tolist()
             raise NonFiniteError.of(f"a score of the batch's prompts {prompts[:8]}", self.optimizer_step)
