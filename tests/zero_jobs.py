@@ -51,7 +51,7 @@ class Case:
     zero_stage: int = 3
     prompts: int = 4
     group: int = 4  # rollouts of a prompt
-    groups_per_step: int = 2
+    groups_per_update: int = 2
     micro_batch_size: int = 2
     max_tokens: int | None = None  # token-budget micro-batches instead
     depth: str = "auto"
@@ -94,9 +94,9 @@ def arguments(case: Case) -> SimpleNamespace:
         "--ds.zero_stage": case.zero_stage,
         "--ds.attn_implementation": "eager",
         "--ds.lora.rank": 4 if case.lora else 0,
-        "--train.batch_size": case.groups_per_step * case.group,
+        "--train.batch_size": case.groups_per_update * case.group,
         "--train.micro_batch_size": case.micro_batch_size,
-        "--rollout.batch_size": -(-case.prompts // case.groups_per_step) * case.groups_per_step,  # or the last one
+        "--rollout.batch_size": -(-case.prompts // case.groups_per_update) * case.groups_per_update,  # or the last one
         "--rollout.micro_batch_size": 4,
         "--rollout.n_samples_per_prompt": case.group,
         "--data.max_len": 32,

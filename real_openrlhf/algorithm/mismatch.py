@@ -60,8 +60,8 @@ class Mismatch:
         if not mean <= self.stop_above and self.stops:
             raise MismatchError(
                 f"vLLM and the policy are unrelated in optimizer step {optimizer_step}: log-probabilities of "
-                f"the sampled tokens differ by {mean:.3g} on average, {self.warn_above:.2g} is the most that rounding explains. "
-                f"{LOOK_AT}. --rollout.mismatch log never ends the run"
+                f"the sampled tokens differ by {mean:.3g} on average, {self.warn_above:.2g} is the most that rounding "
+                f"explains. {LOOK_AT}. --rollout.mismatch log never ends the run"
             )
         if mean > self.warn_above:
             self.say(

@@ -1,4 +1,4 @@
-"""Assign each rollout to an optimizer step, a wave, a rank and a micro-batch.
+"""Assign each rollout to an update, a wave, a rank and a micro-batch.
 
 A *wave* is the set of micro-batches that all ranks run between two exchanges of scores. It holds whole groups, because
 a group's weights need the scores of all its rollouts and of no other. Ranks keep the graphs of a wave until they know
@@ -19,7 +19,7 @@ Item = TypeVar("Item", bound=int)  # a number that has a length
 
 SPARE = 1.02  # waves get no deeper once they need at most this times the micro-batches of packing without waves
 SPARE_ZERO_3 = 1.10  # under ZeRO-3 a deeper wave gathers weights without prefetch in backward: 3 to 4 % of an update
-BEST_FIT = 2048  # rollouts; larger steps do not try best fit, because large waves of even load pack as well
+BEST_FIT = 2048  # rollouts; larger updates do not try best fit, because large waves of even load pack as well
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,10 @@ class Wave:
         return sorted(chain.from_iterable(chain.from_iterable(self.ranks)))
 
 
-def steps_of_groups(
-    groups: Sequence[Hashable], groups_per_step: int, seed: int, rollout_step: int = 0
+def updates_of_groups(
+    groups: Sequence[Hashable], groups_per_update: int, seed: int, rollout_step: int = 0
 ) -> list[list[Positions]]:
-    """Optimizer steps of whole groups: every rollout once, steps of equal size, the last one maybe smaller.
+    """Updates of whole groups: every rollout once, updates of equal size, the last one maybe smaller.
 
     The order is a function of seed and rollout step alone, so every method trains on the same updates.
     """
@@ -50,7 +50,7 @@ def steps_of_groups(
         members.setdefault(group, []).append(Position(position))
     shuffled = list(members.values())
     random.Random(f"{seed}/{rollout_step}/0").shuffle(shuffled)
-    return [shuffled[start : start + groups_per_step] for start in range(0, len(shuffled), groups_per_step)]
+    return [shuffled[start : start + groups_per_update] for start in range(0, len(shuffled), groups_per_update)]
 
 
 @dataclass(frozen=True)
@@ -99,36 +99,36 @@ class Packing:
                 heapq.heapreplace(lightest, (load + self.lengths[item], number))
         return held
 
-    def waves(self, step: Sequence[Positions], depth: int) -> list[Wave]:
-        """Cut one optimizer step, given as groups, into waves. Invariants, asserted by the tests:
+    def waves(self, update: Sequence[Positions], depth: int) -> list[Wave]:
+        """Cut one update, given as groups, into waves. Invariants, asserted by the tests:
 
         1. every rollout is in exactly one micro-batch of one rank;
         2. a group is whole inside its wave;
         3. every rank has the same number of micro-batches in a wave;
         4. a micro-batch holds at most the limit, or one rollout that alone is over the token budget;
         5. a wave is at most `depth` micro-batches deep, unless it is one group that alone needs more;
-        6. a step without rollouts is one wave of dummies;
+        6. an update without rollouts is one wave of dummies;
         7. the result is a function of the arguments alone.
         """
         common, waves = [], []
-        for group in step:
+        for group in update:
             if len(group) <= self.num_ranks * depth or self.pack(group, depth):  # at most one rollout a micro-batch
                 common.append(group)
             else:
                 waves.append(self.one_wave([group]))
         return [*waves, *self._fewest(common, depth)] or [self.one_wave([])]
 
-    def one_wave(self, step: Sequence[Positions]) -> Wave:
-        """The step as one wave of any depth, so that all scores are known before any gradient."""
-        items = _joined(step)
+    def one_wave(self, update: Sequence[Positions]) -> Wave:
+        """The update as one wave of any depth, so that all scores are known before any gradient."""
+        items = _joined(update)
         depth = self._least_depth(items)
         while (wave := self.pack(items, depth, least=depth)) is None:
             depth += 1
         return wave
 
-    def waves_of_torn_groups(self, step: Sequence[Positions]) -> list[Wave]:
+    def waves_of_torn_groups(self, update: Sequence[Positions]) -> list[Wave]:
         """Waves of one micro-batch a rank that may split groups, for scores that are known before any forward."""
-        wave = self.one_wave(step)
+        wave = self.one_wave(update)
         return [Wave([[rank[number]] for rank in wave.ranks]) for number in range(wave.depth)]
 
     def _least_depth(self, items: Positions) -> int:
@@ -196,20 +196,20 @@ def _joined(groups: Sequence[Positions]) -> Positions:
 def shallowest(
     plan: Callable[[int], list[list[Wave]]], plain: int, most: int, spare: float = SPARE
 ) -> tuple[int, list[list[Wave]]]:
-    """(depth, steps): the smallest depth up to `most` that needs about as few micro-batches as packing without waves.
+    """(depth, updates): the smallest depth to `most` that needs about as few micro-batches as packing without waves.
 
     `plain` is that number without waves. If no depth comes close, take the depth with the fewest micro-batches.
     """
     tried: list[tuple[int, int, list[list[Wave]]]] = []
     depth = 1
     while depth <= most:
-        steps = plan(depth)
-        tried.append((sum(wave.depth for step in steps for wave in step), depth, steps))
+        updates = plan(depth)
+        tried.append((sum(wave.depth for update in updates for wave in update), depth, updates))
         if tried[-1][0] <= spare * plain:
             break
         depth *= 2
-    _, depth, steps = min(tried, key=lambda attempt: attempt[:2])
-    return depth, steps
+    _, depth, updates = min(tried, key=lambda attempt: attempt[:2])
+    return depth, updates
 
 
 def _best_fit(items: list[Item], lengths: Sequence[int], bins: int, max_tokens: int) -> list[list[Item]] | None:

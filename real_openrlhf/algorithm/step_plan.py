@@ -21,7 +21,7 @@ from torch import Tensor
 
 from real_openrlhf.algorithm.groups import RolloutBatch, TrainingProgress
 from real_openrlhf.algorithm.objective import WeighedLoss, score_weights
-from real_openrlhf.algorithm.schedule import SPARE, Packing, Position, Positions, Wave, shallowest, steps_of_groups
+from real_openrlhf.algorithm.schedule import SPARE, Packing, Position, Positions, Wave, shallowest, updates_of_groups
 from real_openrlhf.algorithm.settings import ObjectiveSettings
 
 
@@ -29,7 +29,7 @@ from real_openrlhf.algorithm.settings import ObjectiveSettings
 class PlanRules:
     """What decides the plan of a rollout batch, beside the batch itself."""
 
-    groups_per_step: int
+    groups_per_update: int
     num_ranks: int
     limit: tuple[int | None, int | None]  # `size` and `max_tokens` of a `Packing`
     seed: int
@@ -44,7 +44,7 @@ class PlanRules:
 
 @dataclass(frozen=True)
 class PlannedUpdate:
-    """One optimizer step, the same on every rank."""
+    """One optimizer step, an *update*, the same on every rank."""
 
     rollouts: Positions  # in ascending order; also those that are left out
     waves: list[Wave]
@@ -93,13 +93,13 @@ def plan_rollouts(batch: RolloutBatch, rules: PlanRules, rollout_step: int = 0) 
     """
     trained = {*batch.trained}
     packing = Packing(batch.total_lengths.tolist(), rules.num_ranks, *rules.limit)
-    steps = steps_of_groups(batch.groups.tolist(), rules.groups_per_step, rules.seed, rollout_step)
-    trained_groups = [[[position for position in group if position in trained] for group in step] for step in steps]
-    members = [[group for group in step if group] for step in trained_groups]
+    chosen = updates_of_groups(batch.groups.tolist(), rules.groups_per_update, rules.seed, rollout_step)
+    trained_groups = [[[position for position in group if position in trained] for group in part] for part in chosen]
+    members = [[group for group in part if group] for part in trained_groups]
     updates = []
     for number, waves in enumerate(_in_waves(members, packing, rules)):
         on_policy = rules.by_scores and number == 0
-        rollouts = sorted(chain.from_iterable(steps[number]))
+        rollouts = sorted(chain.from_iterable(chosen[number]))
         own = batch.select(rollouts)
         tokens = int(batch.lengths[[position for wave in waves for position in wave.positions]].sum())
         update = PlannedUpdate(
@@ -120,19 +120,19 @@ def plan_rollouts(batch: RolloutBatch, rules: PlanRules, rollout_step: int = 0) 
 
 
 def _in_waves(members: list[list[Positions]], packing: Packing, rules: PlanRules) -> list[list[Wave]]:
-    """The steps in waves; in the first one policy and old policy are equal."""
+    """The updates in waves; in the first one policy and old policy are equal."""
     if not rules.by_scores:
-        return [packing.waves_of_torn_groups(step) for step in members]
+        return [packing.waves_of_torn_groups(update) for update in members]
     head = [packing.waves_of_torn_groups(members[0])] if rules.known_at_old else []
     rest = members[len(head) :]
 
     def in_waves(depth: int) -> list[list[Wave]]:
-        return [packing.waves(step, depth) for step in rest]
+        return [packing.waves(update, depth) for update in rest]
 
     if rules.depth is not None:
         waves = in_waves(rules.depth)
     else:
-        plain = [packing.one_wave(step) for step in rest]
+        plain = [packing.one_wave(update) for update in rest]
         largest = max((_tokens(held, packing) for wave in plain for rank in wave.ranks for held in rank), default=0)
         fitting = int(min(rules.live_tokens / max(largest, 1), max((wave.depth for wave in plain), default=1)))
         _, waves = shallowest(in_waves, sum(wave.depth for wave in plain), max(fitting, 1), rules.spare)
@@ -141,7 +141,7 @@ def _in_waves(members: list[list[Positions]], packing: Packing, rules: PlanRules
         live = max(sum(_tokens(held, packing) for held in rank) for rank in wave.ranks)
         return rules.score_first or (wave.depth > 1 and live > rules.live_tokens)
 
-    return head + [[replace(wave, score_first=scored_first(wave)) for wave in step] for step in waves]
+    return head + [[replace(wave, score_first=scored_first(wave)) for wave in update] for update in waves]
 
 
 def _tokens(held: Positions, packing: Packing) -> int:

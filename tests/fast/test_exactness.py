@@ -73,7 +73,7 @@ def cases(draw, max_group_size=8, max_groups=5, max_length=6, left_out=False):
     tokens = max_length * len(order)
     limits = st.tuples(st.integers(1, len(order)), st.none()) | st.tuples(st.none(), st.integers(1, tokens))
     plan = PlanRules(
-        groups_per_step=1 if left_out else draw(st.integers(1, len(sizes))),
+        groups_per_update=1 if left_out else draw(st.integers(1, len(sizes))),
         num_ranks=draw(st.sampled_from([1, 2, 4])),
         limit=draw(limits),
         seed=draw(st.integers(0, 2**16)),

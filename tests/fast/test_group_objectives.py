@@ -174,7 +174,7 @@ def test_rewards_and_lengths_travel_with_the_plan():
         lengths=torch.tensor(lengths),
         total_lengths=torch.tensor(lengths) + 9,
     )
-    rules = PlanRules(groups_per_step=2, num_ranks=2, limit=(1, None), seed=3, steps=9)
+    rules = PlanRules(groups_per_update=2, num_ranks=2, limit=(1, None), seed=3, steps=9)
     updates = plan_rollouts(rollouts, rules, rollout_step=4).updates
     tables = [update.batch.select(update.rollouts) for update in updates]
     seen = [row for own in tables for row in zip(own.values.tolist(), own.lengths.tolist(), strict=True)]

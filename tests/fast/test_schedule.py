@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from real_openrlhf.algorithm.schedule import Packing, shallowest, steps_of_groups
+from real_openrlhf.algorithm.schedule import Packing, shallowest, updates_of_groups
 
 quick = settings(max_examples=150, deadline=None, derandomize=True, database=None)
 
@@ -39,7 +39,7 @@ def packings(draw):
 @given(batches(), st.integers(1, 14), st.integers(0, 3))
 def test_steps_hold_whole_groups_and_drop_nothing(batch, per_step, seed):
     _, groups = batch
-    steps = steps_of_groups(groups, per_step, seed)
+    steps = updates_of_groups(groups, per_step, seed)
     assert sorted(p for step in steps for group in step for p in group) == list(range(len(groups)))
     for step in steps:
         assert all({groups[p] for p in group} == {groups[group[0]]} for group in step)
@@ -48,15 +48,15 @@ def test_steps_hold_whole_groups_and_drop_nothing(batch, per_step, seed):
 
 def test_seed_and_step_each_change_the_order_and_nothing_else_does():
     groups = [str(i // 4) for i in range(64)]
-    plans = {str(steps_of_groups(groups, 4, seed, step)) for seed in range(3) for step in range(3)}
+    plans = {str(updates_of_groups(groups, 4, seed, step)) for seed in range(3) for step in range(3)}
     assert len(plans) == 9
     script = (
-        "from real_openrlhf.algorithm.schedule import steps_of_groups; "
-        "print(steps_of_groups([str(i // 4) for i in range(64)], 4, 2, 2))"
+        "from real_openrlhf.algorithm.schedule import updates_of_groups; "
+        "print(updates_of_groups([str(i // 4) for i in range(64)], 4, 2, 2))"
     )
     python = [sys.executable, "-c", script]  # strings hash differently in every process
     there = subprocess.run(python, env={"PYTHONHASHSEED": "1"}, capture_output=True, text=True)
-    assert there.stdout.strip() == str(steps_of_groups(groups, 4, 2, 2))
+    assert there.stdout.strip() == str(updates_of_groups(groups, 4, 2, 2))
 
 
 # Waves.
@@ -81,7 +81,7 @@ def assert_sound(packing: Packing, step, waves) -> None:
 @given(packings())
 def test_invariants_of_waves(case):
     packing, groups, per_step, depth = case
-    for step in steps_of_groups(groups, per_step, 0):
+    for step in updates_of_groups(groups, per_step, 0):
         waves = packing.waves(step, depth)
         assert_sound(packing, step, waves)
         homes = {p: number for number, wave in enumerate(waves) for p in wave.positions}
@@ -98,7 +98,7 @@ def test_invariants_of_waves(case):
 @given(packings())
 def test_a_whole_step_and_torn_groups_obey_the_limits_too(case):
     packing, groups, per_step, _ = case
-    for step in steps_of_groups(groups, per_step, 0):
+    for step in updates_of_groups(groups, per_step, 0):
         assert_sound(packing, step, [packing.one_wave(step)])
         torn = packing.waves_of_torn_groups(step)
         assert_sound(packing, step, torn)
@@ -133,7 +133,7 @@ def test_waves_cost_few_micro_batches_more(depth, budget, most):
 
 def test_ranks_are_balanced_in_every_wave_that_is_not_tight():
     lengths = [200 + (7919 * i * i) % 7993 for i in range(1024)]
-    for step in steps_of_groups([i // 8 for i in range(1024)], 32, 0):
+    for step in updates_of_groups([i // 8 for i in range(1024)], 32, 0):
         (wave,) = Packing(lengths, 8, size=32).waves(step, 1)
         tokens = [sum(lengths[p] for batch in held for p in batch) for held in wave.ranks]
         assert max(tokens) <= 1.02 * sum(tokens) / 8

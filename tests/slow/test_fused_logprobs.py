@@ -70,7 +70,7 @@ def test_a_fused_actor_that_is_asked_for_logits_gives_them():
 VOCABULARY, WIDTH = 152_064 if EVERY else 30_000, 32
 STEPS = 3
 # Eight rollouts, four a rank and step, in one micro-batch.
-LAYOUT = {"prompts": 2 * STEPS, "groups_per_step": 2, "micro_batch_size": 4, "prompt_length": 56}
+LAYOUT = {"prompts": 2 * STEPS, "groups_per_update": 2, "micro_batch_size": 4, "prompt_length": 56}
 
 
 @pytest.fixture(scope="module")

@@ -11,14 +11,14 @@ from small_world import REPOSITORY
 ATTENTION = ("--ds.attn_implementation", "flash_attention_torch")
 PACKED = (*ATTENTION, "--ds.packing_samples", "--vllm.num_engines", "1")
 KL = (*PACKED, *"--algo.kl.use_loss --algo.kl.init_coef 0.001 --algo.kl.estimator k3".split())
-TWO_UPDATES = {"prompts": 2, "groups_per_step": 1, "fused_logprobs": True, "flags": PACKED}
+TWO_UPDATES = {"prompts": 2, "groups_per_update": 1, "fused_logprobs": True, "flags": PACKED}
 UPSTREAM = {"batching": "whole_groups", "entropy_coef": 0.0}
 
 # A form, and the waits of two updates beside 5 in each forward: of each update the guard's, the norm's and the
 # log's, of each exchange of scores one.
 FORMS = {
     "real": ({"checkpointing": True, "entropy_coef": 0.0}, 7),
-    "waves of one": ({"prompts": 4, "groups_per_step": 2, "micro_batch_size": 1, "depth": "1"}, 8),
+    "waves of one": ({"prompts": 4, "groups_per_update": 2, "micro_batch_size": 1, "depth": "1"}, 8),
     "scored first": ({"depth": "0"}, 7),
     "token budget": ({"max_tokens": 30}, 7),
     "entropy bonus": ({"entropy_coef": 0.01}, 7),
@@ -76,7 +76,7 @@ def test_the_loss_alone_takes_tensors_of_the_device(one_rank, over_ranks):
 # Every rank takes part in the same collectives in the same order: NCCL, which pairs them by order, never hangs.
 
 
-UNEVEN = {"groups_per_step": 1, "micro_batch_size": 1, "skip": True, "entropy_coef": 0.0}
+UNEVEN = {"groups_per_update": 1, "micro_batch_size": 1, "skip": True, "entropy_coef": 0.0}
 UNEVEN |= {"kinds": ("uniform", "uniform", "ignored", "mixed")}  # updates with nothing, on one rank or on all
 METHODS = {"real": {"loss": "real"}, "ppo": {"loss": "ppo", "batching": "whole_groups"}}
 

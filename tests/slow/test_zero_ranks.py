@@ -10,20 +10,20 @@ from packaging.version import parse
 
 from real_openrlhf.algorithm.settings import ObjectiveSettings
 
-WHOLE_GROUPS = {"loss": "ppo", "batching": "whole_groups", "groups_per_step": 4}
+WHOLE_GROUPS = {"loss": "ppo", "batching": "whole_groups", "groups_per_update": 4}
 
 
 def test_a_score_against_the_sampler_has_one_anchor_in_every_update(one_rank, random_model):
     """The policy hardly moves, so its distance from vLLM is the same in each update, and in the log's means."""
     (found,) = one_rank("logged", model=random_model, loss="real", score="log_ratio_rollout", learning_rate=1e-12)
     assert found["sampling/kl"] != pytest.approx(0, abs=1e-4)
-    (alone,) = one_rank("logged", model=random_model, loss="real", score="log_ratio_rollout", groups_per_step=4)
+    (alone,) = one_rank("logged", model=random_model, loss="real", score="log_ratio_rollout", groups_per_update=4)
     assert alone["ppo_kl"] == pytest.approx(alone["sampling/kl"], rel=1e-5)
     assert alone["update/ratio_max"] == pytest.approx(found["update/ratio_max"], rel=1e-3)
 
 
 @pytest.mark.parametrize("skip", [True, False])
-@pytest.mark.parametrize("method", [{"loss": "real"}, {**WHOLE_GROUPS, "groups_per_step": 2}], ids=["real", "ppo"])
+@pytest.mark.parametrize("method", [{"loss": "real"}, {**WHOLE_GROUPS, "groups_per_update": 2}], ids=["real", "ppo"])
 def test_means_of_a_batch_are_over_all_tokens_that_its_updates_trained(one_rank, random_model, method, skip):
     case = {"model": random_model, "prompts": 3, "kinds": ("mixed",), "skip": skip, "learning_rate": 3e-2, **method}
     ((updates, batch, tokens),) = one_rank("of_updates", **case)
@@ -63,7 +63,7 @@ def test_a_reference_that_is_nan_where_nothing_was_sampled_reaches_no_gradient(o
 
 @pytest.mark.parametrize("method", [{"loss": "real"}, WHOLE_GROUPS], ids=["real", "ppo"])
 def test_no_entropy_is_logged_where_none_is_computed_or_nothing_trained(two_ranks, random_model, method):
-    case = {"model": random_model, "skip": True, **method, "groups_per_step": 4}
+    case = {"model": random_model, "skip": True, **method, "groups_per_update": 4}
     for changes in ({"entropy_coef": 0.0, "kinds": ("uniform",)}, {"kinds": ("mixed",)}):
         assert "entropy_loss" not in two_ranks("logged", **case, **changes)[0]
 

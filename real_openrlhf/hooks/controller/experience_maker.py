@@ -98,7 +98,7 @@ class ExperienceMaker(RemoteExperienceMaker):
         if self.by_scores and self.live_tokens is None:
             self.live_tokens = min(ray.get(self.actor_model_group.async_run_method("call_trainer", "live_tokens")))
         return PlanRules(
-            groups_per_step=train.batch_size // self.args.rollout.n_samples_per_prompt,
+            groups_per_update=train.batch_size // self.args.rollout.n_samples_per_prompt,
             num_ranks=self.num_ranks,
             limit=MicroBatch.of(self.args, "train"),
             seed=train.seed,
