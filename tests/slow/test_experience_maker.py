@@ -25,8 +25,8 @@ from real_openrlhf.algorithm.step_plan import Plan
 from real_openrlhf.flags.derived import ESTIMATORS, derive
 from real_openrlhf.hooks.controller.advantages import shaped_rewards
 from real_openrlhf.hooks.controller.experience_maker import ExperienceMaker
+from real_openrlhf.hooks.controller.groups import groups_of
 from real_openrlhf.hooks.controller.labels import NO_ANSWER, label_rollouts
-from real_openrlhf.hooks.controller.prompts import prompts_of
 from real_openrlhf.hooks.controller.run_controller import RunController
 from real_openrlhf.hooks.trainer_classes import experience_maker_class
 
@@ -157,7 +157,7 @@ def test_graded_rewards_are_kept_for_an_objective_that_reads_them():
 
 def test_neighbours_of_another_prompt_are_refused():
     with pytest.raises(ValueError, match="rollout 1 is not of the same prompt as rollout 0"):
-        prompts_of([rollout("1+1"), rollout("1+2")], arguments(group=2))
+        groups_of([rollout("1+1"), rollout("1+2")], arguments(group=2))
 
 
 # The plan.

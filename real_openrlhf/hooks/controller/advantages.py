@@ -14,13 +14,13 @@ from openrlhf.trainer.ppo_utils.experience import Experience
 from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
 from torch import Tensor
 
-from real_openrlhf.hooks.controller.prompts import prompts_of
+from real_openrlhf.hooks.controller.groups import groups_of
 
 
 def add_advantages(maker: RemoteExperienceMaker, samples: list[Experience], known: Tensor) -> None:
     """Set advantages and their logged numbers; `known` says which responses are graded and have tokens."""
     args = maker.args
-    estimator, size = args.algo.advantage.estimator, len(prompts_of(samples, args)[0])
+    estimator, size = args.algo.advantage.estimator, len(groups_of(samples, args)[0])
     shaped, spread = shaped_rewards(estimator, torch.cat([sample.rewards for sample in samples]).float(), known, size)
     for position, sample in enumerate(samples):
         mask, row = sample.action_mask, slice(position, position + 1)

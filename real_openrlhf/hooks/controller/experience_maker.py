@@ -19,8 +19,8 @@ from real_openrlhf.algorithm.step_plan import Plan, PlannedUpdate, PlanRules, pl
 from real_openrlhf.base.run_files import enter
 from real_openrlhf.flags.derived import MicroBatch, objective_of
 from real_openrlhf.hooks.controller.advantages import add_advantages
+from real_openrlhf.hooks.controller.groups import groups_of
 from real_openrlhf.hooks.controller.labels import complete_info, label_rollouts
-from real_openrlhf.hooks.controller.prompts import prompts_of
 
 EPISODE = ("response_length", "total_length", "truncated")
 
@@ -173,7 +173,7 @@ def describe(samples: list[Experience], labels: Tensor, values: Tensor, args: Si
     """The columns of a batch."""
     return RolloutBatch(
         labels=labels,
-        groups=torch.tensor([number for number, own in enumerate(prompts_of(samples, args)) for _ in own]),
+        groups=torch.tensor([number for number, own in enumerate(groups_of(samples, args)) for _ in own]),
         values=values,
         lengths=torch.tensor([int(sample.action_mask.sum()) for sample in samples]),
         total_lengths=torch.tensor([int(sample.total_length) for sample in samples]),

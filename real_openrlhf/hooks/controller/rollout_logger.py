@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE
-from real_openrlhf.hooks.controller.prompts import prompts_of
+from real_openrlhf.hooks.controller.groups import groups_of
 
 LABELS = {POSITIVE: "positive", NEGATIVE: "negative", UNPARSABLE: "negative", IGNORED: "ignored"}
 LETTERS = {"prompt": 2000, "gold": 400, "answer": 4000}  # at most, half from a text's start and half from its end
@@ -26,7 +26,7 @@ class RolloutLogger:
 
     def of_step(self, samples: list, tables: Iterable[Tensor]) -> list[dict]:
         """The groups to keep of a step. Scores and weights come from REAL's tables; built-in losses have none."""
-        weighed, groups, logged = in_last_update(tables), prompts_of(samples, self.args), []
+        weighed, groups, logged = in_last_update(tables), groups_of(samples, self.args), []
         labels = [{LABELS[sample.label] for sample in own} for own in groups]
         for group in choose(labels, weighed, self.args.logger.rollout_groups):
             own = groups[group]

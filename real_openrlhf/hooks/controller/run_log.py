@@ -11,8 +11,8 @@ from pathlib import Path
 from real_openrlhf.algorithm.groups import IGNORED, POSITIVE
 from real_openrlhf.base.files import parsed
 from real_openrlhf.base.run_files import METRICS, NOTES, PHASES, ROLLOUTS
+from real_openrlhf.hooks.controller.groups import groups_of
 from real_openrlhf.hooks.controller.labels import score_of
-from real_openrlhf.hooks.controller.prompts import prompts_of
 
 FLAT = 3  # steps without a prompt whose responses differ: the run's owner is told
 
@@ -33,7 +33,7 @@ class RunLog:
     def group_stats(self, rollout_samples: list) -> dict[str, float]:
         """Shares over prompts and rollouts, by the labels of `labels.py`."""
         right = [sample.label == POSITIVE for sample in rollout_samples]
-        prompts = prompts_of(rollout_samples, self.args)
+        prompts = groups_of(rollout_samples, self.args)
         groups = [[sample.label == POSITIVE for sample in own] for own in prompts]
         graded = sum(not math.isnan(score_of(sample)) for sample in rollout_samples)
         self.flat = [] if any(map(self.differs, prompts)) else [*self.flat, (sum(right), graded, len(right))]

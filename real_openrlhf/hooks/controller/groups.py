@@ -1,4 +1,4 @@
-"""Which responses are of one prompt: no other module counts rows of a batch."""
+"""The groups of a batch, each the responses of a prompt: no other module counts rows of a batch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:  # its import takes seconds
     from openrlhf.trainer.ppo_utils.experience import Experience
 
 
-def prompts_of(samples: list[Experience], args: SimpleNamespace) -> list[list[Experience]]:
+def groups_of(samples: list[Experience], args: SimpleNamespace) -> list[list[Experience]]:
     """The responses of each prompt. OpenRLHF returns them side by side; a prompt may be in a batch twice."""
     size = args.rollout.n_samples_per_prompt
     groups = [samples[start : start + size] for start in range(0, len(samples), size)]
