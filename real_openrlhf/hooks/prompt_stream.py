@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from copy import copy
 from typing import Any
 
-from real_openrlhf.hooks.trainer_classes import evaluate_by_score
+from real_openrlhf.hooks.trainer_classes import evaluate_by_label
 
 
 class State(dict):
@@ -31,7 +31,7 @@ class PromptStream:
     def serve(self, samples_generator: Any) -> None:
         """Keep the generator: it has the loader position, rollouts drawn ahead and request seeds."""
         self.generator = samples_generator
-        evaluate_by_score(samples_generator)
+        evaluate_by_label(samples_generator)
 
     @property
     def draws(self) -> Counter[bytes]:

@@ -5,7 +5,7 @@ What makes OpenRLHF portable (cpu, engine, fixes, model, prompt_stream, run_stra
 
 from typing import Any
 
-__all__ = ["actor_trainer_class", "evaluate_by_score", "experience_maker_class", "trains_whole_groups"]
+__all__ = ["actor_trainer_class", "evaluate_by_label", "experience_maker_class", "trains_whole_groups"]
 
 
 def trains_whole_groups(args) -> bool:
@@ -28,7 +28,7 @@ def actor_trainer_class(args) -> type:
     return EngineStartTrainer
 
 
-def evaluate_by_score(samples_generator: Any) -> None:
+def evaluate_by_label(samples_generator: Any) -> None:
     from real_openrlhf.hooks.controller import labels
 
-    labels.evaluate_by_score(samples_generator)
+    labels.evaluate_by_label(samples_generator)

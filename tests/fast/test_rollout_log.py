@@ -12,7 +12,7 @@ from real_openrlhf.base.run_files import ROLLOUTS
 from real_openrlhf.base.terminal import CONTROLS
 from real_openrlhf.cli import main
 from real_openrlhf.hooks.controller import run_log as run_log_module
-from real_openrlhf.hooks.controller.labels import complete_info, evaluate_by_score
+from real_openrlhf.hooks.controller.labels import complete_info, evaluate_by_label
 from real_openrlhf.hooks.controller.rollout_logger import RolloutLogger, choose
 from real_openrlhf.report import show
 
@@ -119,7 +119,7 @@ def test_a_held_out_answer_is_right_by_its_score_as_a_label_is():
         generator = SimpleNamespace(
             args=run_args(batching=batching), generate_eval_samples=lambda answers=answers: answers
         )
-        evaluate_by_score(generator)
+        evaluate_by_label(generator)
         assert [float(one.rewards[0]) for one in generator.generate_eval_samples()] == pytest.approx(right)
 
 

@@ -24,16 +24,16 @@ def label_rollouts(samples: list[Experience], args: SimpleNamespace) -> tuple[Te
 
     For REAL a score that is neither 0 nor 1 is refused unless a threshold is given.
     """
-    any_score = args.derived.any_reward
+    any_verdict = args.derived.any_reward
     complete_columns(samples, args)
     for position, sample in enumerate(samples):
-        score = float(sample.scores[0])
-        name = f"rollout {position} of prompt {sample.prompts[0][:80]!r} has score {score:g}"
+        verdict = float(sample.scores[0])
+        name = f"rollout {position} of prompt {sample.prompts[0][:80]!r} has score {verdict:g}"
         if sample.label == IGNORED:
             continue
-        if any_score and math.isinf(score):
+        if any_verdict and math.isinf(verdict):
             raise ValueError(f"{name}, which no group can be compared with. Return finite `scores`")
-        if args.algo.real.label_threshold is None and not any_score and score not in (0.0, 1.0):
+        if args.algo.real.label_threshold is None and not any_verdict and verdict not in (0.0, 1.0):
             raise ValueError(
                 f"{name}: REAL's labels are 0 or 1. Return 0 or 1 as `scores`, or give --algo.real.label_threshold "
                 "0.5: a score above it is correct"
@@ -43,17 +43,17 @@ def label_rollouts(samples: list[Experience], args: SimpleNamespace) -> tuple[Te
 
 
 def label_of(sample: Experience, args: SimpleNamespace) -> int:
-    score = score_of(sample)
-    if math.isnan(score) or not bool(sample.action_mask.any()):
+    verdict = verdict_of(sample)
+    if math.isnan(verdict) or not bool(sample.action_mask.any()):
         return IGNORED
-    if score > args.derived.threshold:
+    if verdict > args.derived.threshold:
         return POSITIVE
     if args.algo.real.truncated == "ignore" and bool(sample.truncated[0]):
         return IGNORED
     return UNPARSABLE if bool(sample.info.get(NO_ANSWER, torch.zeros(1))[0]) else NEGATIVE
 
 
-def score_of(sample: Experience) -> float:
+def verdict_of(sample: Experience) -> float:
     """nan: ungraded."""
     return math.nan if sample.scores is None else float(sample.scores[0])
 
@@ -65,7 +65,7 @@ def complete_columns(samples: list[Experience], args: SimpleNamespace) -> None:
             sample.rewards = torch.zeros(1)
             sample.info["reward"] = torch.zeros(1)
         sample.rewards = sample.rewards.float()
-        sample.scores = torch.tensor([score_of(sample)], dtype=torch.float32)
+        sample.scores = torch.tensor([verdict_of(sample)], dtype=torch.float32)
         sample.response_length = sample.action_mask.sum(-1)  # upstream also counts the environment's tokens
     if any(sample.scores.isnan() for sample in samples):
         for sample in samples:
@@ -84,7 +84,7 @@ def complete_info(samples: list[Experience], args: SimpleNamespace) -> None:
             sample.info[key] = torch.zeros(1)
 
 
-def evaluate_by_score(generator: Any) -> None:
+def evaluate_by_label(generator: Any) -> None:
     """Let each evaluation of this samples generator count correct responses; OpenRLHF's pass@k is made of rewards.
 
     An ungraded response is incorrect.

@@ -12,7 +12,7 @@ from real_openrlhf.algorithm.groups import IGNORED, POSITIVE
 from real_openrlhf.base.files import parsed
 from real_openrlhf.base.run_files import METRICS, NOTES, PHASES, ROLLOUTS
 from real_openrlhf.hooks.controller.groups import groups_of
-from real_openrlhf.hooks.controller.labels import score_of
+from real_openrlhf.hooks.controller.labels import verdict_of
 
 FLAT = 3  # steps without a prompt whose responses differ: the run's owner is told
 
@@ -35,7 +35,7 @@ class RunLog:
         right = [sample.label == POSITIVE for sample in rollout_samples]
         prompts = groups_of(rollout_samples, self.args)
         groups = [[sample.label == POSITIVE for sample in own] for own in prompts]
-        graded = sum(not math.isnan(score_of(sample)) for sample in rollout_samples)
+        graded = sum(not math.isnan(verdict_of(sample)) for sample in rollout_samples)
         self.flat = [] if any(map(self.differs, prompts)) else [*self.flat, (sum(right), graded, len(right))]
         return {
             **entropy(rollout_samples),
@@ -51,7 +51,7 @@ class RunLog:
     def differs(self, group: list) -> bool:
         """Whether a prompt's responses have something to learn from."""
         known = [sample for sample in group if sample.label != IGNORED]
-        return len({score_of(one) if self.args.derived.any_reward else one.label == POSITIVE for one in known}) > 1
+        return len({verdict_of(one) if self.args.derived.any_reward else one.label == POSITIVE for one in known}) > 1
 
     def nothing_to_learn(self) -> str:
         """What the last steps lacked, if they are many enough, and where to look."""
@@ -152,7 +152,7 @@ def by_correctness(samples: list) -> dict[str, float]:
     """Mean length and share of truncated responses, of correct and of incorrect ones; nothing for none."""
     stats = {}
     right = [sample for sample in samples if sample.label == POSITIVE]
-    wrong = [sample for sample in samples if sample.label != POSITIVE and not math.isnan(score_of(sample))]
+    wrong = [sample for sample in samples if sample.label != POSITIVE and not math.isnan(verdict_of(sample))]
     for own, length, cut in (
         (right, "rollout/response_length_correct", "rollout/frac_truncated_correct"),
         (wrong, "rollout/response_length_incorrect", "rollout/frac_truncated_incorrect"),
