@@ -22,7 +22,7 @@ ESTIMATORS = (*CENTRED, "reinforce_baseline")  # of whole groups
 class Layout:
     """The processes of a run and their GPUs."""
 
-    nodes: int  # of the policy
+    policy_nodes: int
     ranks: int  # the policy's processes, one on each of its GPUs
     data_parallel: int  # ranks that train different rollouts
     colocated: bool  # vLLM's engines are on the policy's GPUs; with --train.async_enable they have other GPUs
@@ -117,7 +117,7 @@ def _layout(args: SimpleNamespace, reference: bool) -> Layout:
     colocated = train.colocate_all and not train.async_enable
     beside = train.colocate_all or train.colocate_actor_ref or not reference
     return Layout(
-        nodes=actor.num_nodes,
+        policy_nodes=actor.num_nodes,
         ranks=ranks,
         data_parallel=max(ranks // args.ds.ring_attn_size // args.ds.tensor_parallel_size, 1),
         colocated=colocated,

@@ -185,8 +185,8 @@ def _following(args: SimpleNamespace, given: FlagValue | None, rows: int | None)
     """Flags that follow from the objective, the layout, the number of steps and the size of the data."""
     layout, steps, prompts = args.derived.layout, args.train.max_steps, args.rollout.batch_size
     flags = _own_settings(known_objective(args), given)
-    flags["--ref.num_nodes"] = derived(str(layout.nodes), "as the policy")
-    flags["--ref.num_gpus_per_node"] = derived(str(layout.ranks // layout.nodes), "as the policy")
+    flags["--ref.num_nodes"] = derived(str(layout.policy_nodes), "as the policy")
+    flags["--ref.num_gpus_per_node"] = derived(str(layout.ranks // layout.policy_nodes), "as the policy")
     engines = max(layout.ranks // args.vllm.tensor_parallel_size, 1)
     flags["--vllm.num_engines"] = derived(str(engines), "one for each tensor-parallel group of GPUs")
     each = math.ceil(prompts * args.rollout.n_samples_per_prompt / (args.vllm.num_engines or engines))

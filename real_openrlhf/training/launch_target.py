@@ -91,7 +91,7 @@ class LaunchTarget:
             ours = {**ON_GPUS}
             if run.args.ds.adam_offload:
                 # DeepSpeed's Adam is a loop over threads: Ray would give each rank one
-                ours[THREADS] = str(threads_each(run.layout.ranks // run.layout.nodes))
+                ours[THREADS] = str(threads_each(run.layout.ranks // run.layout.policy_nodes))
         if (self.on_cpu or self.address is None) and writable(sys.prefix):
             # one folder a machine: drop_stale_locks sees no other's
             ours["TORCH_EXTENSIONS_DIR"] = str(EXTENSIONS / platform.node())
@@ -118,7 +118,7 @@ class LaunchTarget:
             yield "--ds.adam_offload: DeepSpeed compiles its Adam for the CPU, and there is no g++. Install it."
         if self.address is None and run.args.ds.use_liger_kernel and not importlib.util.find_spec("liger_kernel"):
             yield "--ds.use_liger_kernel: liger-kernel is not installed here. Install it, or leave the flag out."
-        nodes, needed = run.layout.nodes, run.layout.gpus
+        nodes, needed = run.layout.policy_nodes, run.layout.gpus
         apart = f" ({run.layout.engine_gpus} of the {needed} are for vLLM alone)" if run.layout.engine_gpus else ""
         if self.address:
             yield from self._ask_cluster(self.address, nodes, needed)
