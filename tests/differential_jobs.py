@@ -48,7 +48,7 @@ def compared(**changes) -> list[dict]:
     trainer, engine = policy.trainer, policy.actor.model
     samples = fill(policy, case)
     naive, records, forwards = Naive(case, args, samples), [], []
-    optimizer_step, deepspeed_step = trainer.optimizer_step, policy.strategy.optimizer_step
+    train_update, deepspeed_step = trainer.train_update, policy.strategy.optimizer_step
     first_mlp = next(module for name, module in engine.module.named_modules() if name.endswith("layers.0.mlp"))
     first_mlp.register_forward_pre_hook(lambda *_: forwards.append(1))
 
@@ -69,13 +69,13 @@ def compared(**changes) -> list[dict]:
 
     def recorded(update) -> dict:
         forwards.clear()
-        status = optimizer_step(update)
+        status = train_update(update)
         batches = sum(wave.depth for wave in update.planned.waves)
         known = {"scores_known": update.planned.scores_known}
         records[-1] |= {"micro_batches": batches, "forwards": len(forwards) / batches} | known
         return status
 
-    policy.strategy.optimizer_step, trainer.optimizer_step = beside, recorded
+    policy.strategy.optimizer_step, trainer.train_update = beside, recorded
     statuses, status = statuses_of(policy)
     unread = () if args.derived.reads_old else OF_THE_OLD
     for record, logged in zip(records, statuses, strict=True):

@@ -9,7 +9,7 @@ the controller, in controller/experience_maker.py
 each rank, here
     train_batch          for each update of the plan:
         update               its loss, which the method chooses: algorithm/update.py, token_update.py
-        optimizer_step       for each wave, which holds whole prompts:
+        train_update         for each wave, which holds whole prompts:
             score_wave           unless scores are known: forward each micro-batch, keep the graphs,
                 exchange         add up the scores of all ranks; weights are the loss's gradient in them
             forward              each micro-batch, unless its graph was kept
@@ -113,7 +113,7 @@ class PolicyTrainer(EngineStartTrainer):
         self.rollouts = dict(zip(self.plan.held(self.rank), items, strict=True))
         for planned in self.plan.updates:
             update = self.update(planned, kl_ctl)
-            logs.append(self.optimizer_step(update) | update.logged())
+            logs.append(self.train_update(update) | update.logged())
             if "sampling/logprob_diff_mean" in logs[-1]:
                 self.mismatch.judge(logs[-1]["sampling/logprob_diff_mean"], update.optimizer_step)
             if (columns := update.columns()) is not None:
@@ -151,7 +151,7 @@ class PolicyTrainer(EngineStartTrainer):
         optimizer_step = self.engine.global_steps + 1
         return make(planned, coefficients, optimizer_step, self.device, self.dp_group, sampled)
 
-    def optimizer_step(self, update: Update) -> dict[str, float]:
+    def train_update(self, update: Update) -> dict[str, float]:
         """Wave by wave: forward, exchange of scores, loss, backward. Then one step of the optimizer."""
         self.actor.train()
         waves = update.planned.waves
