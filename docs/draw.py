@@ -349,7 +349,9 @@ def magnitudes(label: int, scores: torch.Tensor) -> dict[str, torch.Tensor]:
     table[:, 0] = scores
     labels = torch.tensor([label] * CONTEXT + [POSITIVE + NEGATIVE - label] * CONTEXT).repeat(len(scores))
     groups = torch.arange(len(scores)).repeat_interleave(size)
-    weighed = score_weights(ObjectiveSettings("real", own={"tau": TAU}), table.flatten(), RolloutBatch(labels, groups))
+    weighed = score_weights(
+        ObjectiveSettings("real", settings={"tau": TAU}), table.flatten(), RolloutBatch(labels, groups)
+    )
     tokens, same = scores[:, None], torch.full((len(scores),), label)
     arguments = tokens, torch.zeros_like(tokens), torch.ones_like(tokens), same
     grpo = token_gradients("grpo", *arguments, clip=(EPSILON, EPSILON))

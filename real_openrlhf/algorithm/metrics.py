@@ -151,8 +151,8 @@ def group_metrics(
         spreads.append(groups.std(weights, side)[seen] / mean[seen])
     metrics["real/weight_cv"] = _reduced(torch.mean, torch.cat(spreads))
     counts["classes"] = torch.tensor(sum(len(spread) for spread in spreads))
-    if "tau" in settings.own:
-        metrics["real/weight_bound"] = largest * settings.own["tau"]
+    if "tau" in settings.settings:
+        metrics["real/weight_bound"] = largest * settings.tau
     metrics = {name: metrics[name] for name in GROUP_METRICS if name in metrics}
     return metrics, {COUNT + name: float(count) for name, count in counts.items()}
 

@@ -50,8 +50,9 @@ def real_policy_loss(
     bce_reduction: str = "sum",
     ref_log_probs: Tensor | None = None,
     rollout_log_probs: Tensor | None = None,
-    own: Mapping[str, Any] | None = None,
+    settings: Mapping[str, Any] | None = None,
     over_ranks: bool = False,
+    own: Mapping[str, Any] | None = None,
 ) -> tuple[Tensor, dict[str, float]]:
     """(the paper's loss, mean over prompts; the `real/*` metrics), for any trainer that holds whole groups.
 
@@ -60,14 +61,16 @@ def real_policy_loss(
     `group_ids` name each response's prompt, in any order and of any size per group. `objective` is a name,
     FILE.py:NAME or an `Objective`; `tau` None takes its default. Objectives with a reference model need
     `ref_log_probs`, scores against the sampler's log-probabilities need `rollout_log_probs`.
-    `own` are settings of this objective, such as {"eta": 0.5}; `bce_reduction` is short for bce's `reduction`.
+    `settings` are those of this objective, such as {"eta": 0.5}; `bce_reduction` is short for bce's `reduction`, and
+    `own` the old name of `settings`.
     With `over_ranks` a group may be spread over the ranks of torch.distributed, and all ranks must call. Loss and
     metrics then cover all ranks, and the mean of the gradients over ranks is the gradient of the loss.
     """
     named = {"tau": tau, "reduction": None if bce_reduction == "sum" else bce_reduction}
-    if twice := [name for name in own or {} if named.get(name) is not None]:
-        raise ValueError(f"{twice[0]} is given twice, in own too: leave one out")
-    settings = ObjectiveSettings(objective, uniform_groups, named | dict(own or {}))
+    settings = settings or own or {}
+    if twice := [name for name in settings if named.get(name) is not None]:
+        raise ValueError(f"{twice[0]} is given twice, in settings too: leave one out")
+    chosen = ObjectiveSettings(objective, uniform_groups, {**named, **settings})
     given = {"log_probs": log_probs, "old_log_probs": old_log_probs, "action_mask": action_mask}
     optional = {"ref_log_probs": ref_log_probs, "rollout_log_probs": rollout_log_probs}
     given |= {name: column for name, column in optional.items() if column is not None}
@@ -78,7 +81,7 @@ def real_policy_loss(
         )
     if bool((action_mask != action_mask.bool()).any()):
         raise ValueError("action_mask must be 1 for generated tokens and 0 for all others, and has other numbers")
-    labels = labels_from_rewards(rewards, settings.objective.graded).to(log_probs.device)
+    labels = labels_from_rewards(rewards, chosen.objective.graded).to(log_probs.device)
     values = torch.as_tensor(rewards, dtype=torch.float64).detach().to(log_probs.device)
     groups = _group_index(group_ids).to(log_probs.device)
     for name, column in (("rewards", labels), ("group_ids", groups)):
@@ -90,16 +93,16 @@ def real_policy_loss(
     wide = torch.promote_types(log_probs.dtype, torch.float32)
     log_probs, old_log_probs = log_probs.to(wide), old_log_probs.to(wide)
     anchors = (old_log_probs, ref_log_probs, action_mask, rollout_log_probs)
-    scores = rollout_scores(settings.score, log_probs, *anchors)
+    scores = rollout_scores(chosen.score, log_probs, *anchors)
     columns, ranks, before = [scores.detach(), labels, values, action_mask.bool().sum(-1)], 1, 0
     if over_ranks:
         columns, ids, ranks, before = _of_all_ranks(columns, group_ids)
         groups = _group_index(ids).to(groups.device)
     all_scores, labels, values, lengths = columns
     table = RolloutBatch(labels, groups, values, lengths)
-    weighed = score_weights(settings, all_scores, table)
+    weighed = score_weights(chosen, all_scores, table)
     surrogate = ranks * RealPolicyLoss()(scores, weighed.weights[before : before + len(scores)])
-    metrics, _ = group_metrics(all_scores, table, weighed, settings)
+    metrics, _ = group_metrics(all_scores, table, weighed, chosen)
     return weighed.loss + (surrogate - surrogate.detach()), metrics
 
 
@@ -117,7 +120,7 @@ def group_weights(
     the scores. Arguments are those of `real_policy_loss`, whose gradient is taken here at equal policies.
     """
     equal = torch.zeros(len(rewards), 1, dtype=torch.float64, requires_grad=True)
-    settings = ObjectiveSettings(objective, own={"tau": tau})
+    settings = ObjectiveSettings(objective, settings={"tau": tau})
     if settings.score not in KNOWN_AT_OLD:
         raise ValueError(
             f"{settings.name} scores by {settings.score}, which rewards and groups do not tell. Take an objective of "

@@ -62,13 +62,13 @@ class ObjectiveSettings:
 
     name: str | Objective = "real"
     uniform_groups: str = "zero_loss"
-    own: Mapping[str, Any] = field(default_factory=dict)  # of this objective; missing ones and None take defaults
+    settings: Mapping[str, Any] = field(default_factory=dict)  # of this objective; missing ones and None take defaults
 
     def __post_init__(self) -> None:
         if self.uniform_groups not in ("zero_loss", "keep"):
             raise ValueError(f"uniform_groups is {self.uniform_groups!r}: choose zero_loss or keep")
-        given = {name: value for name, value in self.own.items() if value is not None}
-        object.__setattr__(self, "own", self.objective.constants(given))
+        given = {name: value for name, value in self.settings.items() if value is not None}
+        object.__setattr__(self, "settings", self.objective.constants(given))
 
     @cached_property
     def objective(self) -> Objective:
@@ -76,9 +76,9 @@ class ObjectiveSettings:
 
     def __getitem__(self, name: str) -> Any:
         """The value of a setting that the objective defines."""
-        if name not in self.own:
+        if name not in self.settings:
             raise ValueError(f"the objective reads {name}, and its `settings` do not have it. Add it there")
-        return self.own[name]
+        return self.settings[name]
 
     @property
     def tau(self) -> Any:
@@ -87,8 +87,8 @@ class ObjectiveSettings:
     @property
     def score(self) -> str:
         """The kind of score, one of `SCORES`."""
-        return self.own.get("score", self.objective.score)
+        return self.settings.get("score", self.objective.score)
 
     def denominator(self, num_groups: int, num_rollouts: int) -> int:
         """Of an update's mean: its valid rollouts for the authors' BCE, for everything else its prompt groups."""
-        return max(num_rollouts if self.own.get("reduction") == "mean" else num_groups, 1)
+        return max(num_rollouts if self.settings.get("reduction") == "mean" else num_groups, 1)

@@ -272,7 +272,7 @@ def _objective(args: SimpleNamespace) -> Iterator[str]:
         with contextlib.suppress(ValueError):  # a bad setting, which `_values` reports
             sampled = args.rollout.mismatch != "off"
             if wrong := validate_objective.objective_problem(
-                *(ObjectiveSettings(objective, own=given), args.train.max_steps, sampled),
+                *(ObjectiveSettings(objective, settings=given), args.train.max_steps, sampled),
                 size=args.rollout.n_samples_per_prompt,
             ):
                 yield f"--algo.real.objective {real.objective}: {wrong}"

@@ -1,7 +1,7 @@
 """The trainer of every method. A rollout batch from top to bottom:
 
 the controller, in controller/experience_maker.py
-    label_rollouts       a score becomes a label: correct, incorrect, unparsable or ignored
+    label_rollouts       a verdict becomes a label: correct, incorrect, unparsable or ignored
     with_gradients       which responses can have a weight; for a loss of tokens their advantages
     plan_rollouts        updates of whole prompts, waves, micro-batches of each rank: algorithm/step_plan.py
     log_probs            of the old policy and the reference model, where the loss reads them
@@ -71,7 +71,7 @@ class PolicyTrainer(EngineStartTrainer):
         self.dp_group = self.strategy.ds_device_mesh["dp"].get_group()
         self.dp_size, self.rank = dist.get_world_size(self.dp_group), dist.get_rank(self.dp_group)
         if self.objective:
-            self.strategy.print(f"objective {self.objective.name}: {self.objective.own}")
+            self.strategy.print(f"objective {self.objective.name}: {self.objective.settings}")
         self.tables: list[Tensor] = []  # one per update of the last batch, for `take_tables`
         rollout = self.args.rollout
         self.mismatch = Mismatch(rollout.mismatch == "stop", rollout.top_p, rollout.temperature, self.strategy.print)

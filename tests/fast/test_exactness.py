@@ -146,7 +146,7 @@ def naive_update(case: Case, tables: Tables, rows: list[int], new: torch.Tensor)
     groups, labels, values = (one.tolist() for one in own_columns)
     losses, valid = naive_losses(case.choices, rows, groups, scores, labels, values)
     loss = sum(losses, 0 * leaf[case.mask].sum()) / (
-        max(valid, 1) if case.choices.own.get("reduction") == "mean" else len(losses)
+        max(valid, 1) if case.choices.settings.get("reduction") == "mean" else len(losses)
     )
     gaps = torch.cat([(leaf[row] - tables.old[row])[case.mask[row]] for row in rows])
     objective = loss

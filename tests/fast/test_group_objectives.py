@@ -86,7 +86,9 @@ def test_a_token_loss_in_a_file_has_its_papers_gradient(name, right, rate):
     advantages = torch.full_like(new, 0.8 if right else -1.3)
     for factor in (1.0, 0.7):
         own = {s: one.default * factor for s, one in find(path).settings.items()}
-        choices = ObjectiveSettings(path, own={s: 3 if s == "k" and factor < 1 else value for s, value in own.items()})
+        choices = ObjectiveSettings(
+            path, settings={s: 3 if s == "k" and factor < 1 else value for s, value in own.items()}
+        )
         column = torch.ones(5, 1, dtype=torch.float64)
         known = column * right > 0, column * right, column * rate, column * 8, old, old - drawn, None
         group = TokenGroup(choices, *known)
@@ -153,7 +155,9 @@ def test_any_trainer_takes_graded_rewards_and_lengths():
     new, old, mask, lengths = batch()
     rewards = [0.25, -1.0, 0.5, 0.5, math.nan, 2.0]  # the last has no tokens
     assert validate_objective.objective_problem(ObjectiveSettings(OWN)) is None
-    loss, metrics = real_policy_loss(new, old, mask, rewards, [0, 0, 0, 1, 1, 1], objective=OWN, own={"power": 2})
+    loss, metrics = real_policy_loss(new, old, mask, rewards, [0, 0, 0, 1, 1, 1], objective=OWN, settings={"power": 2})
+    _, same = real_policy_loss(new, old, mask, rewards, [0, 0, 0, 1, 1, 1], objective=OWN, own={"power": 2})
+    assert metrics == same  # by its old name
     means = ((new - old) * mask).sum(-1) / lengths.clamp(min=1)
     expected = -(means * torch.tensor(rewards) / lengths**2)[:3].sum() / 2  # the second group has one reward left
     assert loss.item() == pytest.approx(expected.item(), abs=1e-14)

@@ -25,7 +25,7 @@ def weigh(scores, labels, name="real", **own):
     """One group, in float64."""
     scores, labels = torch.as_tensor(scores, dtype=torch.float64), torch.as_tensor(labels)
     table = RolloutBatch(labels, torch.zeros_like(labels), labels == POSITIVE)
-    return score_weights(ObjectiveSettings(name, own=own), scores, table)
+    return score_weights(ObjectiveSettings(name, settings=own), scores, table)
 
 
 @quick
