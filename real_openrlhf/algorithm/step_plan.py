@@ -31,7 +31,8 @@ class PlanRules:
 
     groups_per_update: int
     num_ranks: int
-    limit: tuple[int | None, int | None]  # `size` and `max_tokens` of a `Packing`
+    size: int | None  # rollouts of a micro-batch, or
+    max_tokens: int | None  # its tokens
     seed: int
     depth: int | None = None  # None: the smallest depth that needs about as few micro-batches as packing without waves
     live_tokens: float = float("inf")  # tokens whose graphs fit in a rank's memory
@@ -92,7 +93,7 @@ def plan_rollouts(batch: RolloutBatch, rules: PlanRules, rollout_step: int = 0) 
     Updates are made of all rollouts, so leaving some out does not change them; waves hold only those that are trained.
     """
     trained = {*batch.trained}
-    packing = Packing(batch.total_lengths.tolist(), rules.num_ranks, *rules.limit)
+    packing = Packing(batch.total_lengths.tolist(), rules.num_ranks, rules.size, rules.max_tokens)
     chosen = updates_of_groups(batch.groups.tolist(), rules.groups_per_update, rules.seed, rollout_step)
     trained_groups = [[[position for position in group if position in trained] for group in part] for part in chosen]
     members = [[group for group in part if group] for part in trained_groups]

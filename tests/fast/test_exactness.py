@@ -72,10 +72,12 @@ def cases(draw, max_group_size=8, max_groups=5, max_length=6, left_out=False):
     rollouts = replace(rollouts, has_gradient=signal, is_trained=signal if skips else None)
     tokens = max_length * len(order)
     limits = st.tuples(st.integers(1, len(order)), st.none()) | st.tuples(st.none(), st.integers(1, tokens))
+    size, max_tokens = draw(limits)
     plan = PlanRules(
         groups_per_update=1 if left_out else draw(st.integers(1, len(sizes))),
         num_ranks=draw(st.sampled_from([1, 2, 4])),
-        limit=draw(limits),
+        size=size,
+        max_tokens=max_tokens,
         seed=draw(st.integers(0, 2**16)),
         depth=draw(st.sampled_from([None, 1, 2, 3, 1000])),
         live_tokens=draw(st.sampled_from([0, tokens / 2, math.inf])),
@@ -177,6 +179,6 @@ def test_loss_and_gradient_are_the_papers_in_any_layout(sizes, examples):
 def test_a_wave_is_scored_first_if_its_graphs_do_not_fit(live_tokens, score_first):
     groups, lengths = torch.arange(8) // 4, torch.tensor([3, 4, 2, 5, 1, 2, 6, 3])
     rollouts = RolloutBatch(groups % 2, groups, lengths=lengths, total_lengths=lengths)
-    rules = PlanRules(1, 1, (1, None), seed=0, depth=1000, known_at_old=True)
+    rules = PlanRules(1, 1, 1, None, seed=0, depth=1000, known_at_old=True)
     _, later = plan_rollouts(rollouts, replace(rules, live_tokens=live_tokens)).updates
     assert [wave.score_first for wave in later.waves] == [score_first]

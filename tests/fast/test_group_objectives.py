@@ -178,7 +178,7 @@ def test_rewards_and_lengths_travel_with_the_plan():
         lengths=torch.tensor(lengths),
         total_lengths=torch.tensor(lengths) + 9,
     )
-    rules = PlanRules(groups_per_update=2, num_ranks=2, limit=(1, None), seed=3, steps=9)
+    rules = PlanRules(groups_per_update=2, num_ranks=2, size=1, max_tokens=None, seed=3, steps=9)
     updates = plan_rollouts(rollouts, rules, rollout_step=4).updates
     tables = [update.batch.select(update.rollouts) for update in updates]
     seen = [row for own in tables for row in zip(own.values.tolist(), own.lengths.tolist(), strict=True)]
@@ -190,7 +190,7 @@ def test_rewards_and_lengths_travel_with_the_plan():
 def test_a_rollouts_weight_takes_the_clipped_factor_of_its_whole_answer():
     lengths, labels = [3, 1, 2, 2], torch.tensor([1, 0, 0, 1])
     rollouts = RolloutBatch(labels, torch.zeros(4), None, torch.tensor(lengths), torch.tensor([5] * 4))
-    (step,) = plan_rollouts(rollouts, PlanRules(1, 1, limit=(2, None), seed=0)).updates
+    (step,) = plan_rollouts(rollouts, PlanRules(1, 1, 2, None, seed=0)).updates
     table = GroupUpdate(ObjectiveSettings(), step, Coefficients(tis_cap=1.2), 1, "cpu", None, sampled=False)
     leaf, mask = torch.zeros(4, 3, requires_grad=True), torch.arange(3) < torch.tensor(lengths)[:, None]
     sampler = torch.tensor([[0.1, -0.2, 0.3], [-0.4, 9, 9], [-0.1, -0.05, 9], [0.5, 0.2, 9]])

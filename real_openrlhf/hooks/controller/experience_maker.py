@@ -95,12 +95,14 @@ class ExperienceMaker(RemoteExperienceMaker):
 
     def plan_rules(self) -> PlanRules:
         train, live = self.args.train, self.args.algo.real.max_live_micro_batches
+        limit = MicroBatch.of(self.args, "train")
         if self.by_scores and self.live_tokens is None:
             self.live_tokens = min(ray.get(self.actor_model_group.async_run_method("call_trainer", "live_tokens")))
         return PlanRules(
             groups_per_update=train.batch_size // self.args.rollout.n_samples_per_prompt,
             num_ranks=self.num_ranks,
-            limit=MicroBatch.of(self.args, "train"),
+            size=limit.rollouts,
+            max_tokens=limit.tokens,
             seed=train.seed,
             steps=train.max_steps,
             by_scores=self.by_scores,
