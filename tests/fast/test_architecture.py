@@ -127,6 +127,20 @@ def test_the_page_has_these_rules():
     assert written == {name: allowed - {TOP} for name, (_, allowed) in ROOMS.items() if name != TOP}
 
 
+def test_the_ten_nouns_are_the_codes():
+    page = (PACKAGE.parent / "docs/change/architecture.md").read_text()
+    rows = re.findall(r"^\|\*(\w+)\*\|[^|]+\|([^|]+)\|$", page, re.MULTILINE)
+    assert len(rows) == 10
+    inside = {name: tree for name, tree in TREES.items() if room(name) in ("algorithm", "hooks")}
+    defined = {
+        node.name for tree in inside.values() for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)
+    }
+    assert {name for _, names in rows for name in re.findall(r"`(\w+)`", names)} <= defined
+    # the words that they replaced
+    arguments = {arg.arg for tree in inside.values() for arg in ast.walk(tree) if isinstance(arg, ast.arg)}
+    assert not arguments & {"whole", "number_of_step", "steps_of_groups", "groups_per_step", "limit"}
+
+
 @pytest.mark.parametrize("name", STANDARD_LIBRARY_ONLY)
 def test_a_module_and_all_that_it_imports_need_the_standard_library_only(name):
     seen: set[str] = set()

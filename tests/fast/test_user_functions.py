@@ -123,7 +123,7 @@ def test_a_loss_is_tried_on_groups_as_large_as_the_runs():
     """Pass@k has no gradient where fewer than k responses are incorrect, so never with k responses to a prompt."""
 
     def found(k, **run):
-        return validate_objective.objective_problem(ObjectiveSettings(PASS_AT_K, own={"k": k}), **run)
+        return validate_objective.objective_problem(ObjectiveSettings(PASS_AT_K, settings={"k": k}), **run)
 
     assert [found(k) for k in (1, 3, 7)] == [None] * 3 and found(8, size=16) is None
     assert found(8).startswith("its gradient is 0 everywhere, in groups of up to 8 responses, so")
