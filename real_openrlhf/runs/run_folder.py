@@ -70,7 +70,7 @@ def create(folder: Path, stem: str, name: str | None) -> Path:
 def unfinished(folder: Path, stem: str) -> dict[Path, dict]:
     """The unfinished runs of this recipe, method and seed with their records, the newest first."""
     runs = []
-    for path in folder.glob(f"{glob.escape(stem)}-*/run.json"):
+    for path in folder.glob(f"{glob.escape(stem)}-*/{RECORD}"):
         record = state(path.parent)
         if record["status"] != "finished" and stem_of(record) == stem:
             runs.append((path.parent, record))
@@ -79,7 +79,7 @@ def unfinished(folder: Path, stem: str) -> dict[Path, dict]:
 
 def near_name(folder: Path, name: str, stem: str) -> Path | None:
     """The unfinished run of this recipe, method and seed whose name is similar; None if there is none."""
-    for near in difflib.get_close_matches(name, [path.parent.name for path in folder.glob("*/run.json")]):
+    for near in difflib.get_close_matches(name, [path.parent.name for path in folder.glob(f"*/{RECORD}")]):
         with contextlib.suppress(UserError):  # a broken record is told where its run is named
             record = state(folder / near)
             if record["status"] == "failed" and stem_of(record) == stem:

@@ -202,6 +202,15 @@ def test_what_other_trainers_import_is_written_for_python_3_10():
 HOMES = {
     "a lock between processes": (r"\bfcntl\.flock\(", {"base.files"}),
     "a check of OpenRLHF's flags": (r"def \w+\(args: SimpleNamespace\) -> Iterator\[str\]", {"flags.refusals"}),
+    "which loss trains, but for OpenRLHF's own two": (
+        r"(?<!-)\bactor\.policy_loss_type\b(?! [!=]= \"(?:ppo|gspo)\")",
+        {"flags.arguments", "flags.derived", "hooks.policy_trainer"},  # the last: of Table 1
+    ),
+    "whole groups": (r"\bargs\.train\.batching\b", {"flags.arguments", "flags.derived"}),
+    "the name of a run's file": (
+        r"[\"/](?:run\.json|(?:metrics|rollouts|notes)\.jsonl|train\.log|\.lock|\.finished|\.phase)\"",
+        {"base.run_files"},
+    ),
     "the bounds of a flag's number": (r"\bBOUNDS = ", {"flags.rules"}),
     "a user's file is run": (
         r"(?<![\w.])exec\(|runpy\.run_path\(",
