@@ -11,6 +11,7 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -145,12 +146,10 @@ def train_and_evaluate(runs: Runs, entry: Entry) -> int:
     if (path / RECORD).exists() and (unseen := end_unwatched(path)):
         print(unseen)
     if not runs.is_finished(entry):
-        request = train_command.parse(runs.words(entry))
-        code = exit_code("train", lambda: train_command.run(request))
+        code = exit_code("train", partial(train_command.run, train_command.parse(runs.words(entry))))
     if not code and runs.evaluation:
         words = ["--model", str(path / MODEL), "--name", path.name, "--out", str(path / EVALUATION)]
-        evaluation = eval_args([*runs.evaluation, *words])
-        code = exit_code("eval", lambda: eval_command.run(evaluation))
+        code = exit_code("eval", partial(eval_command.run, eval_args([*runs.evaluation, *words])))
         if not code:
             write_json(path / EVALUATION / ASKED, {"words": [*runs.evaluation]})
     return code

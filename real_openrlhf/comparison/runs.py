@@ -10,7 +10,6 @@ from pathlib import Path
 
 from real_openrlhf.base import files
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.base.files import parsed
 from real_openrlhf.base.parsing import (
     Parser,
     flag_name,
@@ -72,14 +71,23 @@ class Runs:
     def request(self, entry: Entry, *more: str) -> Request:
         return train_command.request_of([*self.words(entry), *more])
 
+    def record(self, entry: Entry) -> dict:
+        """Of the run; of one that is just starting in another process its flags; {} of none."""
+        path, lock = self.path(entry), self.out / "locks" / entry.name
+        if (path / RECORD).exists():
+            return run_folder.state(path)
+        if lock.exists() and files.lock_held(lock):
+            with contextlib.suppress(ValueError):  # it is taken, and its flags follow at once
+                return json.loads(lock.read_text())
+        return {}
+
     def is_finished(self, entry: Entry) -> bool:
-        path = self.path(entry)
-        return (path / RECORD).exists() and run_folder.state(path)["status"] == "finished"
+        return self.record(entry).get("status") == "finished"
 
     def is_done(self, entry: Entry) -> bool:
         asked, words = self.path(entry) / EVALUATION / ASKED, {"words": [*self.evaluation]}
-        evaluated = not self.evaluation or (asked.exists() and parsed(asked.read_bytes()) == words)
-        return self.is_finished(entry) and evaluated
+        evaluated = not self.evaluation or (asked.exists() and json.loads(asked.read_bytes()) == words)
+        return evaluated and self.is_finished(entry)
 
     @contextlib.contextmanager
     def taken(self, entry: Entry) -> Iterator[bool]:
@@ -96,12 +104,8 @@ class Runs:
     def refuse_other_inputs(self, entries: Iterable[Entry]) -> None:
         """Runs of another comparison would stand in this one's tables; some may just be starting there."""
         for entry in entries:
-            path, lock = self.path(entry), self.out / "locks" / entry.name
-            if (path / RECORD).exists():
-                refuse_other_inputs(path, run_folder.read(path), self.request(entry))
-            elif lock.exists() and files.lock_held(lock):
-                with contextlib.suppress(ValueError):  # it is taken, and its flags follow at once
-                    refuse_other_inputs(path, parsed(lock.read_text()), self.request(entry))
+            if record := self.record(entry):
+                refuse_other_inputs(self.path(entry), record, self.request(entry))
 
     def written(self, entry: Entry) -> bytes:
         record = self.path(entry) / RECORD
