@@ -137,27 +137,22 @@ def end_ray(folder: str) -> None:
 
     Again until none is found: one that is just starting has no words yet, or starts another.
     """
+    import psutil
+
     deadline, ended = time.monotonic() + SECONDS, True
     while ended and time.monotonic() < deadline:
         ended = False
-        for process in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):
-                words = (process / "cmdline").read_bytes()
-                if (words.startswith(b"ray::") or b"/ray/" in words) and _is_of(process, folder):
-                    os.kill(int(process.name), signal.SIGKILL)
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                words = " ".join(process.cmdline())
+                if (words.startswith("ray::") or "/ray/" in words) and (
+                    process.environ().get("RAY_TMPDIR") == folder
+                    # Ray's agents write a long title over their environment: they have open logs
+                    or any(file.path.startswith(f"{folder}/") for file in process.open_files())
+                ):
+                    process.kill()
                     ended = True
         time.sleep(0.1 * ended)
-
-
-def _is_of(process: Path, folder: str) -> bool:
-    """By its environment; a long title, as Ray's agents take, is written over that: then by its open logs."""
-    if f"RAY_TMPDIR={folder}".encode() in (process / "environ").read_bytes():
-        return True
-    for file in (process / "fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # closed since it was listed
-            if os.readlink(file).startswith(f"{folder}/"):
-                return True
-    return False
 
 
 @dataclass
