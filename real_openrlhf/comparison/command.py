@@ -18,12 +18,7 @@ from typing import Any
 from real_openrlhf.base import ownership
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import write_json
-from real_openrlhf.base.parsing import (
-    PassThrough,
-    path_of,
-    positive,
-    whole,
-)
+from real_openrlhf.base.parsing import PassThrough, path_of, positive, whole
 from real_openrlhf.base.run_files import EVALUATION, MODEL, RECORD
 from real_openrlhf.base.terminal import exit_code
 from real_openrlhf.comparison.entries import Entry

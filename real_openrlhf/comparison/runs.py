@@ -10,11 +10,7 @@ from pathlib import Path
 
 from real_openrlhf.base import files
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.base.parsing import (
-    Parser,
-    flag_name,
-    words_of,
-)
+from real_openrlhf.base.parsing import Parser, flag_name, words_of
 from real_openrlhf.base.run_files import EVALUATION, RECORD
 from real_openrlhf.comparison.entries import Entry, entries, once_each
 from real_openrlhf.evaluation import command as eval_command

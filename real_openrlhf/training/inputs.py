@@ -10,16 +10,7 @@ from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.secrets import REWARD
 from real_openrlhf.base.user_files import absolute
 from real_openrlhf.data.sources import SUFFIXES, TRAINING_SETS, is_hub_name, read_local
-from real_openrlhf.recipes.run import (
-    AGENT,
-    MODEL,
-    OBJECTIVE,
-    RECIPE,
-    TRAINING,
-    VALIDATION,
-    FlagValue,
-    Recipe,
-)
+from real_openrlhf.recipes.run import AGENT, MODEL, OBJECTIVE, RECIPE, TRAINING, VALIDATION, FlagValue, Recipe
 from real_openrlhf.training import tiny_task
 from real_openrlhf.training.tiny_task import task_folder
 
