@@ -187,6 +187,12 @@ def test_what_makes_openrlhf_portable_knows_real_by_one_module(name):
     assert not [other for other in asked - OF_EITHER if not other.startswith(PORTABLE)]
 
 
+@pytest.mark.parametrize("name", ["algorithm", "base", "flags", "hooks", "training"])
+def test_a_module_can_be_read_at_once(name):
+    long = {module: len(text.splitlines()) for module, text in TEXTS.items() if room(module) == name}
+    assert not [module for module, lines in long.items() if lines > 270]
+
+
 def test_the_root_has_the_package_the_commands_and_the_patches_alone():
     assert {name for name in TREES if room(name) == TOP} == {"", "cli", "patching"}
 
@@ -201,7 +207,10 @@ def test_what_other_trainers_import_is_written_for_python_3_10():
 # what is done in one place -> (how it looks in code, its home; the other two run OpenRLHF's script and workers)
 HOMES = {
     "a lock between processes": (r"\bfcntl\.flock\(", {"base.files"}),
-    "a check of OpenRLHF's flags": (r"def \w+\(args: SimpleNamespace\) -> Iterator\[str\]", {"flags.refusals"}),
+    "a check of OpenRLHF's flags": (
+        r"def \w+\(args: SimpleNamespace\) -> Iterator\[str\]",
+        {"flags.loss_refusals", "flags.refusals"},
+    ),
     "which loss trains, but for OpenRLHF's own two": (
         r"(?<!-)\bactor\.policy_loss_type\b(?! [!=]= \"(?:ppo|gspo)\")",
         {"flags.arguments", "flags.derived", "hooks.policy_trainer"},  # the last: of Table 1
