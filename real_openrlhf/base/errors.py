@@ -2,13 +2,14 @@
 
 
 class NonFiniteError(RuntimeError):
-    """A loss, score or gradient was nan or infinite; the model keeps the weights of the step before."""
+    """A loss, score or gradient was nan or infinite; the model keeps the weights of the update before."""
 
     @classmethod
-    def of(cls, what: str, step: int) -> "NonFiniteError":
+    def of(cls, what: str, optimizer_step: int) -> "NonFiniteError":
         return cls(
-            f"{what} is nan or infinite in optimizer step {step}: stopped before the weights changed. Resume with "
-            "--run-name and a lower --actor.adam.lr, and look at the last lines of metrics.jsonl for what grew."
+            f"{what} is nan or infinite in optimizer step {optimizer_step}: stopped before the weights changed. "
+            "Resume with --run-name and a lower --actor.adam.lr, and look at the last lines of metrics.jsonl for what "
+            "grew."
         )
 
 

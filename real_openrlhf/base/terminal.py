@@ -16,8 +16,6 @@ from real_openrlhf.base.secrets import hidden
 from real_openrlhf.base.signals import code_and_words, signals_raised
 
 LONGEST = 2000  # characters of one problem, also of one that lists a cluster's nodes
-
-
 # Controls but tab, line feed and carriage return (of progress bars); marks of text direction; lone surrogates.
 CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 

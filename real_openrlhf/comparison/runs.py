@@ -21,8 +21,6 @@ from real_openrlhf.training import command as train_command
 from real_openrlhf.training.request import Request
 
 SET_HERE = {"--algo", "--seed", "--train.seed", "--run-name", "--runs-dir", "--resume", "--dry-run", *PLACES}
-
-
 ASKED = "asked.json"  # in a run's eval/: the words of the evaluation that reached its end
 
 
