@@ -5,7 +5,7 @@ import sys
 if sys.platform == "win32":
     raise ImportError("same_answer runs on Linux: Windows has no limits on a process's memory and CPU time. Use WSL.")
 
-from same_answer.verdict import Verdict, verify
+from same_answer.verdict import Verdict, equal, verify
 
-__all__ = ["Verdict", "verify"]
+__all__ = ["Verdict", "equal", "verify"]
 __version__ = "0.1.0"

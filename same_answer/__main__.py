@@ -47,7 +47,7 @@ def graded(file: Path, think: Think) -> Iterator[tuple[dict, Verdict]]:
         for number, line in enumerate(lines, 1):
             try:
                 row = json.loads(line)
-                yield row, verify(row["response"], row["gold"], think, prompt=row.get("prompt") or "")
+                yield row, verify(row["response"] or "", row["gold"], think=think, prompt=row.get("prompt") or "")
             except (ValueError, KeyError, TypeError, AttributeError):
                 raise ValueError(f"{file}:{number}: no JSON object with response and gold") from None
 

@@ -16,6 +16,7 @@ _PRIMES = (134885792497856471641883841714805067819, 1214580353290487332255526932
 _REAL_ONLY = frozenset("^ root ln log lg arcsin arccos arcsec arccsc arccosh arctanh arccoth arcsech".split())
 _LARGEST = 10**6  # exponents and arguments beyond this have no digits to compare: a tower of powers, a sine of it
 _MOST_DIGITS = 20_000  # before or behind the point; all are computed, so that a difference of one unit shows
+_ORDINARY_DIGITS = 1_000  # of values at random points: more are computed only where no point has fewer
 _LONGEST_PRODUCT = 20_000  # factors of a factorial or a binomial modulo a prime
 _SIZE_OF_A_COMPLEX_NUMBER = Call("abs", (Symbol("z"),))  # treated as unknown, because z may be complex
 _GROWING = frozenset("exp sinh cosh coth sech csch sin cos tan cot sec csc sinc factorial binomial".split())
@@ -294,7 +295,8 @@ class _Numeric:
             raise NoValue
         if expr.name.endswith("()"):
             return self.unknown(expr.name, values)
-        value = self.apply(expr.name, values)
+        power_of_e = expr.name == "^" and expr.args[0] == Symbol("e") and abs(values[1]) < _LARGEST
+        value = mp.exp(values[1]) if power_of_e else self.apply(expr.name, values)
         if self.real and expr.name in _REAL_ONLY and mp.im(value) != 0 and not any(map(mp.im, values)):
             raise NotReal
         return value
@@ -344,8 +346,9 @@ class _Numeric:
         mp = self.mp
         if base == 0 and mp.re(exponent) <= 0:
             raise NoValue
-        if base != 0 and abs(exponent) * max(1, abs(mp.log(base))) > _LARGEST:
-            raise TooLarge
+        with mp.workdps(15):
+            if base != 0 and abs(exponent) * max(1, abs(mp.log(base))) > _LARGEST:
+                raise TooLarge
         if mp.im(base) == 0 and mp.re(base) < 0 and mp.im(exponent) == 0:
             text = mp.nstr(exponent, 30, strip_zeros=False, min_fixed=-50, max_fixed=50)
             fraction = Fraction(text).limit_denominator(1000)
@@ -360,13 +363,15 @@ def _enough(size: int) -> int:
     return 60 + (3 * size + min(size, 1_000) if size > 10 else 0)
 
 
-def _agree(one: Expr, other: Expr, point: dict[str, Fraction], real: bool = False) -> bool:
+def _agree(
+    one: Expr, other: Expr, point: dict[str, Fraction], real: bool = False, most: int = _MOST_DIGITS
+) -> bool:
     """Whether the difference shrinks when it is computed with more digits, as only that of equal values does."""
     sizes = []
     for side in (one, other):
         try:
             sizes.append(_sized(side, point, 60, real)[1])
-            if sizes[-1] > _MOST_DIGITS:
+            if sizes[-1] > most:
                 raise TooLarge
         except TooLarge as error:
             raise error if sizes else GoldTooLarge from error
@@ -381,16 +386,23 @@ def _agree(one: Expr, other: Expr, point: dict[str, Fraction], real: bool = Fals
 
 
 def _agree_at_points(one: Expr, other: Expr, real: bool) -> bool | None:
+    """Whether they agree at points where values are of ordinary size, else at any. None if no point counts."""
+    agreed = _agree_at(one, other, real, _ORDINARY_DIGITS)
+    return _agree_at(one, other, real, _MOST_DIGITS) if agreed is None else agreed
+
+
+def _agree_at(one: Expr, other: Expr, real: bool, most: int) -> bool | None:
     """At positive points first, because of roots; of both signs for abs, floor and such. None if no point counts."""
     corners = bool(_WITH_CORNERS & (names_of(one, Call) | names_of(other, Call)))
-    agreed, needed = 0, 12 if corners else 3
+    agreed, needed, large = 0, 12 if corners else 3, False
     for point, near in _points(letters_of(one) | letters_of(other), corners):
         try:
-            if not _agree(one, other, point, real):
+            if not _agree(one, other, point, real, most):
                 return False
         except TooLarge:
-            if near and not corners:
+            if near and not corners and most == _MOST_DIGITS:
                 raise
+            large = True
             continue
         except NotReal:
             continue
@@ -401,7 +413,7 @@ def _agree_at_points(one: Expr, other: Expr, real: bool) -> bool | None:
         agreed += 1
         if agreed == needed:
             return True
-    return not corners if agreed else None
+    return not corners if agreed and not (large and most < _MOST_DIGITS) else None
 
 
 def _points(names: set[str], corners: bool) -> Iterator[tuple[dict[str, Fraction], bool]]:
@@ -409,7 +421,7 @@ def _points(names: set[str], corners: bool) -> Iterator[tuple[dict[str, Fraction
     generator = random.Random(7)
     for attempt in range(60):
         sign = generator.choice((1, -1)) if corners or attempt >= 40 else 1
-        size = 30 ** (attempt % 4) if corners else (1, 12)[attempt % 2]
+        size = 30 ** (attempt % 4) if corners else (1, 12, 1, Fraction(1, 4))[attempt % 4]  # e^{x^{12}} is large at 2
         numbers = {name: Fraction(generator.randrange(300, 2600), 997) for name in sorted(names)}
         yield {name: sign * size * number for name, number in numbers.items()}, size == 1
 
@@ -428,10 +440,13 @@ def proportional(one: Expr, other: Expr) -> int | None:
         return None
     digits = 60
     for real in (True, False):
-        ratios, size = _ratios(one, other, real, digits)
-        if size > 10:
-            digits = _enough(size)
-            ratios, _ = _ratios(one, other, real, digits)
+        for most in (_ORDINARY_DIGITS, _MOST_DIGITS):
+            ratios, size = _ratios(one, other, real, digits, most)
+            if size > 10:
+                digits = _enough(size)
+                ratios, _ = _ratios(one, other, real, digits, most)
+            if len(ratios) == 4:
+                break
         if ratios:
             break
     if len(ratios) < 4 or ratios[0].imag:
@@ -444,7 +459,7 @@ def proportional(one: Expr, other: Expr) -> int | None:
     return 1 if ratios[0].real > 0 else -1 if ratios[0].real < 0 else None
 
 
-def _ratios(one: Expr, other: Expr, real: bool, digits: int) -> tuple[list, int]:
+def _ratios(one: Expr, other: Expr, real: bool, digits: int, most_digits: int) -> tuple[list, int]:
     """Four of them, and the most digits of any value; fewer where the second alone is 0, or too few points count."""
     import mpmath
 
@@ -453,12 +468,12 @@ def _ratios(one: Expr, other: Expr, real: bool, digits: int) -> tuple[list, int]
     for point, near in _points(letters_of(one) | letters_of(other), corners=False):
         try:
             (above, size), (below, other_size) = (_sized(side, point, digits, real) for side in (one, other))
-            if max(size, other_size) > _MOST_DIGITS:
+            if max(size, other_size) > most_digits:
                 raise TooLarge
         except NoValue:
             continue
         except TooLarge:
-            if near:
+            if near and most_digits == _MOST_DIGITS:
                 raise
             continue
         most = max(most, size, other_size)

@@ -1,8 +1,11 @@
 """Extract the golds of a label, and the final answer of a response: the last box after the thinking."""
 
 import json
+import math
+import numbers
 import re
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Literal
 
 Think = Literal["required", "optional"]
@@ -17,20 +20,25 @@ _MAX_PARTS = 50
 _BARE_WORD = re.compile(r"\s*([^\s$.,;\\{}]+)")
 
 
-def golds_of(label: object) -> tuple[str, ...]:
+def golds_of(gold: object) -> tuple[str, ...]:
     """`'["7", "7.0"]'` is two golds, but `'[0, 1]'` is an interval: only a JSON list of texts is a list of golds."""
-    if isinstance(label, str):
-        items: Sequence[object] = json_texts(label) or [label]
-    elif isinstance(label, list | tuple):
-        items = [item for item in label if _is_answer(item)]
+    gold = _plain(gold)
+    if isinstance(gold, str):
+        items: Sequence[object] = json_texts(gold) or [gold]
     else:
-        items = [label] if _is_answer(label) else []
+        items = [*filter(_is_answer, map(_plain, gold if isinstance(gold, list | tuple) else [gold]))]
     golds = (_WHOLLY_BOXED.sub(r"\1", str(item).strip()).strip() for item in items)
     return tuple(dict.fromkeys(gold for gold in golds if gold))
 
 
+def _plain(item: object) -> object:
+    """An array, a column or a number of numpy or pandas as Python's."""
+    return item.tolist() if hasattr(item, "tolist") else item
+
+
 def _is_answer(item: object) -> bool:
-    return isinstance(item, str | int | float) and not isinstance(item, bool) and item == item  # nan: none was given
+    number = isinstance(item, numbers.Real | Decimal) and not isinstance(item, bool)
+    return isinstance(item, str) or number and not math.isnan(item)  # nan: none was given
 
 
 def json_texts(label: str) -> list[str] | None:

@@ -8,6 +8,7 @@ verdict; a worker that waits instead of computing is killed after ten times as l
 import contextlib
 import json
 import logging
+import math
 import os
 import queue
 import signal
@@ -15,13 +16,17 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 from same_answer.process import NoVerdict
 
 logger = logging.getLogger("same_answer")
 START_SECONDS = 60.0
+T = TypeVar("T", int, float)
 PATIENCE = 10  # times the deadline, for a worker that waits
 ALGEBRA = "same_answer.worker"
 # Modules come from the standard library, then site-packages, then where the client finds its own; not from the working
@@ -42,8 +47,28 @@ runpy.run_module(sys.argv.pop(1), run_name="__main__")
 class Limits:
     """Limits of one worker: seconds of CPU time per request, megabytes of address space."""
 
-    deadline: float = field(default_factory=lambda: float(os.environ.get("SAME_ANSWER_DEADLINE", 2.0)))
-    memory: int = field(default_factory=lambda: int(os.environ.get("SAME_ANSWER_MEMORY_MB", 2048)))
+    deadline: float = 2.0
+    memory: int = 2048
+
+
+@cache
+def settings() -> tuple[int, Limits]:
+    """How many workers, and their limits, of the environment; raises ValueError for what cannot be."""
+    workers = _setting("SAME_ANSWER_WORKERS", int, 2, 1)
+    return workers, Limits(
+        _setting("SAME_ANSWER_DEADLINE", float, 2.0, 0.1), _setting("SAME_ANSWER_MEMORY_MB", int, 2048, 256)
+    )
+
+
+def _setting(name: str, kind: Callable[[str], T], default: T, least: T) -> T:
+    text = os.environ.get(name, "")
+    try:
+        value = kind(text) if text else default
+    except ValueError:
+        value = None
+    if value is None or not least <= value < math.inf:
+        raise ValueError(f"{name}={text}: this is a number, at least {least}")
+    return value
 
 
 class Worker:
@@ -110,7 +135,7 @@ class WorkerPool:
         """Ask one worker, and replace it if it fails, because its libraries may be in a broken state."""
         worker = self._next_worker()
         try:
-            reply = worker.ask({**request, "seconds": self.limits.deadline}, PATIENCE * self.limits.deadline)
+            reply = worker.ask({"seconds": self.limits.deadline, **request}, PATIENCE * self.limits.deadline)
         except BaseException:
             self._replace(worker)
             raise
@@ -124,7 +149,8 @@ class WorkerPool:
         return reply
 
     def _next_worker(self) -> Worker:
-        end, failures = time.monotonic() + START_SECONDS, 0
+        start = time.monotonic()
+        end, failures = start + START_SECONDS, 0
         while True:
             try:
                 worker = self._ready.get(timeout=max(0, end - time.monotonic()))
@@ -132,7 +158,7 @@ class WorkerPool:
                 raise NoVerdict("worker_unavailable", f"none was free for {START_SECONDS:.0f} s") from None
             if isinstance(worker, NoVerdict):
                 self._wanted.put(None)
-                failures += 1
+                failures += worker.at >= start  # what failed before may work by now
                 if failures > self.size:  # each of them, and then one that was started once more
                     raise worker
                 continue

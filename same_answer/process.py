@@ -12,6 +12,7 @@ import os
 import resource
 import signal
 import sys
+import time
 import warnings
 from collections.abc import Callable
 
@@ -23,7 +24,7 @@ class NoVerdict(Exception):
 
     def __init__(self, reason: str, detail: str = ""):
         super().__init__(f"{reason}: {detail}" if detail else reason)
-        self.reason, self.detail = reason, detail
+        self.reason, self.detail, self.at = reason, detail, time.monotonic()
 
 
 def serve(graders: Graders, prepare: Callable[[], object]) -> None:

@@ -1,21 +1,25 @@
 """Decide whether the answer of a response equals the gold: cheapest checks first, a reason for each verdict."""
 
+import contextlib
 import logging
 import math
 import os
 import re
+import sys
 import threading
 import traceback
 from collections.abc import Callable
+from concurrent.futures import Future
 from functools import lru_cache
 from typing import NamedTuple, get_args
 
 from same_answer import compare, conventions, extract
 from same_answer.arithmetic import NeedsDigits, is_number
 from same_answer.extract import Think, golds_of
-from same_answer.pool import ALGEBRA, Limits, WorkerPool
+from same_answer.pool import ALGEBRA, WorkerPool, settings
 from same_answer.process import NoVerdict
 from same_answer.reading.answer_parser import parse_answer
+from same_answer.reading.budget import Exhausted
 from same_answer.reading.tex import FUNCTIONS, clean, tokens, untokenize
 
 logger = logging.getLogger("same_answer")
@@ -25,6 +29,7 @@ FAILED = ("no_gold", "gold_unparsed", "timeout", "out_of_memory", "worker_died",
           "verifier_error")  # fmt: skip
 _MAX_LENGTH = 1_000
 _MAX_NESTING = 24
+_DEEPEST_CALLER = 300  # frames; Python allows 1,000, and what is read and compared here needs the others
 _WORD = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{3,}(?![a-zA-Z])")
 _NAME = re.compile(r"(?:[A-Z][a-z']+)(?:[ -](?:[A-Z][a-z']+|of|the|and|de|in|on)){2,5}")  # The Lord of the Rings
 _TEXT = re.compile(r"\\text\{[^{}]*\}")
@@ -32,31 +37,58 @@ _BRACKET = re.compile(r"\\.|[{}()\[\]]", re.DOTALL)
 
 
 class Verdict(NamedTuple):
-    """`score` is 1.0 (right), 0.0 (wrong) or nan (no verdict: ignore the response); `reason` says why."""
+    """`score` is 1.0 (correct), 0.0 (incorrect) or nan (ungraded: leave the response out); `reason` says why.
+
+    Only a correct one is true.
+    """
 
     score: float
     reason: str
 
+    def __bool__(self) -> bool:
+        return self.correct
+
     @property
-    def ignored(self) -> bool:
+    def correct(self) -> bool:
+        return self.score == 1.0
+
+    @property
+    def ungraded(self) -> bool:
         return math.isnan(self.score)
+
+    ignored = ungraded  # its name in 0.1
 
 
 def verify(
-    response: str, label: object, think: Think = "optional", *, prompt: str = "", allowed: tuple[str, ...] = ()
+    response: str,
+    gold: object = None,
+    *,
+    think: Think = "optional",
+    prompt: str = "",
+    allowed: tuple[str, ...] = (),
+    label: object = None,
 ) -> Verdict:
     """The verdict on one response: no text raises, and it returns in bounded time. Safe in any thread.
 
-    `label` is a gold or several (a list, or a JSON list of texts), any of which counts. `think` says whether a
+    `gold` is one or several (a list, an array, or a JSON list of texts), any of which counts. `think` says whether a
     response must finish its thinking with `</think>`; where it is optional, thinking that was begun must be finished.
     With the prompt, answers that copy it or leave its operation undone are wrong, but for the `allowed` conventions.
+    `label` is the gold's name in 0.1. A setting that cannot be raises ValueError.
     """
     if think not in get_args(Think) or not {*allowed} <= {*conventions.CONVENTIONS}:
         names = " and ".join(map(repr, conventions.CONVENTIONS))
         raise ValueError(
             f"think {think!r}, allowed {allowed!r}: think is 'required' or 'optional', allowed of {names}"
         )
-    return answered(lambda: _verdict(response, label, think, prompt, allowed), response, label)
+    settings()
+    gold = label if gold is None else gold
+    return answered(lambda: _on_any_stack(lambda: _verdict(response, gold, think, prompt, allowed)), response, gold)
+
+
+def equal(answer: str, gold: object, *, prompt: str = "", allowed: tuple[str, ...] = ()) -> Verdict:
+    """The verdict on an answer that stands in no box."""
+    settings()
+    return answered(lambda: _on_any_stack(lambda: _graded(answer.strip(), gold, prompt, allowed)), answer, gold)
 
 
 def answered(judge: Callable[[], Verdict], response: str, label: object) -> Verdict:
@@ -72,16 +104,57 @@ def answered(judge: Callable[[], Verdict], response: str, label: object) -> Verd
         return Verdict(math.nan, reason)
 
 
-def _verdict(response: str, label: object, think: Think, prompt: str, allowed: tuple[str, ...]) -> Verdict:
-    golds = golds_of(label)
-    if not golds:
+def _on_any_stack(judge: Callable[[], Verdict]) -> Verdict:
+    """What `judge` returns wherever it is called from: a caller deep in its stack gets a fresh one, in a thread."""
+    if not _is_deep():
+        with contextlib.suppress(RecursionError):
+            return judge()
+    done: Future[Verdict] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(judge())
+        except RecursionError:
+            done.set_result(Verdict(0.0, "too_deep"))
+        except BaseException as error:
+            done.set_exception(error)
+
+    threading.Thread(target=run, name="verifier-stack", daemon=True).start()
+    return done.result()
+
+
+def _is_deep() -> bool:
+    try:
+        return bool(sys._getframe(_DEEPEST_CALLER))
+    except ValueError:  # there are fewer frames
+        return False
+
+
+def _verdict(response: str, gold: object, think: Think, prompt: str, allowed: tuple[str, ...]) -> Verdict:
+    if not golds_of(gold):
         raise NoVerdict("no_gold")
     text = extract.after_thinking(response, think)
     if text is None:
         return Verdict(0.0, "unfinished_thinking")
     answer = extract.boxed_answer(text)
     if answer is None:
+        _warn_of_swapped(response, gold)
         return Verdict(0.0, "no_answer")
+    return _graded(answer, gold, prompt, allowed)
+
+
+def _warn_of_swapped(response: str, gold: object) -> None:
+    global _warned
+    if not _warned and isinstance(gold, str) and len(response) < len(gold) and extract.boxed_answer(gold):
+        _warned = True
+        logger.warning("the gold %.200r has a box, the response %.200r has none: it is verify(response, gold)",
+                       gold, response)  # fmt: skip
+
+
+def _graded(answer: str, gold: object, prompt: str, allowed: tuple[str, ...]) -> Verdict:
+    golds = golds_of(gold)
+    if not golds:
+        raise NoVerdict("no_gold")
     if answer in golds:
         return Verdict(1.0, "exact")
     normal = tuple(dict.fromkeys(filter(None, map(_normal_gold, golds))))
@@ -108,34 +181,46 @@ def _equal(one: str, other: str) -> bool:
 
 
 def _compared(golds: tuple[str, ...], answer: str) -> Verdict:
-    undecided, unreadable = [], False
+    undecided, unreadable, large = [], False, False
     for gold in golds:
-        prose = _prose(gold)
         try:
+            prose = _prose(gold)
             if answer == gold or (_unfonted(answer) == _unfonted(gold) if prose else compare.same(gold, answer)):
                 return Verdict(1.0, "exact")
             unreadable |= prose
         except NeedsDigits:
             undecided.append(gold)
-        except NoVerdict:
+        except Exhausted:
             unreadable = True
-    verdict = _worked_out(tuple(undecided), answer) if undecided else Verdict(0.0, "different")
+        except NoVerdict as failure:
+            large |= failure.reason == "too_large"
+            unreadable |= failure.reason != "too_large"
+    verdict = Verdict(0.0, "too_large" if large else "different")
+    if undecided:
+        verdict = _worked_out(tuple(undecided), answer)
     if unreadable and verdict.score == 0.0:
         raise NoVerdict("gold_unparsed", "a gold cannot be read, and the answer is not the same text")
     return verdict
 
 
+@lru_cache(maxsize=4096)
 def _worked_out(golds: tuple[str, ...], answer: str) -> Verdict:
-    """The workers' verdict. If the golds are numbers that need no work, an answer that exhausts a worker is wrong."""
+    """The workers' verdict. An answer that exhausts a worker is wrong if the golds alone do not."""
     try:
         return Verdict(1.0, "algebra") if ask("robust", golds, answer, ALGEBRA) else Verdict(0.0, "different")
     except NoVerdict as failure:
-        exhausted = failure.reason in ("timeout", "out_of_memory") and all(
-            is_number(parse_answer(gold)) for gold in golds
-        )
+        exhausted = failure.reason in ("timeout", "out_of_memory") and all(map(_is_workable, golds))
         if exhausted or failure.reason == "too_large":
             return Verdict(0.0, "too_large")
         raise
+
+
+@lru_cache(maxsize=4096)
+def _is_workable(gold: str) -> bool:
+    """Whether a worker compares a gold with itself in half of the time that an answer has."""
+    workers = pool()
+    request = {"grader": "alone", "golds": (gold,), "answer": "", "seconds": workers.limits.deadline / 2}
+    return is_number(parse_answer(gold)) or workers.ask(request)["equal"]
 
 
 def too_deep(answer: str) -> bool:
@@ -176,8 +261,7 @@ def pool(program: str = ALGEBRA) -> WorkerPool:
     """The workers that run this program. The first call begins to start them and returns at once."""
     with _pool_lock:
         if program not in _workers:
-            size = int(os.environ.get("SAME_ANSWER_WORKERS", "2"))
-            _workers[program] = WorkerPool(size, Limits(), program)
+            _workers[program] = WorkerPool(*settings(), program)
         return _workers[program]
 
 
@@ -187,6 +271,7 @@ def _forget_workers() -> None:
     _workers, _pool_lock = {}, threading.Lock()
 
 
+_warned = False  # of arguments in the other order
 _workers: dict[str, WorkerPool] = {}
 _pool_lock = threading.Lock()
 os.register_at_fork(after_in_child=_forget_workers)

@@ -33,7 +33,7 @@ class Asked(NamedTuple):
 def judge(item: Asked, think: Think = "optional", grader: str = "robust", allowed: tuple[str, ...] = ()) -> Verdict:
     """A grader's verdict on one response. Like `verify` it never raises; `allowed` are conventions of the verifier."""
     if grader == "robust":
-        return verdict.verify(item.response, item.label, think, prompt=item.prompt, allowed=allowed)
+        return verdict.verify(item.response, item.label, think=think, prompt=item.prompt, allowed=allowed)
     return verdict.answered(lambda: _JUDGES[grader](item.response, item.label, think), item.response, item.label)
 
 

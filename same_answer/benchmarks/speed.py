@@ -108,7 +108,7 @@ def speed(golds: list[str], count: int) -> None:
     milliseconds, scores, reasons = [], [], Counter()
     for response, gold in items:
         start = time.perf_counter()
-        verdict = verifier.verify(response, gold, "required")
+        verdict = verifier.verify(response, gold, think="required")
         milliseconds.append((time.perf_counter() - start) * 1e3)
         scores.append(verdict.score)
         reasons[verdict.reason] += 1

@@ -9,6 +9,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 from same_answer.arithmetic import NoFraction, NotRational, exact
+from same_answer.reading.budget import READING
 from same_answer.reading.cutting import (
     NEGATING,
     RELATIONS,
@@ -42,7 +43,6 @@ from same_answer.reading.tree import (
     REALS,
     Answer,
     Call,
-    Either,
     Group,
     NoExpression,
     Ratio,
@@ -51,6 +51,7 @@ from same_answer.reading.tree import (
     Symbol,
     Text,
     as_text,
+    either,
     labelled,
     letters_of,
     quantity,
@@ -71,6 +72,7 @@ def parse_answer(text: str) -> Answer:
     return answer_of(opened(tokens(clean(text))))
 
 
+@READING.of
 def answer_of(parts: Tokens) -> Answer:
     parts = trimmed(parts)
     return next(filter(None, (sense(parts) for sense in (_choice, _conditioned, _approximated, _listed, _item))))
@@ -158,11 +160,11 @@ def _approximated(parts: Tokens) -> Answer | None:
         left = answer_of(before)
         if is_name(before) and not left.letter:
             return labelled(answer_of(after), name=before)
-        return Answer(Either((left, answer_of(after))))
+        return either(left, answer_of(after))
     value, inside = _appended(parts)
     if value and inside and (inside[0].text in (r"\approx", "=", "or") or inside[-1].text == "%"):
         again = inside[inside[0].kind in ("word", "command") or inside[0].text == "=" :]
-        return Answer(Either((answer_of(value), answer_of(again))))
+        return either(answer_of(value), answer_of(again))
     return None
 
 
@@ -198,6 +200,7 @@ def _is_braced(parts: Tokens) -> bool:
     return texts_of(parts[:1]) == [r"\{"] and closing(parts, 0) == len(parts) - 1
 
 
+@READING.of
 def _item(parts: Tokens) -> Answer:
     parts = trimmed(parts)
     if not parts:
@@ -484,6 +487,7 @@ def _rows(side: Answer) -> list[Row]:
     return rows
 
 
+@READING.of
 def _overlap(one: Row, other: Row) -> Answer | None:
     starts, ends = ([(row.items[at], row.brackets[at]) for row in (one, other)] for at in (0, 1))
     low, opening = max(starts, key=lambda end: (_position(end[0]), end[1] == "("))

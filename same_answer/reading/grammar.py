@@ -4,8 +4,9 @@ import contextlib
 import re
 from collections.abc import Callable
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, reduce
 
+from same_answer.reading.budget import DEEPEST, Exhausted
 from same_answer.reading.tex import FUNCTIONS, GREEK, INVERTIBLE, Token, Tokens, closing, texts_of, untokenize
 from same_answer.reading.tree import CONSTANTS, Call, Expr, NoExpression, Number, Symbol
 
@@ -35,7 +36,8 @@ def expression(parts: Tokens) -> Expr:
 
 class _Reader:
     def __init__(self, parts: Tokens):
-        self.parts, self.at, self.bars = parts, 0, 0
+        self.parts, self.at, self.bars, self.depth = parts, 0, 0, 0
+        self.unmixed: set[int] = set()  # fractions that are no part of a mixed number: each is tried once
 
     def peek(self, ahead: int = 0) -> str:
         return self.parts[self.at + ahead].text if 0 <= self.at + ahead < len(self.parts) else ""
@@ -50,11 +52,11 @@ class _Reader:
         return self.parts[self.at - 1]
 
     def sum(self) -> Expr:
-        total = self.signed(self.factors)
+        terms = [self.signed(self.factors)]
         while self.peek() in ("+", "-"):
             sign, term = self.take().text, self.signed(self.factors)
-            total = Call("+", (total, term if sign == "+" else Call("-", (term,))))
-        return total
+            terms.append(term if sign == "+" else Call("-", (term,)))
+        return _joined("+", terms)
 
     def signed(self, of: Callable[[], Expr]) -> Expr:
         """The expression that `of` reads, with any number of signs in front."""
@@ -65,7 +67,7 @@ class _Reader:
         return Call("-", (value,)) if negative else value
 
     def factors(self) -> Expr:
-        total = self.power()
+        total, product, quotients = self.power(), [], 0
         while True:
             if self.peek() in (r"\cdot", "/"):
                 name = "/" if self.take().text == "/" else "*"
@@ -79,8 +81,13 @@ class _Reader:
             elif self.begins_factor():
                 name, factor = "*", self.power()
             else:
-                return total
-            total = Call(name, (total, factor))
+                return _joined("*", [total, *product])
+            if name == "*":
+                product.append(factor)
+                continue
+            total, product, quotients = Call(name, (_joined("*", [total, *product]), factor)), [], quotients + 1
+            if quotients > DEEPEST:
+                raise Exhausted
 
     def begins_factor(self) -> bool:
         text, kind = self.peek(), self.kind()
@@ -109,7 +116,9 @@ class _Reader:
         return base
 
     def postfix(self, value: Expr) -> Expr:
-        while self.peek() in ("!", "%"):
+        for _ in range(DEEPEST):
+            if self.peek() not in ("!", "%"):
+                break
             name = "percent" if self.take().text == "%" else "factorial"
             if name == "factorial" and self.peek() == "!":
                 raise NoExpression("a double factorial")
@@ -168,6 +177,14 @@ class _Reader:
         return inside
 
     def atom(self) -> Expr:
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise Exhausted
+        value = self.atom_here()
+        self.depth -= 1
+        return value
+
+    def atom_here(self) -> Expr:
         text, kind = self.peek(), self.kind()
         if kind == "number":
             return self.number()
@@ -225,13 +242,16 @@ class _Reader:
         return Number(value, written)
 
     def mixed(self) -> Expr | None:
-        start, parts = self.at, self.parts
+        start, parts, depth = self.at, self.parts, self.depth
+        if start in self.unmixed:
+            return None
         self.take(r"\frac")
         with contextlib.suppress(NoExpression):
             above, below = self.argument(), self.argument()
             if isinstance(above, Number) and isinstance(below, Number) and 0 < above.value < below.value:
                 return Number(above.value / below.value)
-        self.at, self.parts = start, parts
+        self.at, self.parts, self.depth = start, parts, depth
+        self.unmixed.add(start)
         return None
 
     def fraction(self) -> Expr:
@@ -323,6 +343,13 @@ class _Reader:
             self.take()
             value = Call("/", (value, self.power()))
         return value
+
+
+def _joined(name: str, items: list[Expr]) -> Expr:
+    """A sum or a product of the items, from the left; a long one in halves, so that its tree is not as deep as long."""
+    if len(items) > 16:
+        return Call(name, (_joined(name, items[: len(items) // 2]), _joined(name, items[len(items) // 2 :])))
+    return reduce(lambda one, other: Call(name, (one, other)), items)
 
 
 def _printed(number: str) -> Fraction:

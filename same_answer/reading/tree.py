@@ -147,6 +147,13 @@ def labelled(answer: Answer, name: Tokens = (), condition: tuple[str, ...] = (),
     return replace(answer, name=(*name, *answer.name), condition=(*condition, *answer.condition), letter=letter)
 
 
+def either(*forms: Answer) -> Answer:
+    """Several forms as one answer, flat: nested forms would be compared once for each subset of them."""
+    flat = [one for form in forms for one in (form.value.forms if isinstance(form.value, Either) else (form,))]
+    forms = tuple(dict.fromkeys(flat))
+    return Answer(Either(forms)) if len(forms) > 1 else forms[0]
+
+
 def quantity(answer: Answer) -> Expr | None:
     """The expression of an answer that is one, with or without a unit."""
     return answer.value if isinstance(answer.value, Expr) and answer.bare else None
