@@ -1,12 +1,14 @@
-"""Grade a file: `python -m same_answer FILE.jsonl > graded.jsonl`.
+"""Grade a file: `python -m same_answer FILE.jsonl > graded.jsonl`; `-` is standard input.
 
 A row has `response`, `gold` (a text, or a list of texts of which any counts) and, if you have it, `prompt`. It is
 printed with `score`, which is 1, 0 or null for ungraded, and `reason`. A summary goes to standard error.
 """
 
 import argparse
+import contextlib
 import json
 import logging
+import os
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -14,6 +16,7 @@ from pathlib import Path
 
 from same_answer import Verdict, __version__, verify
 from same_answer.extract import Think
+from same_answer.pool import settings
 
 
 def main() -> None:
@@ -32,10 +35,15 @@ def main() -> None:
     logging.disable(logging.WARNING)  # the reasons are in the rows
     outcomes, reasons = Counter(correct=0, incorrect=0, ungraded=0), Counter[str]()
     try:
+        settings()  # raises ValueError for one that cannot be
         for row, verdict in graded(args.file, args.think):
-            outcomes["ungraded" if verdict.ignored else "correct" if verdict.score else "incorrect"] += 1
+            outcomes["correct" if verdict else "ungraded" if verdict.ungraded else "incorrect"] += 1
             reasons[verdict.reason] += 1
-            print(json.dumps({**row, "score": None if verdict.ignored else verdict.score, "reason": verdict.reason}))
+            print(json.dumps({**row, "score": None if verdict.ungraded else verdict.score, "reason": verdict.reason}))
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever reads has enough, as in `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        sys.exit(141)
     except (OSError, ValueError) as error:
         parser.exit(2, f"same_answer: error: {error}\n")
     told = [", ".join(f"{count} {name}" for name, count in one.most_common()) for one in (outcomes, reasons)]
@@ -43,7 +51,8 @@ def main() -> None:
 
 
 def graded(file: Path, think: Think) -> Iterator[tuple[dict, Verdict]]:
-    with file.open(encoding="utf-8") as lines:
+    piped = contextlib.nullcontext(sys.stdin)
+    with piped if str(file) == "-" else file.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):
             try:
                 row = json.loads(line)

@@ -242,6 +242,40 @@ def rounds_to(decimal: Expr, value: Fraction, enough: int = ROUNDED_DIGITS) -> b
     return Fraction(-1, 2) <= missing < 1
 
 
+def differ(one: Expr, other: Expr, digits: bool = False) -> bool:
+    """Whether two numbers said to be equal are too far apart for a rounding, or for a wrong last digit of one."""
+    first, second = (_real(side, digits) for side in (one, other))
+    if first is None or second is None:
+        return False
+    apart = abs(first - second)
+    decimal = any(decimal_digits(side) for side in (one, other))
+    close = decimal and apart * 50 < max(abs(first), abs(second))
+    return not close and apart >= max(map(_last_place, (one, other))) and apart > 0
+
+
+def _real(expr: Expr, digits: bool) -> Fraction | None:
+    """A number as a fraction, with `digits` also near one that has none; None where it is not real."""
+    try:
+        return exact(expr)
+    except NotRational:
+        if not digits:
+            return None
+    value = numeric(expr, {}, 60)
+    return None if value.imag else Fraction(int(value.real * 10**30), 10**30)
+
+
+def _last_place(expr: Expr) -> Fraction:
+    """The value of the last digit that counts; 0 for what is no decimal or whole number."""
+    if isinstance(expr, Call) and expr.name == "-":
+        return _last_place(expr.args[0])
+    if written := decimal_digits(expr):
+        return Fraction(10) ** -written[1]
+    if not isinstance(expr, Number) or expr.value.denominator != 1:
+        return Fraction()
+    digits = str(expr.value or 1)
+    return Fraction(10) ** (len(digits) - len(digits.rstrip("0")))
+
+
 def is_finite_decimal(value: Fraction) -> bool:
     return 10 ** value.denominator.bit_length() % value.denominator == 0
 
@@ -363,9 +397,7 @@ def _enough(size: int) -> int:
     return 60 + (3 * size + min(size, 1_000) if size > 10 else 0)
 
 
-def _agree(
-    one: Expr, other: Expr, point: dict[str, Fraction], real: bool = False, most: int = _MOST_DIGITS
-) -> bool:
+def _agree(one: Expr, other: Expr, point: dict[str, Fraction], real: bool = False, most: int = _MOST_DIGITS) -> bool:
     """Whether the difference shrinks when it is computed with more digits, as only that of equal values does."""
     sizes = []
     for side in (one, other):

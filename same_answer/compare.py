@@ -5,6 +5,7 @@ from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
 from functools import reduce
+from itertools import pairwise
 
 from same_answer import arithmetic
 from same_answer.arithmetic import ROUNDED_DIGITS, NeedsDigits, NoValue
@@ -36,25 +37,10 @@ from same_answer.reading.tree import (
     quantity,
 )
 from same_answer.reading.units import Dimensions, Unit
+from same_answer.reading.words import OPPOSITES
 
 _APPROXIMATE_DIGITS = 2  # significant digits that a decimal after `\approx` needs, as in `\sqrt{2} \approx 1.4`
 _OPERATIONS: dict[Dimensions, str] = {(("%", 1),): "percent", (("deg", 1),): "degrees"}
-# Words between bars are opposites: none may stand in an answer whose gold has another one.
-_OPPOSITES = {
-    word: (at, meaning)
-    for at, line in enumerate(
-        """increase increases increased increasing rise rises/decrease decreases decreased decreasing fall falls
-        |profit gain/loss|north northward/south southward/east eastward/west westward/northeast/northwest/southeast
-        /southwest|left/right|up upward upwards/down downward downwards|above/below|inside/outside|positive/negative
-        |maximum max maxima/minimum min minima|earlier before ago/later after|longer taller/shorter|faster/slower
-        |larger greater bigger more/smaller less fewer|older/younger|boy boys/girl girls|man men male males/woman women
-        female females|clockwise/counterclockwise anticlockwise counter-clockwise|even/odd|concave/convex|win wins/lose
-        loses|convergent converges converge/divergent diverges diverge|head heads/tail tails
-        |red/blue/green/yellow/black/white/orange/purple/pink/brown""".split("|")
-    )
-    for meaning, words in enumerate(line.split("/"))
-    for word in words.split()
-}
 _UNIT_VECTORS = (r"\vec{i}", r"\vec{j}", r"\vec{k}")
 _DECORATION = str.maketrans("", "", "|{}[]() ")
 
@@ -93,7 +79,9 @@ def _formulas(answer: Answer) -> list[Expr]:
     if isinstance(value, Either):
         return [one for form in value.forms for one in _formulas(form)]
     if isinstance(value, Group | Row | Relation):
-        return [one for item in (value.sides if isinstance(value, Relation) else value.items) for one in _formulas(item)]
+        return [
+            one for item in (value.sides if isinstance(value, Relation) else value.items) for one in _formulas(item)
+        ]
     return [*value.parts] if isinstance(value, Ratio) else [] if isinstance(value, Text) else [value]
 
 
@@ -126,7 +114,12 @@ class _Comparison:
         if gold == answer:
             return True
         if isinstance(gold.value, Either) or isinstance(answer.value, Either):
-            return any(self.equal(one, other) for one in self._forms(gold) for other in self._forms(answer))
+            given = self._forms(answer)
+            if isinstance(answer.value, Either) and self._contradictory(given[0], answer.value.forms):
+                return False
+            return any(self.equal(one, other) for one in self._forms(gold) for other in given)
+        if residues := _residues(gold, answer):
+            return self._values(*residues)
         answer = _in_parameter_of(gold, answer)
         if not _agree(gold, answer):
             return False
@@ -158,6 +151,18 @@ class _Comparison:
             exact,
             *(one for one in others if self.equal(exact, one) or (_is_decimal(one) and rough.equal(exact, one))),
         ]
+
+    def _contradictory(self, first: Answer, forms: tuple[Answer, ...]) -> bool:
+        """Whether a number is said to be another one, as in `4 \\approx 5`."""
+        numbers = [
+            expr for form in (first, *forms) if (expr := quantity(form)) and not (form.unit or letters_of(expr))
+        ]
+        if numbers[:1] != [first.value]:
+            return False
+        try:
+            return any(arithmetic.differ(numbers[0], other, self.digits) for other in numbers)
+        except NoValue:
+            return False
 
     def _values(self, gold: Answer, answer: Answer) -> bool:
         """Whether the values are equal, in their units and bases; other labels are left out."""
@@ -341,11 +346,44 @@ def _words_of(item: Answer) -> str:
     return item.unit.words if item.unit else ""
 
 
+def _residues(gold: Answer, answer: Answer) -> tuple[Answer, Answer] | None:
+    """Both as congruences, if one is `x \\equiv 2 \\pmod 5` and the other `x = 5k + 2` for whole k."""
+    if isinstance(gold.value, Relation):
+        found = _as_congruence(answer, gold.value)
+        return (gold, found) if found else None
+    if isinstance(answer.value, Relation):
+        found = _as_congruence(gold, answer.value)
+        return (found, answer) if found else None
+    return None
+
+
+def _as_congruence(line: Answer, beside: Relation) -> Answer | None:
+    letter, whole = beside.sides[0].value, [text[0] for text in line.condition if re.fullmatch("[a-z] whole", text)]
+    named = not line.name or (isinstance(letter, Symbol) and untokenize(line.name) == letter.name)
+    if beside.sign != r"\equiv" or not named or not isinstance(line.value, Expr) or letters_of(line.value) != {*whole}:
+        return None
+    if len(whole) != 1:
+        return None
+    found = (_fraction(_at(line.value, whole[0], at)) for at in range(3))
+    values = [value for value in found if value is not None]
+    steps = {after - before for before, after in pairwise(values)}
+    if len(values) < 3 or len(steps) > 1 or steps == {0}:
+        return None
+    residue = Call("mod", (Number(values[0]), Number(abs(steps.pop()))))
+    return Answer(Relation(r"\equiv", (beside.sides[0], Answer(residue))))
+
+
+def _at(expr: Expr, letter: str, value: int) -> Expr:
+    if isinstance(expr, Call):
+        return Call(expr.name, tuple(_at(arg, letter, value) for arg in expr.args))
+    return Number(Fraction(value)) if expr == Symbol(letter) else expr
+
+
 def _is_named(expr: Expr) -> bool:
     """`x + y`, `f(-1)`, `|z|` and `|\\vec{a}|`, but not the left side of an equation: `2x`, `x^2`, `|x|`."""
     if isinstance(expr, Call) and expr.name == "abs" and isinstance(expr.args[0], Symbol):
         return expr.args[0].name in ("z", "w") or expr.args[0].name.startswith("\\")
-    if isinstance(expr, Call) and expr.name.endswith("()"):
+    if isinstance(expr, Call) and (expr.name.endswith("()") or expr.name == "det"):
         return True
     return len(letters_of(expr)) > 1 and not _numbers_in(expr)
 
@@ -358,7 +396,7 @@ def _meanings(text: Tokens) -> dict[int, set[int]]:
     """For each line of opposites the meanings that the words of a text have."""
     found: dict[int, set[int]] = {}
     for token in text:
-        line, meaning = _OPPOSITES.get(token.text.lower(), (-1, 0)) if token.kind in ("word", "letters") else (-1, 0)
+        line, meaning = OPPOSITES.get(token.text.lower(), (-1, 0)) if token.kind in ("word", "letters") else (-1, 0)
         if line >= 0:
             found.setdefault(line, set()).add(meaning)
     return found
@@ -430,7 +468,7 @@ def _unsigned(expr: Expr) -> Expr:
 
 def _conversion(gold: Unit, answer: Unit) -> Fraction | None:
     """The factor from the answer's unit to the gold's; None for another quantity. Counted things are ignored."""
-    words = [[word for word in unit.words.split() if word not in _OPPOSITES] for unit in (gold, answer)]
+    words = [[word for word in unit.words.split() if word not in OPPOSITES] for unit in (gold, answer)]
     if any(words):  # and one has no other unit, as people per day has
         worded = all(words)
         if not (worded and gold.dimensions and answer.dimensions):

@@ -37,8 +37,9 @@ def _plain(item: object) -> object:
 
 
 def _is_answer(item: object) -> bool:
-    number = isinstance(item, numbers.Real | Decimal) and not isinstance(item, bool)
-    return isinstance(item, str) or number and not math.isnan(item)  # nan: none was given
+    if isinstance(item, str) or isinstance(item, bool):
+        return isinstance(item, str)
+    return isinstance(item, numbers.Real | Decimal) and not math.isnan(item)  # nan: none was given
 
 
 def json_texts(label: str) -> list[str] | None:

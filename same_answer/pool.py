@@ -149,8 +149,7 @@ class WorkerPool:
         return reply
 
     def _next_worker(self) -> Worker:
-        start = time.monotonic()
-        end, failures = start + START_SECONDS, 0
+        end, failures = time.monotonic() + START_SECONDS, 0
         while True:
             try:
                 worker = self._ready.get(timeout=max(0, end - time.monotonic()))
@@ -158,7 +157,7 @@ class WorkerPool:
                 raise NoVerdict("worker_unavailable", f"none was free for {START_SECONDS:.0f} s") from None
             if isinstance(worker, NoVerdict):
                 self._wanted.put(None)
-                failures += worker.at >= start  # what failed before may work by now
+                failures += 1
                 if failures > self.size:  # each of them, and then one that was started once more
                     raise worker
                 continue

@@ -21,8 +21,8 @@ def accuracy_reward(
     verdicts = [verify(_text(completion), gold, prompt=_text(prompt)) for completion, gold, prompt in rows]
     if log_extra:
         log_extra("verdict", [verdict.reason for verdict in verdicts])
-    return [None if verdict.ignored else verdict.score for verdict in verdicts]
+    return [None if verdict.ungraded else verdict.score for verdict in verdicts]
 
 
 def _text(text: Text) -> str:
-    return text if isinstance(text, str) else str(text[-1].get("content"))
+    return text if isinstance(text, str) else str((text[-1].get("content") if text else "") or "")

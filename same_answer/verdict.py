@@ -56,7 +56,10 @@ class Verdict(NamedTuple):
     def ungraded(self) -> bool:
         return math.isnan(self.score)
 
-    ignored = ungraded  # its name in 0.1
+    @property
+    def ignored(self) -> bool:
+        """The name of `ungraded` in 0.1."""
+        return self.ungraded
 
 
 def verify(

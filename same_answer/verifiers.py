@@ -6,11 +6,11 @@ from same_answer.extract import boxed_answer
 
 def verify_boxed_math_answer(response: str | None, answer: str, *, timeout_seconds: int = 5) -> float:
     verdict = _verdict(response, answer)
-    return 0.0 if verdict.ignored else verdict.score
+    return 0.0 if verdict.ungraded else verdict.score
 
 
 def ungraded(response: str | None, answer: str) -> float:
-    return float(_verdict(response, answer).ignored)
+    return float(_verdict(response, answer).ungraded)
 
 
 def _verdict(response: str | None, answer: str) -> Verdict:

@@ -8,5 +8,5 @@ def compute_score(
 ) -> dict[str, float]:
     """verl has no third value, and nan would make every advantage of a group nan: ungraded is 0, and counted."""
     verdict = verify(solution_str, ground_truth, prompt=str((extra_info or {}).get("question", "")))
-    score = 0.0 if verdict.ignored else verdict.score
-    return {"score": score, "ungraded": float(verdict.ignored), "copied": float(verdict.reason == "copied")}
+    score = 0.0 if verdict.ungraded else verdict.score
+    return {"score": score, "ungraded": float(verdict.ungraded), "copied": float(verdict.reason == "copied")}

@@ -8,7 +8,6 @@ FIRST_FORMULA = (
 )
 
 
-
 def robust(gold: str, answer: str) -> bool:
     try:
         return compare.same(gold, answer, digits=True)

@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     asked = [Asked(row[keys.response], row[keys.label], _text(row.get(keys.prompt))) for row in rows]
     judged = judge_many(asked, args.think, args.grader, tuple(args.allow), threads=min(8, os.cpu_count() or 1))
     verdicts = [*tqdm(judged, args.grader, len(asked), unit="row", disable=not sys.stderr.isatty())]
-    scores = [None if verdict.ignored else int(verdict.score) for verdict in verdicts]
+    scores = [None if verdict.ungraded else int(verdict.score) for verdict in verdicts]
     graded = zip(rows, scores, verdicts, strict=True)
     out = ({**row, "score": score, "reason": verdict.reason} for row, score, verdict in graded)
     write_rows({args.output: out}, manifest, {"graders": [args.grader], "think": args.think, "allow": args.allow})

@@ -108,7 +108,7 @@ def _reward(judged: Verdict) -> dict:
     logs |= {f"verifier/{reason}": float(judged.reason == reason) for reason in ("copied", "unevaluated")}
     logs["verifier/plain_text"] = float(judged.reason == "unread")
     logs |= {f"verifier/ignored_{reason}": float(judged.reason == reason) for reason in (*FAILED, "prompt_not_found")}
-    return {"rewards": 0.0 if judged.ignored else judged.score, "scores": judged.score, "extra_logs": logs}
+    return {"rewards": 0.0 if judged.ungraded else judged.score, "scores": judged.score, "extra_logs": logs}
 
 
 def _verdict(query: str, prompt: str, label: str, grader: str, think: str, allowed: tuple[str, ...]) -> Verdict:

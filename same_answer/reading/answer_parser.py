@@ -8,10 +8,9 @@ from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
 
-from same_answer.arithmetic import NoFraction, NotRational, exact
+from same_answer.arithmetic import NoFraction, NotRational, differ, exact, is_number
 from same_answer.reading.budget import READING
 from same_answer.reading.cutting import (
-    NEGATING,
     RELATIONS,
     find,
     is_measure,
@@ -31,6 +30,7 @@ from same_answer.reading.quantities import (
     is_numeric,
     name_of,
     read_based,
+    read_compound,
     read_quantity,
     read_time,
     read_words,
@@ -43,8 +43,10 @@ from same_answer.reading.tree import (
     REALS,
     Answer,
     Call,
+    Expr,
     Group,
     NoExpression,
+    Number,
     Ratio,
     Relation,
     Row,
@@ -57,12 +59,12 @@ from same_answer.reading.tree import (
     quantity,
 )
 from same_answer.reading.units import unit
+from same_answer.reading.words import CONDITION, EXCLUDING, NEGATING, denies
 
-_SAME = "attained achieved reached obtained for where if when at as whenever provided given with".split()
-_CONDITION = (*_SAME, "unless")  # `unless` means the opposite of the others
-_CONNECTING = (*_SAME, "all", "any", "every", "each", "some", ",", ")", r"\forall")
+_CONNECTING = (*CONDITION, "all", "any", "every", "each", "some", ",", ")", r"\forall")
 _BOUNDING = {r"\in", r"\ne", r"\le", r"\ge", "<", ">"}
 _REVERSED = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le"}
+_OPERATORS = (r"\mathbb{E}", r"\mathbb", r"\min", r"\max", r"\sup", r"\inf", r"\Pr")
 _MATRICES = ("matrix", "pmatrix", "bmatrix", "vmatrix", "Bmatrix", "smallmatrix", "array")
 
 
@@ -75,7 +77,9 @@ def parse_answer(text: str) -> Answer:
 @READING.of
 def answer_of(parts: Tokens) -> Answer:
     parts = trimmed(parts)
-    return next(filter(None, (sense(parts) for sense in (_choice, _conditioned, _approximated, _listed, _item))))
+    return next(
+        filter(None, (sense(parts) for sense in (_choice, _conditioned, read_compound, _approximated, _listed, _item)))
+    )
 
 
 def _choice(parts: Tokens) -> Answer | None:
@@ -96,9 +100,25 @@ def _choice(parts: Tokens) -> Answer | None:
         return None
     if not rest:
         return Answer(Symbol(letter), letter=letter)
+    if letter in "ABCDE" and _names_a_choice(rest):
+        return as_text(parts)
     if letter not in "ABCDE" or (rest[0].kind == "sign" and rest[0].text not in ("(", "[", "-", "{", r"\{")):
         return None
     return labelled(answer_of(trimmed(rest)), letter=letter)
+
+
+def _names_a_choice(rest: Tokens) -> bool:
+    """Whether another choice stands behind the first: `or (B)`, `(B) (C)`, `B. C.`, but not `Both B and C`, `P(A)`."""
+    texts = texts_of(rest)
+    joints = ("and", "or", "not", "/")
+    joined = texts[0].lower() in joints
+    if re.fullmatch("[A-E]", texts[joined] if len(texts) > joined else "") and (joined or texts[1:2] == ["."]):
+        return True
+    if {"both", "neither", "all", "none", "only"} & {*map(str.lower, texts)}:
+        return False
+    choices = (at for at in range(len(texts) - 2) if re.fullmatch(r"\([A-E]\)", "".join(texts[at : at + 3])))
+    applied = ("letters", "command")  # P(A)
+    return any(at == 0 or texts[at - 1] in joints or rest[at - 1].kind not in applied for at in choices)
 
 
 def _conditioned(parts: Tokens) -> Answer | None:
@@ -108,6 +128,8 @@ def _conditioned(parts: Tokens) -> Answer | None:
         cases = [piece for piece in split(parts, ",", ";", "and", "or") if find(piece, _begins_condition, 1) > 0]
         if len(cases) > 1 or {"otherwise", "else", "then", "but"} & {*texts_of(parts)}:
             return as_text(parts)  # a value for each case
+        if denies(texts_of(parts[at:])):
+            return as_text(parts)
         value = trimmed(parts[:at])
         value = value[:-1] if texts_of(value)[-1:] == ["("] else value
         condition = _condition(token for token in parts[at:] if token.text.lower() not in _CONNECTING)
@@ -134,7 +156,7 @@ def _condition(parts: Iterable[Token]) -> tuple[str]:
 
 
 def _begins_condition(token: Token) -> bool:
-    return (token.kind == "word" and token.text.lower() in _CONDITION) or token.text == r"\forall"
+    return (token.kind == "word" and token.text.lower() in (*CONDITION, EXCLUDING)) or token.text == r"\forall"
 
 
 def _appended(parts: Tokens) -> tuple[Tokens, Tokens]:
@@ -175,15 +197,21 @@ def _listed(parts: Tokens) -> Answer | None:
     pieces, words = listing(parts) or ([parts], set())
     if len(pieces) == 1:
         return None if len(pieces[0]) == len(parts) else answer_of(pieces[0])
-    for sign, wanted in ((";", any), ("or", all)):  # x = 1, y = 2; x = 3, y = 4
+    for sign, wanted in ((";", any), ("or", all), ("and", all)):  # x = 1, y = 2; x = 3, y = 4
         outer = split(parts, sign)
         rows = [answer_of(piece) for piece in outer if piece] if len(outer) > 1 and len(outer) < len(pieces) else []
+        if sign == "and" and len({_names(row) for row in rows}) > 1:
+            continue  # x = 1, y = 2 and z = 3
         if rows and wanted(isinstance(row.value, Group) and (sign == ";" or _named(row)) for row in rows):
             return Answer(Group(tuple(rows)))
     sign = r"\cup" if r"\cup" in words else "," if not {"and", "or"} & words else ""
     items = [answer_of(piece) if sign == r"\cup" else _member(piece) for piece in pieces]
     different = len({*items}) == len(items)
     return joint(items, words) or as_group(items, "or" in words and different, sign=sign)
+
+
+def _names(answer: Answer) -> tuple[str, ...]:
+    return tuple(untokenize(item.name) for item in answer.value.items) if isinstance(answer.value, Group) else ()
 
 
 def _named(answer: Answer) -> bool:
@@ -256,6 +284,8 @@ def _labelled(parts: Tokens) -> Answer | None:
     if parts[0].kind == "letters" and len(parts[0].text) > 2:
         at = 1
     if at and texts_of(parts[at : at + 1]) == [":"] and len(parts) > at + 1:
+        if denies(texts_of(parts[:at])):
+            return as_text(parts)
         return labelled(answer_of(parts[at + 1 :]), name=parts[:at])
     name, inside = _appended(parts)
     labels = name and (len(name) == at or re.fullmatch("[A-Z]", untokenize(name)))
@@ -358,6 +388,8 @@ def _congruence(side: Tokens, residue: Tokens) -> Answer | None:
 
 def _equation(pieces: list[Tokens]) -> Answer:
     first, last, value = pieces[0], pieces[-1], answer_of(pieces[-1])
+    if _disagree([*filter(is_numeric, pieces)]):
+        return Answer(Text("=".join(map(untokenize, pieces)), False))
     if len(pieces) == 2 and name_of(last) and not (is_name(first) or is_measure(first)):
         first, last, value = last, first, answer_of(first)  # 5 = x
     above, below = _quotient(first)
@@ -367,12 +399,40 @@ def _equation(pieces: list[Tokens]) -> Answer:
         return labelled(value, name=first)  # an integral, or its antiderivative between its ends
     if all(map(is_numeric, pieces)):
         return value  # 0.56 = 56\%: spellings of one value
+    if _describes(first) and is_numeric(last):
+        return labelled(value, name=first)
     if len(pieces) > 2 and (len(untokenize(last)) > 1 and is_measure(last) or all(map(is_name, pieces))):
         return Answer(Text("=".join(map(untokenize, pieces)), False))  # AB = BC = CA
     measured = any(is_measure((token,)) and len(token.text) > 1 for token in last)  # AB = 2CD
     if len(pieces) > 2 or (is_measure(first) and not measured) or (is_measure(above) and is_numeric(last)):
         return labelled(value, name=first)
     return Answer(Relation("=", (answer_of(first), value)))
+
+
+def _describes(parts: Tokens) -> bool:
+    """`\\mathbb{E}[k]`, `\\min_{z \\in S} z`, `\\text{smallest } n`, `BC^2` or a determinant: no equation to solve."""
+    words = next((at for at, token in enumerate(parts) if token.kind != "word"), 0)
+    if words and not denies(texts_of(parts[:words])):
+        return is_name(parts[words:]) or is_measure(parts[words:])
+    power = texts_of(parts[-4:]) if parts[-1].text == "}" else texts_of(parts[-2:])
+    base = parts[: len(parts) - len(power)]
+    if "".join(power) in ("^2", "^{2}"):
+        return is_measure(base) and base[0].kind == "letters" and len(base[0].text) > 1
+    opened = parts[0].text.partition("_")[0]
+    determinant = (
+        opened == r"\begin{vmatrix}" or opened in (r"\det", "|") and r"\begin{" in "".join(texts_of(parts[:2]))
+    )
+    if determinant or (opened == r"\det" and len(parts) == 2):
+        return True
+    return opened in _OPERATORS and expr_of(parts) is None and not any(token.kind == "word" for token in parts)
+
+
+def _disagree(pieces: list[Tokens]) -> bool:
+    """Whether fractions that are said to be equal differ by more than a rounding: `0 = 5`, but not `1/3 = 0.33`."""
+    read = [read_quantity(trimmed(piece)) for piece in pieces]
+    values = [value for one in read if is_number(one) and not one.unit and (value := quantity(one))]
+    residue = any(token.text == r"\mod" for piece in pieces for token in piece)
+    return not residue and len(values) == len(pieces) and any(differ(*pair) for pair in pairwise(values))
 
 
 def _quotient(parts: Tokens) -> tuple[Tokens, Tokens]:
@@ -391,6 +451,8 @@ def _inequality(pieces: list[Tokens], signs: list[str]) -> Answer:
         return as_interval("(" if signs[0] == "<" else "[", ")" if signs[1] == "<" else "]", ends, name)
     if len(pieces) > 2:
         return Answer(Text("".join(map("".join, zip(map(untokenize, pieces), [*signs, ""], strict=True))), False))
+    if bounded := _absolute(pieces, signs[0]):
+        return bounded
     closed = signs[0] == r"\le"
     for at, side in enumerate(pieces):
         name, other = name_of(side), pieces[1 - at]
@@ -398,6 +460,34 @@ def _inequality(pieces: list[Tokens], signs: list[str]) -> Answer:
             ends = (LOW, answer_of(other)) if at == 0 else (answer_of(other), HIGH)
             return as_interval("[" if closed else "(", "]" if closed else ")", ends, name)
     return Answer(Relation(signs[0], (answer_of(pieces[0]), answer_of(pieces[1]))))
+
+
+def _absolute(pieces: list[Tokens], sign: str) -> Answer | None:
+    """`|x - a| < b` and `|x - a| > b` as intervals; `|z|` may be the size of a complex number."""
+    for inside, (size, other) in ((True, pieces), (False, pieces[::-1])):
+        value, radius = expr_of(size), expr_of(other)
+        if not isinstance(value, Call) or value.name != "abs" or radius is None or letters_of(radius):
+            continue
+        middle = shift(value.args[0])
+        if middle is None or middle[0] in ("z", "w") or not is_number(read_quantity(other)) or exact(radius) <= 0:
+            return None
+        name, centre = middle
+        low, high = (Answer(Number(centre + times * exact(radius))) for times in (-1, 1))
+        if inside:
+            return as_interval("[" if sign == r"\le" else "(", "]" if sign == r"\le" else ")", (low, high), name)
+        sides = ("(", "]" if sign == r"\le" else ")", (LOW, low)), ("[" if sign == r"\le" else "(", ")", (high, HIGH))
+        return as_group([as_interval(*side, name) for side in sides])
+    return None
+
+
+def shift(expr: Expr) -> tuple[str, Fraction] | None:
+    """(`x`, 3) of `x - 3`: the letter, and its value where the expression is 0."""
+    added = expr.args if isinstance(expr, Call) and expr.name == "+" else (expr, Number(Fraction()))
+    letters = [one for one in added if isinstance(one, Symbol) and letters_of(one)]
+    numbers = [one for one in added if not letters_of(one)]
+    if len(letters) != 1 or len(numbers) != 1 or not is_number(Answer(numbers[0])):
+        return None
+    return letters[0].name, -exact(numbers[0])
 
 
 def as_group(items: list[Answer], alternatives: bool = False, braced: bool = False, sign: str = "") -> Answer:

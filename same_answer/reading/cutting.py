@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from itertools import accumulate, pairwise
 
 from same_answer.reading.tex import Token, Tokens, closing, depth_change, texts_of, untokenize
+from same_answer.reading.words import NEGATING, denies
 
 RELATIONS = ("=", r"\le", r"\ge", "<", ">", r"\ne", r"\in", r"\equiv", r"\approx", r"\to", r"\Rightarrow", r"\propto",
              r"\subset", r"\subseteq", r"\notin", r"\cong", r"\sim", r"\perp", r"\parallel")  # fmt: skip
@@ -12,8 +13,6 @@ _NO_CONJUNCTION = {*(("or", word) for word in "less more fewer greater higher".s
 _DESCRIBING = set("the a minimum maximum min max value total sum of final answer result probability area".split())
 _TITLE = re.compile(r"(?:the )?(?:final )?(?:answer|solution|result)(?: is| are)?(?: )?")
 _ANNOUNCING = "is are be get gets gives have has obtain equals was approximately so thus hence therefore then".split()
-NEGATING = set("""not no never cannot false wrong incorrect unlikely less more than least most if either neither but
-    except or maybe perhaps possibly when where unless for outside complement""".split())  # fmt: skip
 
 
 def trimmed(parts: Tokens) -> Tokens:
@@ -124,7 +123,7 @@ def is_name(parts: Tokens) -> bool:
     if len(ratio) > 1:
         return all(is_name(piece) or is_measure(piece) for piece in ratio)
     if all(token.kind == "word" or token.text in ("(", ")", "'", "-", ",", ":", "of") for token in parts):
-        return True
+        return not denies(texts_of(parts))
     text = untokenize(parts)
     return bool(
         re.fullmatch(

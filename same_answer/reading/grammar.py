@@ -67,7 +67,8 @@ class _Reader:
         return Call("-", (value,)) if negative else value
 
     def factors(self) -> Expr:
-        total, product, quotients = self.power(), [], 0
+        product: list[Expr] = []
+        total, quotients = self.power(), 0
         while True:
             if self.peek() in (r"\cdot", "/"):
                 name = "/" if self.take().text == "/" else "*"
@@ -346,7 +347,7 @@ class _Reader:
 
 
 def _joined(name: str, items: list[Expr]) -> Expr:
-    """A sum or a product of the items, from the left; a long one in halves, so that its tree is not as deep as long."""
+    """A sum or a product of the items, from the left; a long one in halves, so that its tree is not deep."""
     if len(items) > 16:
         return Call(name, (_joined(name, items[: len(items) // 2]), _joined(name, items[len(items) // 2 :])))
     return reduce(lambda one, other: Call(name, (one, other)), items)

@@ -45,6 +45,7 @@ _CLOSING = (
 FILLING = re.compile(f"^(?:{'|'.join(_OPENING)})+|(?:{'|'.join(_CLOSING)})$")
 REALS_SAID = re.compile(r"^(?:all)?realnumbers?$|^allreals?$|^reals$|^(?:the)?setof(?:all)?realnumbers$")
 _DATE = re.compile(r"[12]\d{3}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])")
+_ANGLE = re.compile(r"(\d+)\^\{?\\circ\}?(\d+(?:\.\d+)?)'(?:(\d+(?:\.\d+)?)'')?")
 NUMERALS = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10,
              "binary": 2, "octal": 8, "hexadecimal": 16, "twelve": 12, "sixteen": 16, "eleven": 11}  # fmt: skip
 
@@ -148,6 +149,31 @@ def read_quantity(parts: Tokens) -> Answer:
         return percented(expression(parts))
     except NoExpression:
         return as_text(parts)
+
+
+def read_compound(parts: Tokens) -> Answer | None:
+    """`2 hours 30 minutes` and `30^\\circ 15'` as one quantity: numbers with units of one kind, each smaller."""
+    if not parts or parts[0].kind != "number" or len(parts) < 4:
+        return None
+    if angle := _ANGLE.fullmatch(untokenize(parts)):
+        degrees, minutes, seconds = (Fraction(part or 0) for part in angle.groups())
+        return Answer(Number(degrees + minutes / 60 + seconds / 3600), unit=Unit(dimensions=(("deg", 1),)))
+    starts = [at for at, token in enumerate(parts) if token.kind == "number"]
+    if len(starts) < 2 or any(at - before < 2 for before, at in pairwise([*starts, len(parts)])):
+        return None
+    pieces = [parts[at + 1 : end] for at, end in pairwise([*starts, len(parts)])]
+    joined = any(piece[-1].text in ("and", ",") for piece in pieces)
+    first, *others = (unit(piece[:-1] if piece[-1].text in ("and", ",") else piece) for piece in pieces)
+    if joined and first and first.dimensions != (("s", 1),):  # 5 m and 3 cm may be two answers
+        return None
+    if not first or first.words or not first.dimensions or first.dimensions[0][0] in ("%", "deg"):
+        return None
+    total, last = Fraction(parts[0].text), first
+    for at, other in zip(starts[1:], others, strict=True):
+        if not other or other.words or other.dimensions != first.dimensions or other.factor >= last.factor:
+            return None
+        total, last = total + Fraction(parts[at].text) * other.factor / first.factor, other
+    return Answer(Number(total), unit=first)
 
 
 def percented(expr: Expr) -> Answer:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from same_answer.reading.tex import CURRENCIES, Tokens, closing
+from same_answer.reading.words import CHANGING
 
 Dimensions = tuple[tuple[str, int], ...]
 
@@ -49,15 +50,6 @@ _DEGREES = ("C", "F", "Celsius", "Fahrenheit")
 _POWERS = {"square": 2, "sq": 2, "cubic": 3}
 _AFTER = {"squared": 2, "cubed": 3}
 SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
-# Words that change a value: a phrase with one of these words is no unit.
-_CHANGES = frozenset(
-    "and or if when unless half third quarter less more least most than fewer up over under about plus "
-    "times squared cubed dozen hundred thousand million billion trillion at where for with is are as to by on below "
-    "above between except either neither no none infinity infinitely wrong incorrect not factorial choose mod modulo "
-    "base halves thirds quarters fourths fifths sixths sevenths eighths ninths tenths twelfths hundredths thousandths "
-    "root cube cubes log negative minus false pi inverse bn lakh crore fourth fifth sixth eighth tenth "
-    "excluded removed rejected extraneous discarded".split()
-)
 # One letter in italics is a variable, and `mg` a product: these are units wherever they follow a number.
 BARE = frozenset(
     "cm mm km kg ft mph inch inches feet foot yard yards mile miles hz Hz kJ eV keV MeV kW MW GHz MHz kHz nm mL ml hr "
@@ -178,7 +170,7 @@ class _Units:
         return default
 
     def word(self, text: str, power: int) -> None:
-        if text.lower() in _CHANGES:
+        if text.lower() in CHANGING:
             raise _NoUnit
         meaning = known(text)
         if text in ("degrees", "degree") and self.peek() in _DEGREES:

@@ -167,7 +167,7 @@ def why_ungradable(label: Any) -> str:
         advice = "write the answer alone, as `real-openrlhf data FILE --out OUT.jsonl` does with GSM8K's"
         return f"the label {golds[0][-60:]!r} looks raw: {advice}"
     verdict = verify(f"\\boxed{{{next(iter(golds), '')}}}", label)
-    return f"the label {str(label)[:60]!r}: {verdict.reason}" if verdict.ignored else ""
+    return f"the label {str(label)[:60]!r}: {verdict.reason}" if verdict.ungraded else ""
 
 
 def step_problems(args: SimpleNamespace, rows: int) -> Iterator[str]:

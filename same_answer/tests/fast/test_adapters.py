@@ -31,6 +31,7 @@ def test_the_reward_for_trl_is_none_where_it_is_ungraded(conversation):
     assert trl.accuracy_reward(completions, golds, prompts=prompts, log_extra=columns.__setitem__, level=[]) == scores
     assert columns["verdict"][2:4] == ["no_gold", "copied"]
     assert trl.accuracy_reward(completions, golds)[3] == 1.0  # without the prompt
+    assert trl.accuracy_reward([[], [{"content": None}]], ["5", "5"]) == [0.0, 0.0]
 
 
 def test_the_reward_for_verl_counts_what_is_ungraded():
@@ -81,6 +82,14 @@ def test_the_file_command(tmp_path):
     assert [row["score"] for row in graded] == [score for *_, score in ROWS[:4]] and graded[3]["reason"] == "copied"
     summary = "4 responses: 2 incorrect, 1 correct, 1 ungraded (1 exact, 1 different, 1 no_gold, 1 copied)\n"
     assert (done.returncode, done.stderr) == (0, summary)
+    with file.open() as lines:
+        piped = subprocess.run([*command[:-1], "-"], stdin=lines, cwd=tmp_path, capture_output=True, text=True)
+    assert piped.stdout == done.stdout
+    file.write_text('{"response": null, "gold": "2"}\n' * 5_000)
+    head = subprocess.run(
+        ["bash", "-c", '"$@" | head -1', "bash", *command], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert json.loads(head.stdout)["reason"] == "no_answer" and head.stderr == ""
     file.write_text('{"response": "2"}\n')
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")

@@ -10,6 +10,8 @@ import shutil
 import signal
 import subprocess
 import sys
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 
 import hostile_inputs
@@ -19,9 +21,10 @@ import verifier_properties as properties
 from hypothesis import HealthCheck, given, settings
 
 import same_answer
-from same_answer import arithmetic, verify
+from same_answer import arithmetic, pool, verify
 from same_answer import verdict as verdict_module
 from same_answer.extract import after_thinking, boxed_answer, golds_of
+from same_answer.reading import answer_parser
 from same_answer.reading.grammar import expression
 from same_answer.reading.tex import clean, tokens
 from same_answer.reading.tree import NoExpression
@@ -80,15 +83,24 @@ def test_what_follows_the_thinking(response, required, optional):
 GOLDS = ["\\frac{1}{2}", "0.5", '"quoted"']
 
 
+class Listed:
+    """An array, a number or a column of numpy or pandas, as far as it matters here."""
+
+    def __init__(self, plain: object):
+        self.tolist = lambda: plain
+
+
 @pytest.mark.parametrize(
     "label, golds",
     [
         ("[0, 1]", ("[0, 1]",)),  # an interval
         ("[-1,2)", ("[-1,2)",)), ('["7", "7"]', ("7",)), (7, ("7",)), (142.0, ("142.0",)), (["7", 8], ("7", "8")),
-        (r"$\boxed{\frac{1}{2}}$", (r"\frac{1}{2}",)), (json.dumps(GOLDS), tuple(GOLDS)),
+        (r"$\boxed{\frac{1}{2}}$", (r"\frac{1}{2}",)), (json.dumps(GOLDS), tuple(GOLDS)), (Fraction(1, 2), ("1/2",)),
+        (Decimal("0.5"), ("0.5",)), (Listed(["5"]), ("5",)), (Listed(5), ("5",)), ([Listed(5), "6"], ("5", "6")),
+        (Listed([0.5, float("nan")]), ("0.5",)),
     ],
 )  # fmt: skip
-def test_a_label_is_one_gold_or_a_list_of_texts(label, golds):
+def test_a_gold_is_one_or_a_list_of_texts(label, golds):
     assert golds_of(label) == golds
 
 
@@ -156,6 +168,91 @@ def test_a_tower_of_powers_is_wrong_and_leaves_its_worker_alive(gold):
     assert set(reasons.values()) <= {"too_large", "different"}, reasons
     assert sum(reason == "too_large" for reason in reasons.values()) >= len(TOWERS) - 3, reasons
     assert set(verdict_module.pool()._ready.queue) >= workers
+
+
+def test_only_a_correct_verdict_is_true_and_the_old_names_still_work():
+    right, wrong, none = (verify(boxed("5"), gold) for gold in ("5", "4", r"\sum_n n"))
+    assert [bool(one) for one in (right, wrong, none)] == [True, False, False]
+    assert [(one.correct, one.ungraded, one.ignored) for one in (right, wrong, none)] == [
+        (True, False, False), (False, False, False), (False, True, True)]  # fmt: skip
+    assert (
+        verify(boxed("5"), label="5") and same_answer.equal(r"\frac{10}{2}", "5") and not same_answer.equal("4", "5")
+    )
+    with pytest.raises(TypeError):
+        verify(boxed("5"), "5", "required")
+
+
+def test_arguments_in_the_other_order_are_said_once(monkeypatch, caplog):
+    monkeypatch.setattr(verdict_module, "_warned", False)
+    for _ in range(2):
+        assert verify("5", boxed("5")) == (0.0, "no_answer")
+    assert caplog.text.count("it is verify(response, gold)") == 1
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("WORKERS", "0"),
+        ("WORKERS", "abc"),
+        ("DEADLINE", "0"),
+        ("DEADLINE", "nan"),
+        ("DEADLINE", "inf"),
+        ("MEMORY_MB", "10"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_refused(monkeypatch, name, value):
+    pool.settings.cache_clear()
+    monkeypatch.setenv(f"SAME_ANSWER_{name}", value)
+    for _ in range(2):
+        with pytest.raises(ValueError, match=f"SAME_ANSWER_{name}={value}: this is a number, at least"):
+            verify(boxed("5"), "5")
+    monkeypatch.undo()
+    assert verify(boxed("5"), "5")
+
+
+# What reading and comparing take is bounded by a count of calls, not by a deadline
+
+UNITS = "nm mm cm dm km m s g kg J W N V C F T H Hz L ly pc mol cd cal erg dyn gal qt pt cup bar atm ppm eV Bq".split()
+GROWING = {
+    "units": lambda n: "≈".join(rf"5\text{{ {unit}}}" for unit in UNITS[:n]) + "≈5",
+    "names": lambda n: "≈".join(f"{name}=5" for name in "abcdfghjklmnopqrstuvwxyz"[:n]) + "≈5",
+    "forms": lambda n: r"50\approx 50\%\approx 0.5\approx " * n + "5",
+    "angles": lambda n: r"180^\circ\approx\pi\approx 180\approx " * n + "5",
+    "mixed numbers": lambda n: r"1\frac{" * n + "1" + "}{2}" * n,
+    "excluded points": lambda n: rf"\mathbb{{R}}∖\{{{','.join(map(str, range(12 * n)))}\}}",
+    "roots": lambda n: "√" * 50 * n + "5",
+    "bars": lambda n: "|" * 50 * n + "5", "signs": lambda n: "+".join(["±5"] * 15 * n),
+    "terms": lambda n: "+".join(["1"] * 25 * n), "quotients": lambda n: "1/" * 25 * n + "1",
+    "percents": lambda n: "5" + "%" * 50 * n,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GROWING)
+def test_twice_the_text_takes_no_more_than_a_few_times_the_work(name):
+    """Counted in calls of Python functions: a machine's load changes nothing."""
+
+    def calls(text: str) -> int:
+        for cached in (answer_parser.parse_answer, verdict_module._worked_out, expression, tokens):
+            cached.cache_clear()
+        count = itertools.count()
+        sys.setprofile(lambda frame, event, _: next(count) if event == "call" else None)
+        try:
+            assert verify(boxed(text), "7").score == 0.0
+        finally:
+            sys.setprofile(None)
+        return next(count)
+
+    small, large = calls(GROWING[name](9)), calls(GROWING[name](18))
+    assert len(GROWING[name](18)) < 1_000 and large < 5 * small + 10_000 and large < 600_000, (small, large)
+
+
+def test_a_verdict_does_not_depend_on_the_stack_of_the_caller():
+    def deep(frames: int) -> list:
+        return deep(frames - 1) if frames else [verify(boxed(answer), "150") for answer in answers]
+
+    answers = ["+".join(["1"] * 150), "√" * 900 + "5", "+".join(["±5"] * 150), "(" * 20 + "150" + ")" * 20, "1" * 900]
+    assert deep(0) == deep(800)
+    assert [verdict.score for verdict in deep(0)] == [1.0, 0.0, 0.0, 1.0, 0.0]
 
 
 LARGE = (r"2^{100000}", r"7^{30000}", "5000!", r"\binom{9000}{4500}", r"10^{200}\sqrt{2}", r"2^{1000}\sqrt{2}",

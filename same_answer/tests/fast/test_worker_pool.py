@@ -41,7 +41,7 @@ def pool(monkeypatch):
         monkeypatch.syspath_prepend(str(Path(__file__).parents[1]))
         failing = WorkerPool(size, Limits(deadline, memory=1024), "failing_worker")
         monkeypatch.setattr(verdict, "_workers", {ALGEBRA: failing})
-        verdict.ask.cache_clear()
+        forget()
         assert verify(boxed("5\\sqrt{2}"), HARD).reason == "algebra"
         return [worker for worker in workers() if worker.pid not in before]
 
@@ -52,15 +52,22 @@ def pool(monkeypatch):
             worker.wait()
 
 
+def forget() -> None:
+    for cached in (verdict.ask, verdict._worked_out, verdict._is_workable):
+        cached.cache_clear()
+
+
 def boxed(answer: str) -> str:
     return f"The answer is \\boxed{{{answer}}}."
 
 
 @pytest.mark.parametrize("fault, reason", [("hang", "timeout"), ("oom", "out_of_memory"), ("exit", "worker_died")])
 def test_a_failing_worker_is_no_verdict_and_is_replaced(pool, fault, reason):
+    """Unless an answer exhausts it whose gold alone does not: a policy would choose to be ungraded."""
     (worker,) = pool(fault)
-    verdict = verify(boxed("5\\sqrt{2}\\clubsuit"), HARD)
-    assert verdict.ignored and verdict.reason == reason
+    assert verify(boxed("5\\sqrt{2}"), HARD + "\\clubsuit").reason == reason
+    mine = verify(boxed("5\\sqrt{2}\\clubsuit"), HARD)
+    assert mine == (0.0, "too_large") if fault != "exit" else mine.reason == reason
     assert verify(boxed("\\sqrt{2}\\cdot 5"), HARD).score == 1.0
     assert not worker.is_running()
 
@@ -94,7 +101,7 @@ def test_a_worker_killed_while_idle_costs_no_verdict_and_for_one_killed_at_work_
 
     with ThreadPoolExecutor(1) as executor:
         executor.submit(kill_it_at_work)
-        assert verify(boxed("\\clubsuit"), HARD).reason == "timeout"  # the other one's
+        assert verify(boxed("\\clubsuit"), HARD).reason == "too_large"  # the other one's
 
 
 def test_others_are_served_while_one_answer_hangs(pool):
@@ -103,13 +110,13 @@ def test_others_are_served_while_one_answer_hangs(pool):
         stuck = executor.submit(verify, boxed("\\clubsuit"), HARD)
         cheap = [verify(boxed(str(number)), "7").score for number in range(50)]
         assert verify(boxed("\\sqrt{2}\\cdot5"), HARD).score == 1.0 and not stuck.done()
-    assert cheap == [float(number == 7) for number in range(50)] and stuck.result().reason == "timeout"
+    assert cheap == [float(number == 7) for number in range(50)] and stuck.result().reason == "too_large"
 
 
 def test_workers_that_cannot_start_are_no_verdict(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/nonexistent/python")
     monkeypatch.setattr(verdict, "_workers", {ALGEBRA: WorkerPool(1, Limits())})
-    verdict.ask.cache_clear()
+    forget()
     failed = verify(boxed("5\\sqrt{2}"), HARD)
     assert failed.ignored and failed.reason == "worker_unavailable"
     assert verify(boxed("7"), "7").score == 1.0  # what needs no worker is not affected
