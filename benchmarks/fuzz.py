@@ -2,6 +2,7 @@
 
     python benchmarks/fuzz.py [--minutes 5] [--seed 0]
     python benchmarks/fuzz.py --pairs 100000        # of same_answer/tests/spelled_pairs.py: equal and unequal values
+    python benchmarks/fuzz.py --repeated 3000       # of same_answer/tests/repeated_texts.py: CPU time of the caller
 
 Prints how often each property was tried and for how long and, smallest first, an input for which it does not hold.
 """
@@ -20,11 +21,12 @@ from pathlib import Path
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from same_answer import verify
+from same_answer import verdict, verify
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path += [str(ROOT / "tests" / "data"), str(ROOT / "same_answer" / "tests")]
 
+import repeated_texts  # noqa: E402
 import spelled_pairs  # noqa: E402
 import untrusted_text  # noqa: E402
 import verifier_properties  # noqa: E402
@@ -38,11 +40,15 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=5)
     parser.add_argument("--seed", type=int, default=0, help="of the first batch; the next has the next")
     parser.add_argument("--pairs", type=int, default=0, help="how many values in random spellings, and nothing else")
+    parser.add_argument("--repeated", type=int, default=0, help="how many repeated and nested texts, and nothing else")
     args = parser.parse_args()
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
     if args.pairs:
         judge_pairs(args.pairs, args.seed)
+        return
+    if args.repeated:
+        time_repeated(args.repeated, args.seed)
         return
     properties = {**untrusted_text.PROPERTIES, **verifier_properties.PROPERTIES}
     tried: Counter[str] = Counter()
@@ -86,6 +92,24 @@ def run(holds, strategies, batch: int, tried: Counter[str]) -> str | None:
         notes = "\n".join(getattr(error, "__notes__", []))
         return f"{notes}\n{traceback.format_exception_only(error)[-1].strip()}"
     return None
+
+
+def time_repeated(count: int, first: int) -> None:
+    """Texts that take over a second of CPU time, or are ungraded; no worker runs, because workers have a deadline."""
+    verdict.ask = lambda *_: False  # type: ignore[assignment]
+    slow, reasons = [], Counter[str]()
+    for at in range(first, first + count):
+        text = repeated_texts.text(random.Random(at))
+        start = time.process_time()
+        reasons[
+            (judged := verify(f"\\boxed{{{text}}}", random.Random(at).choice(("7", "5", r"\sqrt{2}")))).reason
+        ] += 1
+        slow.append((time.process_time() - start, at, text[:60]))
+        if slow[-1][0] > 1 or judged.ungraded:
+            print(f"seed {at}: {slow[-1][0]:.2f} s, {judged.reason}: {text}", flush=True)
+    print(
+        f"{count:,} texts, the slowest {max(slow)[0]:.2f} s: seed {max(slow)[1]}, {max(slow)[2]}...; {dict(reasons)}"
+    )
 
 
 def judge_pairs(count: int, first: int) -> None:

@@ -149,8 +149,15 @@ class _Comparison:
         rough = _Comparison(self.digits, _APPROXIMATE_DIGITS)
         return [
             exact,
-            *(one for one in others if self.equal(exact, one) or (_is_decimal(one) and rough.equal(exact, one))),
+            *(one for one in others if self._told(exact, one) or (_is_decimal(one) and rough._told(exact, one))),
         ]
+
+    def _told(self, one: Answer, other: Answer) -> bool:
+        """Whether two forms of one side are equal; where that cannot be told, it says nothing about the gold."""
+        try:
+            return self.equal(one, other)
+        except NoVerdict:
+            return False
 
     def _contradictory(self, first: Answer, forms: tuple[Answer, ...]) -> bool:
         """Whether a number is said to be another one, as in `4 \\approx 5`."""

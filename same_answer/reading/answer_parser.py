@@ -101,7 +101,7 @@ def _choice(parts: Tokens) -> Answer | None:
     if not rest:
         return Answer(Symbol(letter), letter=letter)
     if letter in "ABCDE" and _names_a_choice(rest):
-        return as_text(parts)
+        return None if rest[0].text.lower() in (",", "and", "or") else as_text(parts)
     if letter not in "ABCDE" or (rest[0].kind == "sign" and rest[0].text not in ("(", "[", "-", "{", r"\{")):
         return None
     return labelled(answer_of(trimmed(rest)), letter=letter)

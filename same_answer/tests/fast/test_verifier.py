@@ -16,6 +16,7 @@ from pathlib import Path
 
 import hostile_inputs
 import pytest
+import repeated_texts
 import spelled_pairs
 import verifier_properties as properties
 from hypothesis import HealthCheck, given, settings
@@ -380,6 +381,26 @@ def test_random_values_in_random_spellings():
     tried = [spelled_pairs.pair(random.Random(seed)) for seed in range(2000)]
     assert [one for one in tried if verify(boxed(one[1]), one[0]).score != one[2]] == []
     assert 800 < sum(equal for *_, equal in tried) < 1200
+
+
+def test_a_repeated_or_nested_piece_ends_in_the_caller_too(monkeypatch):
+    """benchmarks/fuzz.py --repeated 3000 tries more. The calls of Python functions, whatever the machine does."""
+    monkeypatch.setattr(verdict_module, "ask", lambda *_: False)
+    calls, most = 0, 3_000_000
+
+    def count(frame, event, _):
+        nonlocal calls
+        calls += event == "call"
+        if calls > most:
+            sys.setprofile(None)
+            raise TimeoutError
+
+    for seed in range(40):
+        calls, text = 0, repeated_texts.text(random.Random(seed))
+        sys.setprofile(count)
+        found = verify(boxed(text), "7")
+        sys.setprofile(None)
+        assert calls <= most and found.score in (0.0, 1.0), (seed, text, found)
 
 
 REPEATED = (
