@@ -8,8 +8,8 @@ from setuptools import find_packages, setup
 ROOT = Path(__file__).parent
 
 
-def version(package: str) -> str:
-    return re.search(r'^__version__ = "(.+)"$', (ROOT / package / "__init__.py").read_text(), re.M).group(1)
+def version(folder: str) -> str:
+    return re.search(r'^__version__ = "(.+)"$', (ROOT / folder / "__init__.py").read_text(), re.M).group(1)
 
 
 setup(
@@ -29,7 +29,7 @@ setup(
     },
     # the loss, and --help of every subcommand; what a subcommand needs beside that is an extra of its name
     # same-answer is the folder same_answer/ of this version: pip install ./same_answer .
-    install_requires=["numpy", f"same-answer=={version('same_answer')}", "torch>=2.4", "tqdm"],
+    install_requires=["numpy", f"same-answer=={version('same_answer/src/same_answer')}", "torch>=2.4", "tqdm"],
     extras_require={
         # none for training: OpenRLHF asks for flash-attn, which pip would compile. examples/scripts/setup_env.sh
         "eval": ["math-verify==0.9.0", "vllm"],

@@ -107,7 +107,7 @@ version_of() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/de
 purpose() { echo "$LOCK $(version_of "${REAL_PYTHON:-$PYTHON}") $VENV $ROOT"; }
 
 ingredients() {
-    (cd "$ROOT" && cat "requirements/$LOCK.txt" setup.py {real_openrlhf,same_answer}/__init__.py same_answer/pyproject.toml \
+    (cd "$ROOT" && cat "requirements/$LOCK.txt" setup.py real_openrlhf/__init__.py same_answer/{src/same_answer/__init__.py,pyproject.toml} \
         patches/openrlhf-*/*) | sha256sum
 }
 

@@ -233,7 +233,10 @@ def main() -> None:
     if Path(sys.prefix) != folder / "venv":
         folder.mkdir(parents=True, exist_ok=True)
         python = set_up(folder)
-        os.environ |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{folder}/files:{Path(__file__).resolve().parents[2]}"}
+        os.environ |= {
+            "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": f"{folder}/files:{Path(__file__).resolve().parents[1] / 'src'}",
+        }
         os.execv(python, [python, __file__, *sys.argv[1:]])
     (file := folder / "rows.jsonl").touch()
     for library, place in ((library, place) for library in args.libraries for place in args.places):

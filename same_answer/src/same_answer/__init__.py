@@ -8,4 +8,4 @@ if sys.platform == "win32":
 from same_answer.verdict import Verdict, equal, verify
 
 __all__ = ["Verdict", "equal", "verify"]
-__version__ = "0.1.0"
+__version__ = "0.2.0"
