@@ -147,6 +147,21 @@ def test_the_reasons_of_verdicts():
         assert verify(boxed(rf"\text{{the number of them, {number}, is given}}"), "24").reason == reason
 
 
+def test_an_answer_is_never_executed(tmp_path):
+    """Each would make a file where Python or sympy evaluated it, in the caller or a worker."""
+    mark = tmp_path / "ran"
+    spelled = ",".join(str(ord(letter)) for letter in str(mark))
+    payloads = [
+        f"open('{mark}','w')", f"[open('{mark}','w')]", f"open('{mark}','w') or \\pi",
+        f"__import__('os').mkdir('{mark}')",
+        f"x+open(''.join(map(chr,[{spelled}])),'w').close()", f"\\write18{{touch {mark}}}+\\sqrt{{2}}",
+    ]  # fmt: skip
+    for payload in payloads:
+        for gold in (r"2\pi", r"\begin{pmatrix}1\\2\end{pmatrix}", "5", "x+1", r"\sqrt{2}", payload):
+            verify(boxed(payload), gold, prompt=f"${payload}$")
+    assert not mark.exists()
+
+
 def test_never_an_exception_whatever_it_is_given():
     for response in (None, 7, b"\\boxed{7}", ["\\boxed{7}"]):
         assert verify(response, "7").ignored

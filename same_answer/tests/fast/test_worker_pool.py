@@ -16,10 +16,10 @@ from pathlib import Path
 import hostile_inputs
 import psutil
 import pytest
-from same_answer.pool import ALGEBRA, Limits, WorkerPool
 
 import same_answer
 from same_answer import verdict, verify
+from same_answer.pool import ALGEBRA, Limits, WorkerPool
 
 PACKAGE = Path(same_answer.__file__).parent
 HARD = "\\sqrt{50}"  # equal to 5\\sqrt{2} by algebra only
