@@ -1,9 +1,11 @@
 """What trainers and harnesses call, and the file command; with the published packages: tests/slow/test_trainers.py."""
 
 import json
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -94,3 +96,9 @@ def test_the_file_command(tmp_path):
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "same_answer: error: rows.jsonl:1: no JSON object with response and gold\n"
+
+
+def test_the_readme_runs_as_pasted(capsys):
+    page = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
+    exec("\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL)), {})
+    assert capsys.readouterr().out == "correct\n"

@@ -48,6 +48,6 @@ class Budget(threading.local):
         return counted  # type: ignore[return-value]
 
 
-# On 4,400 pairs of answers the most is a sixth of these.
+# 4,481 pairs of answers take at most 22 calls to read one and 8 to compare two, nested 8 deep.
 READING = Budget(calls=3_000, deepest=40)
 COMPARING = Budget(calls=3_000, deepest=40)
