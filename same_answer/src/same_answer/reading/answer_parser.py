@@ -388,7 +388,8 @@ def _congruence(side: Tokens, residue: Tokens) -> Answer | None:
 
 def _equation(pieces: list[Tokens]) -> Answer:
     first, last, value = pieces[0], pieces[-1], answer_of(pieces[-1])
-    if _disagree([*filter(is_numeric, pieces)]):
+    valued = [piece for piece in pieces if any(token.kind == "number" for token in piece)]
+    if len(valued) > 1 and _disagree([*filter(is_numeric, valued)]):
         return Answer(Text("=".join(map(untokenize, pieces)), False))
     if len(pieces) == 2 and name_of(last) and not (is_name(first) or is_measure(first)):
         first, last, value = last, first, answer_of(first)  # 5 = x

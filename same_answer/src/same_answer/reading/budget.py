@@ -5,8 +5,7 @@ caller's stack.
 """
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import wraps
 from typing import TypeVar
 
@@ -24,26 +23,21 @@ class Budget(threading.local):
     def __init__(self, calls: int, deepest: int):
         self.calls, self.deepest, self.left, self.depth = calls, deepest, calls, 0
 
-    @contextmanager
-    def call(self) -> Iterator[None]:
-        if self.depth == 0:
-            self.left = self.calls
-        self.left -= 1
-        if self.left < 0 or self.depth >= self.deepest:
-            raise Exhausted
-        self.depth += 1
-        try:
-            yield
-        finally:
-            self.depth -= 1
-
     def of(self, function: F) -> F:
         """The function, each of whose calls counts."""
 
         @wraps(function)
         def counted(*args: object) -> object:
-            with self.call():
+            if self.depth == 0:
+                self.left = self.calls
+            self.left -= 1
+            if self.left < 0 or self.depth >= self.deepest:
+                raise Exhausted
+            self.depth += 1
+            try:
                 return function(*args)
+            finally:
+                self.depth -= 1
 
         return counted  # type: ignore[return-value]
 
