@@ -100,6 +100,8 @@ def _choice(parts: Tokens) -> Answer | None:
         return None
     if not rest:
         return Answer(Symbol(letter), letter=letter)
+    if rest[0].text.lower() in ("is", "was") and denies(texts_of(rest)):
+        return as_text(parts)  # (A) is wrong
     if letter in "ABCDE" and _names_a_choice(rest):
         return None if rest[0].text.lower() in (",", "and", "or") else as_text(parts)
     if letter not in "ABCDE" or (rest[0].kind == "sign" and rest[0].text not in ("(", "[", "-", "{", r"\{")):

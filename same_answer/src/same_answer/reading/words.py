@@ -2,12 +2,15 @@
 
 import re
 from collections.abc import Iterable
+from itertools import pairwise
 
 # What stands beside one of these is not the answer, or not the whole of it: no value is taken out of such a phrase.
 NEGATING = frozenset("""not no never cannot false wrong incorrect unlikely less more than least most if either neither
     but except or maybe perhaps possibly when where unless for outside complement""".split())  # fmt: skip
 # A name or a condition that ends with one of these says that its value is no answer.
 _DENYING = frozenset("wrong incorrect false not never isn't aren't".split())
+# So does one in which these stand side by side: `incorrect answer`, but not `incorrect answers`, which are counted.
+_WRONG, _THING = {"wrong", "incorrect", "false"}, {"answer", "value", "result", "solution", "choice", "that"}
 # Words that change a value: a phrase with one of them is no unit.
 CHANGING = frozenset(
     "and or if when unless half third quarter less more least most than fewer up over under about plus "
@@ -16,7 +19,7 @@ CHANGING = frozenset(
     "base halves thirds quarters fourths fifths sixths sevenths eighths ninths tenths twelfths hundredths thousandths "
     "root cube cubes log negative minus false pi inverse bn lakh crore fourth fifth sixth eighth tenth "
     "excluded removed rejected extraneous discarded gross tens hundreds thousands millions billions dozens doubled "
-    "tripled quadrupled halved twice thrice reciprocal too many".split()
+    "tripled quadrupled halved twice thrice reciprocal too many score".split()
 )
 # A value holds under the condition behind one of these.
 CONDITION = "attained achieved reached obtained for where if when at as whenever provided given with".split()
@@ -55,6 +58,8 @@ MEANINGS = {
 def denies(words: Iterable[str]) -> bool:
     """Whether a name says that its value is no answer: `not the answer`, `the answer is not`, but not `not A`."""
     said = [word.lower() for word in words if word[:1].isalpha()]
-    return bool(said) and (
-        said[-1] in _DENYING or said[0] in ("not", "never") and said[1] in ("the", "a", "an", "equal")
-    )
+    if not said or said[-1] in _DENYING:
+        return bool(said)
+    if said[0] in ("not", "never") and said[1] in ("the", "a", "an", "equal"):
+        return True
+    return any(one in _WRONG and other in _THING for one, other in pairwise(said))
