@@ -13,7 +13,7 @@ from real_openrlhf.algorithm.formulas import OBJECTIVES, Objective, TokenLoss
 from real_openrlhf.algorithm.groups import RolloutBatch, TrainingProgress
 from real_openrlhf.algorithm.objective import score_weights
 from real_openrlhf.algorithm.settings import ObjectiveSettings, find
-from real_openrlhf.flags.loss_refusals import _objective as objective_refusals
+from real_openrlhf.flags.loss_refusals import objective_problems as objective_refusals
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "objectives" / "hinge.py"
 HINGE = f"{EXAMPLE}:hinge"
