@@ -163,7 +163,8 @@ def test_every_variable_that_the_reward_files_read_is_carried():
     rooms = (package / "rewards", package / "hooks/engine", Path(same_answer.__file__).parent)
     files = [file for room in rooms for file in room.rglob("*.py")]
     texts = [file.read_text() for file in files]
-    read = {name for text in texts for name in re.findall(r'(?:environ\.get|_setting)\("((?:REAL|SAME_ANSWER)_\w+)"', text)}
+    reads = re.compile(r'(?:environ\.get|_setting)\("((?:REAL|SAME_ANSWER)_\w+)"')
+    read = {name for text in texts for name in reads.findall(text)}
     assert read - {"SAME_ANSWER_FAULTS"} == {*NAMES}  # the tests' own
 
 
