@@ -244,7 +244,8 @@ static E fill(char *at, int value, size_t n) { /* whole pages of zeros are given
     if (n && paper_asleep(at)) return last = ILLEGAL_ADDRESS;
     if (n >= skip()) return 0;
     char *from = (char *)(((uintptr_t)at + 4095) & ~4095ul), *to = (char *)((uintptr_t)(at + n) & ~4095ul);
-    if (value || n < 1 << 20 || paper_find(at, 0).kind != DEVICE || madvise(from, to - from, MADV_REMOVE)) memset(at, value, n);
+    int kind = paper_find(at, 0).kind, how = kind == DEVICE ? MADV_REMOVE : MADV_DONTNEED;
+    if (value || n < 1 << 20 || (kind != DEVICE && kind != MAPPED) || madvise(from, to - from, how)) memset(at, value, n);
     else memset(at, 0, from - at), memset(to, 0, at + n - to);
     return 0;
 }

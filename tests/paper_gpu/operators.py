@@ -23,6 +23,7 @@ NO_NUMBERS_FROM_HOST = "cat", "stack", "gather", "scatter", "index_select", "ind
 CPU = torch.device("cpu")
 cuda = ctypes.CDLL(None)  # preloaded
 cuda.paper_asleep.argtypes = [ctypes.c_void_p]
+cuda.cudaMemset.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
 graphs: dict[int, list] = {}  # by number: (function, arguments, results) of each operator that was captured
 
 
@@ -191,7 +192,17 @@ def flash_back(
     return tuple(results)
 
 
+def zero(tensor):
+    """Large memory is not touched for it: vLLM's cache of keys and values is most of a card."""
+    place, size = tensor.data_ptr(), tensor.numel() * tensor.element_size()
+    if size < 2**20 or not tensor.is_contiguous():
+        return tensor.fill_(0)
+    cuda.cudaMemset(place, 0, size)
+    return tensor
+
+
 SPECIAL = {
+    "aten::zero_": zero,
     "aten::_flash_attention_forward": flash,
     "aten::_flash_attention_backward": flash_back,
     "aten::mm.dtype": mm_dtype,

@@ -37,10 +37,16 @@ def log1p(importing) -> None:
         libdevice.log1p = function
 
 
+def without_kernel(sampler) -> None:
+    """Its top-k kernel, for which the interpreter lacks a part: PyTorch's operators in its place."""
+    sampler.apply_top_k_top_p_triton = sampler.apply_top_k_top_p_pytorch
+
+
 AFTER = {
     "torch": operators,
     "triton.runtime.interpreter": interpreter,
     "vllm.triton_utils.importing": log1p,
+    "vllm.v1.sample.ops.topk_topp_sampler": without_kernel,
     "vllm._custom_ops": vllm_operators,
     "vllm.vllm_flash_attn.flash_attn_interface": vllm_operators,
 }
