@@ -1,0 +1,57 @@
+"""Do the kernels compile for this card (PAPER_CC)? Inductor, Triton and ptxas are real: python compiles.py [for_hopper_only]
+
+The three functions of the head (token_log_probs.py), forward and backward, with and without entropy, two temperatures.
+"""
+
+import os
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+
+cache = tempfile.mkdtemp()
+os.environ |= {"TRITON_CACHE_DIR": cache, "TORCHINDUCTOR_CACHE_DIR": f"{cache}/inductor"}
+os.environ |= {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
+os.environ.pop("TORCHDYNAMO_DISABLE", None)
+
+import torch
+import triton
+from triton import language as tl
+
+from real_openrlhf.algorithm import token_log_probs as head
+
+
+@triton.jit
+def for_hopper(out):
+    tl.store(out, tl.inline_asm_elementwise("wgmma.fence.sync.aligned; mov.b32 $0, 1;", "=r", [], tl.int32, False, 1))
+
+
+def main(fault: str = "") -> None:
+    capability = torch.cuda.get_device_capability()
+    for entropy in (False, True):
+        for temperature in (1.0, 0.6):
+            hidden = torch.randn(40, 64).bfloat16().cuda().requires_grad_()
+            weight = torch.randn(4096, 64).bfloat16().cuda().requires_grad_()
+            labels = torch.randint(0, 4096, (40,)).cuda()
+            with warnings.catch_warnings(record=True):
+                log_probs, entropies = head.token_log_probs(
+                    hidden, weight, labels, temperature=temperature, entropy=entropy
+                )
+                (log_probs.sum() + (entropies.sum() if entropy else 0)).backward()
+            assert not head._uncompiled, head._uncompiled
+    if fault:
+        for_hopper[(1,)](torch.zeros(1, dtype=torch.int32, device="cuda"))
+    cubins = [*Path(cache).rglob("*.cubin")]
+    assert len(cubins) >= 6, cubins
+    print(f"{len(cubins)} cubins for {capability[0]}.{capability[1]}, none uncompiled", flush=True)
+
+
+try:
+    main(*sys.argv[1:])
+except BaseException:
+    import traceback
+
+    traceback.print_exc()
+    sys.stderr.flush()
+    os._exit(1)
+os._exit(0)

@@ -1,0 +1,101 @@
+"""The memory of a training step at a recipe's true shape, in PyTorch's own CUDA allocator: python step_memory.py RECIPE PROMPTS
+
+The actor's side of two steps, with sleep between, by benchmarks/actor_step.py. Large tensors take their memory and are
+never computed (PAPER_LIMIT), so three checks of numbers are off and the head is uncompiled. LAYERS=2 for a quick one.
+"""
+
+import argparse
+import json
+import os
+import struct
+import sys
+import tempfile
+from math import prod
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "examples")]
+os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0", "RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
+
+
+def sparse_model(folder: Path, config: dict) -> None:
+    """config.json, and weights that are a hole in a file."""
+    import torch
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    from real_openrlhf.training import tiny_task
+
+    made = Qwen2Config(**config, max_position_embeddings=16384, architectures=["Qwen2ForCausalLM"], dtype="bfloat16")
+    made.save_pretrained(folder)
+    with torch.device("meta"):
+        shapes = {name: list(one.shape) for name, one in Qwen2ForCausalLM(made).state_dict().items()}
+    header, at = {"__metadata__": {"format": "pt"}}, 0
+    for name, shape in shapes.items():
+        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [at, at := at + 2 * prod(shape)]}
+    words = json.dumps(header).encode()
+    with open(folder / "model.safetensors", "wb") as file:
+        file.write(struct.pack("<Q", len(words)) + words)
+        file.truncate(8 + len(words) + at)
+    for file in (tiny_task.unpack() / "model").iterdir():
+        if "token" in file.name or "chat" in file.name:
+            (folder / file.name).write_bytes(file.read_bytes())
+
+
+def gb(number: float) -> str:
+    return f"{number / 1e9:.2f}"
+
+
+def main(recipe: str, prompts: int) -> None:
+    import gpu_step
+    import torch
+    import torch.distributed as dist
+    from actor_step import Step, rollouts
+    from openrlhf.cli.train_ppo_ray import parse_args
+
+    from real_openrlhf.flags import memory
+    from real_openrlhf.hooks import policy_trainer
+    from real_openrlhf.hooks.fixes import nonfinite_guard
+    from real_openrlhf.hooks.model import fused_logprobs
+
+    fused_logprobs.FusedLogprobsHead.check = lambda *_: None
+    nonfinite_guard.StepGuard.refuse = lambda *_: None
+    policy_trainer.Mismatch.judge = lambda *_: None
+    cuda, card = torch.cuda, torch.device("cuda", 0)
+    with tempfile.TemporaryDirectory() as folder:
+        args = argparse.Namespace(recipe=recipe, prompts=prompts, algo="real", folder=folder, steps=1)
+        config = dict(gpu_step.shape_config(args))
+        config["num_hidden_layers"] = int(os.environ.get("LAYERS", config["num_hidden_layers"]))
+        sparse_model(Path(folder), config)
+        run = gpu_step.run_of(args)
+        dist.init_process_group("nccl", f"file://{folder}/store", rank=0, world_size=1, device_id=card)
+        step = Step(parse_args(run.argv()), ranks=1)
+    print(f"engine {gb(cuda.memory_allocated())} GB", flush=True)
+    answers = gpu_step.lengths(run)
+    prompt = run.args.data.max_len - run.args.rollout.max_new_tokens
+    samples = rollouts(answers, prompt, run.args.rollout.n_samples_per_prompt, 12)
+    for number in (1, 2):
+        cuda.reset_peak_memory_stats()
+        step.train(samples)
+        stats = cuda.memory_stats()
+        print(
+            f"step {number}: {sum(answers)} tokens, {gb(cuda.max_memory_allocated())} GB allocated, "
+            f"{gb(cuda.max_memory_reserved())} reserved, asleep {gb(cuda.memory_allocated())} and "
+            f"{gb(cuda.memory_reserved())}, {stats['num_alloc_retries']} retries",
+            flush=True,
+        )
+    shape = memory.shape_of(config)
+    need, most = memory.peak(shape, run.args, cuda.get_device_properties(0).total_memory)
+    print(f"estimate {gb(need)} to {gb(most)} GB, {gb(memory.RUNTIME_BYTES)} of them for CUDA")
+    held = torch.cuda.max_memory_allocated() <= most - memory.RUNTIME_BYTES
+    print("fits" if held else "ABOVE the estimate")
+
+
+try:
+    main(sys.argv[1], int(sys.argv[2]))
+    sys.stdout.flush()
+except BaseException:
+    import traceback
+
+    traceback.print_exc()
+    os._exit(1)
+os._exit(0)  # the process group's threads would wait
