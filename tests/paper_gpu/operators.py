@@ -230,6 +230,8 @@ def give(full: str, function) -> None:
 
 def install(torch) -> None:
     cuda.paper_on_launch(launched)
+    if "PAPER_FORKS" in os.environ:  # a card does not survive a fork, a paper card does
+        torch.cuda._is_in_bad_fork = lambda: False
     told = os.dup(2)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # a warning in C++ for each operator
     has = torch._C._dispatch_has_kernel_for_dispatch_key

@@ -15,7 +15,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent)]
-os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0", "PAPER_WAIT": "240"}
+os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0", "PAPER_WAIT": "240", "PAPER_FORKS": "1"}
 FLAGS = ("--ds.attn_implementation", "flash_attention_torch", "--ds.packing_samples", "--ds.grad_accum_dtype", "fp32")
 CASE = {"dtype": "bf16", "fused_logprobs": True, "checkpointing": True, "flags": FLAGS, "group": 8, "groups_per_step": 2}
 
