@@ -8,6 +8,7 @@ import ctypes
 import os
 import sys
 import warnings
+from functools import partial
 
 import torch
 
@@ -21,6 +22,8 @@ MAKES_BIG = "mm", "index", "embedding", "gather", "expand", "repeat", "flash"  #
 HOST_TOO = "copy_", "_to_copy", "index.Tensor", "index_put", "_index_put_impl_", "set_", "resize"  # take both devices
 NO_NUMBERS_FROM_HOST = "cat", "stack", "gather", "scatter", "index_select", "index_copy", "index_add", "mm", "embedding"
 CPU = torch.device("cpu")
+# as they are now: where DeepSpeed makes a model it puts its own in their places
+empty, zeros, ones, scalar = (partial(one, device=CPU) for one in (torch.empty, torch.zeros, torch.ones, torch.tensor))
 cuda = ctypes.CDLL(None)  # preloaded
 cuda.paper_asleep.argtypes = [ctypes.c_void_p]
 cuda.cudaMemset.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
@@ -57,11 +60,11 @@ def alias(tensor: torch.Tensor) -> torch.Tensor:
     storage = tensor.untyped_storage()
     size, place = storage.nbytes(), storage.data_ptr()
     if not size:
-        return torch.empty(tensor.size(), dtype=tensor.dtype)  # an `out` without memory: it is resized
+        return empty(tensor.size(), dtype=tensor.dtype)  # an `out` without memory: it is resized
     if cuda.paper_asleep(place):
         raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered (paper card: it is asleep)")
     base = torch.frombuffer((ctypes.c_char * size).from_address(place), dtype=torch.uint8)
-    made = torch.empty(0, dtype=tensor.dtype)
+    made = empty(0, dtype=tensor.dtype)
     made.set_(base.untyped_storage(), tensor.storage_offset(), tensor.size(), tensor.stride())
     return made.conj() if tensor.is_conj() else made
 
@@ -77,7 +80,7 @@ def on_the_cpu(name: str, compute, native=None):
         if LIMIT and native and goes_to_cuda(plain, tensors):
             kinds = [str(one.type) for one in compute._schema.arguments]
             args = [  # a number where the operator takes a tensor
-                torch.tensor(one) if isinstance(one, (int, float)) and kind == "Tensor" else one
+                scalar(one) if isinstance(one, (int, float)) and kind == "Tensor" else one
                 for one, kind in zip(args, kinds)
             ]
             return native.call_boxed(keys, *args, **named)
@@ -164,7 +167,7 @@ def scores(q, k, v, bounds, scale, left):
     for begin, end in zip(ends, ends[1:]):
         x = q[begin:end].transpose(0, 1).float()
         y, z = (one[begin:end].transpose(0, 1).float().repeat_interleave(times, 0) for one in (k, v))
-        seen = torch.ones(end - begin, end - begin, dtype=torch.bool).tril()
+        seen = ones(end - begin, end - begin, dtype=torch.bool).tril()
         seen = seen if left in (None, -1) else seen.triu(-left)
         p = (x @ y.mT * scale).masked_fill(~seen, float("-inf")).softmax(-1)
         yield slice(begin, end), x, y, z, p, scale
@@ -174,8 +177,8 @@ def flash(q, k, v, bounds, _k, mq, mk, p, causal, debug=False, *, scale=None, wi
     out = torch.empty_like(q)
     for where, _x, _y, z, p, _s in scores(q, k, v, bounds, scale, window_size_left):
         out[where] = (p @ z).transpose(0, 1).to(out.dtype)
-    nothing = torch.zeros(2, dtype=torch.uint64)
-    return out, torch.zeros(q.shape[1], len(q)), nothing, torch.zeros(()), torch.zeros(())
+    nothing = zeros(2, dtype=torch.uint64)
+    return out, zeros(q.shape[1], len(q)), nothing, zeros(()), zeros(())
 
 
 def flash_back(
@@ -202,6 +205,7 @@ def zero(tensor):
 
 
 SPECIAL = {
+    "aten::_fused_sdp_choice": lambda *_, **__: 0,  # by plain products
     "aten::zero_": zero,
     "aten::_flash_attention_forward": flash,
     "aten::_flash_attention_backward": flash_back,
@@ -237,7 +241,7 @@ def install(torch) -> None:
     has = torch._C._dispatch_has_kernel_for_dispatch_key
     for full in torch._C._dispatch_get_all_op_names():
         space, _, name = full.partition("::")
-        if space != "aten" or name in NATIVE or not has(full, "CUDA"):
+        if space != "aten" or name in NATIVE or not (has(full, "CUDA") or name == "copy_"):
             continue
         if full not in SPECIAL and not has(full, "CPU") and not has(full, "CompositeExplicitAutograd"):
             if not LIMIT:

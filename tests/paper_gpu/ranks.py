@@ -1,6 +1,7 @@
 """Ranks of ZeRO on paper cards, by the stand-in of NCCL: OpenRLHF's policy actor and a REAL batch on each.
 
-    python ranks.py RANKS STAGE [other_order | on_the_host]
+    python ranks.py RANKS:STAGE ...
+    python ranks.py RANKS:STAGE other_order | on_the_host
 
 Two updates beside those of one rank: the same losses and gradient norms. The ranks are forks: importing takes a minute.
 """
@@ -16,7 +17,8 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent)]
 os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0", "PAPER_WAIT": "240", "PAPER_FORKS": "1"}
-FLAGS = ("--ds.attn_implementation", "flash_attention_torch", "--ds.packing_samples", "--ds.grad_accum_dtype", "fp32")
+FLAGS = ("--ds.attn_implementation", "flash_attention_torch", "--ds.packing_samples", "--vllm.num_engines", "1")
+FLAGS += ("--ds.grad_accum_dtype", "fp32")
 CASE = {"dtype": "bf16", "fused_logprobs": True, "checkpointing": True, "flags": FLAGS, "group": 8, "groups_per_step": 2}
 
 
@@ -69,21 +71,24 @@ def run(ranks: int, stage: int, fault: str, folder: str) -> list:
     return [json.loads(Path(folder, f"{ranks}.{rank}").read_text()) for rank in range(ranks)]
 
 
-def main(ranks: int, stage: int, fault: str = "") -> None:
+def main(layouts: list[str], fault: str = "") -> None:
     import openrlhf.cli.train_ppo_ray  # noqa: F401  before the forks
     import tiny_models
 
     with tempfile.TemporaryDirectory() as folder:
         tiny_models.model_of(num_hidden_layers=2).bfloat16().save_pretrained(f"{folder}/model")
         tiny_models.letters().save_pretrained(f"{folder}/model")
-        several = run(ranks, stage, fault, folder)
-        ((one, _),) = run(1, stage, "", folder)
-    assert all(points == several[0][0] for points, _ in several), several
-    for alone, shared in zip(one, several[0][0], strict=True):
-        for a, b in zip(alone, shared, strict=True):
-            assert abs(a - b) <= 0.02 * max(abs(a), 0.1), (one, several[0][0])
-    print(f"{ranks} ranks of ZeRO-{stage}: (loss, gradient norm) {several[0][0]}; one rank {one}")
+        for ranks, stage in (map(int, layout.split(":")) for layout in layouts):
+            several = run(ranks, stage, fault, folder)
+            ((one, _),) = run(1, stage, "", folder)
+            points = several[0][0]
+            assert all(each == points for each, _ in several), several
+            for alone, shared in zip(one, points, strict=True):
+                for a, b in zip(alone, shared, strict=True):
+                    assert abs(a - b) <= 0.02 * max(abs(a), 0.1), (one, points)
+            print(f"{ranks} ranks of ZeRO-{stage}: (loss, gradient norm) {points}; one rank {one}", flush=True)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])
+    words = [word for word in sys.argv[1:] if ":" in word]
+    main(words, *[word for word in sys.argv[1:] if word not in words])

@@ -49,45 +49,54 @@ def reshape_and_cache_flash(key, value, key_cache, value_cache, slots, kind, *_)
         cache[block, place] = new[: len(slots)][kept]
 
 
-def attention(q, k, v, out, bounds, used, table, scale, causal, left, softcap):
-    """Of packed queries over a paged cache of keys and values; the last query is at the last key."""
-    out = torch.empty_like(q) if out is None else out
-    ends = bounds.tolist()
+def attention(g, table):
+    """Of packed queries over a paged cache of keys and values; a sequence's last query is at its last key."""
+    q, k, v, ends = g["q"], g["k"], g["v"], g["cu_seqlens_q"].tolist()
+    out = torch.empty_like(q) if g["out"] is None else g["out"]
     for row, (begin, end) in enumerate(zip(ends, ends[1:])):
-        keys = int(used[row])
+        keys = int(g["seqused_k"][row])
         if begin == end or not keys:
             continue
         pages = table[row, : -(-keys // k.shape[1])].long()
         times = q.shape[1] // k.shape[2]
         x = q[begin:end].transpose(0, 1).float()
         y, z = (one[pages].flatten(0, 1)[:keys].transpose(0, 1).float().repeat_interleave(times, 0) for one in (k, v))
-        logits = x @ y.mT * scale
-        if softcap:
+        logits = x @ y.mT * g["softmax_scale"]
+        if softcap := g["softcap"]:
             logits = softcap * (logits / softcap).tanh()
-        seen = torch.ones(end - begin, keys, dtype=torch.bool)
-        if causal:
+        seen = operators.ones(end - begin, keys, dtype=torch.bool)
+        if g["is_causal"]:
             seen = seen.tril(keys - (end - begin))
-        if left >= 0:
+        if (left := g["window_size_left"]) >= 0:
             seen = seen.triu(keys - (end - begin) - left)
         p = logits.masked_fill(~seen, float("-inf")).softmax(-1)
         out[begin:end] = (p @ z).transpose(0, 1).to(out.dtype)
-    return out, torch.zeros(q.shape[1], len(q))
+    return out, operators.zeros(q.shape[1], len(q))
 
 
-def fa2(q, k, v, out, bounds, _k, used, _pad, table, alibi, mq, mk, drop, scale, _z, causal, left, right, softcap, *_):
-    assert table is not None and alibi is None and not drop
-    return list(attention(q, k, v, out, bounds, used, table, scale, causal, left, softcap))
+def fa2(**given):
+    assert given["alibi_slopes"] is None and not given["p_dropout"]
+    return list(attention(given, given["block_table"]))
 
 
-def fa3(q, k, v, kn, vn, qv, out, bounds, ck, cn, uq, used, mq, mk, table, *rest):
-    *_, scale, causal, left, right, softcap, _i, _m, _s, _p, _sm, aux, world, _r, _t = rest
-    assert table is not None and kn is None and qv is None and aux is None and world == 1
-    out, lse = attention(q, k, v, out, bounds, used, table, scale, causal, left, softcap)
-    return out, lse, torch.zeros(0), torch.zeros(0)
+def fa3(**given):
+    assert all(given[name] is None for name in ("k_new", "q_v", "q_descale", "s_aux")) and given["cp_world_size"] == 1
+    return *attention(given, given["page_table"]), operators.zeros(0), operators.zeros(0)
 
 
-def metadata(batch, *_):
-    return torch.zeros(4 * batch + 4, dtype=torch.int32)
+def by_name(full, function):
+    """PyTorch leaves out what has its default value."""
+    given = torch._C._get_schema(full, "").arguments
+
+    def call(*args, **named):
+        names = {one.name: one.default_value for one in given}
+        return function(**names | dict(zip(names, args)) | named)
+
+    return call
+
+
+def metadata(batch, *_, **__):
+    return operators.zeros(4 * batch + 4, dtype=torch.int32)
 
 
 COMPUTED = {
@@ -110,5 +119,6 @@ def install() -> None:
         if full.startswith(("_C::", "_C_cache_ops::", "_moe_C::", "_vllm_fa")):
             done.add(full)
             if torch._C._dispatch_has_kernel_for_dispatch_key(full, "CUDA"):
-                known = full in COMPUTED
-                operators.give(full, operators.on_the_cpu(full, COMPUTED[full]) if known else operators.without(full))
+                known = COMPUTED.get(full)
+                known = by_name(full, known) if known in (fa2, fa3) else known
+                operators.give(full, operators.on_the_cpu(full, known) if known else operators.without(full))
