@@ -87,15 +87,25 @@ def main(recipe: str, prompts: int) -> None:
     need, most = memory.peak(shape, run.args, cuda.get_device_properties(0).total_memory)
     print(f"estimate {gb(need)} to {gb(most)} GB, {gb(memory.RUNTIME_BYTES)} of them for CUDA")
     held = torch.cuda.max_memory_allocated() <= most - memory.RUNTIME_BYTES
-    print("fits" if held else "ABOVE the estimate")
+    assert held, "above the estimate"
+    print("allocated memory is below the estimate")
 
 
-try:
-    main(sys.argv[1], int(sys.argv[2]))
+if __name__ == "__main__":
+    try:
+        if sys.argv[1] == "shape":  # only a folder of a model of 1.5B, which takes no disk
+            from real_openrlhf.training.checks.memory_estimate import KNOWN_CONFIGS
+
+            os.makedirs(sys.argv[2])
+            sparse_model(Path(sys.argv[2]), dict(KNOWN_CONFIGS["deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B"]))
+        else:
+            main(sys.argv[1], int(sys.argv[2]))
+        code = 0
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+        code = 1
     sys.stdout.flush()
-except BaseException:
-    import traceback
-
-    traceback.print_exc()
-    os._exit(1)
-os._exit(0)  # the process group's threads would wait
+    sys.stderr.flush()
+    os._exit(code)  # the process group's threads would wait
