@@ -1,4 +1,4 @@
-"""Do the kernels compile for this card (PAPER_CC)? Inductor, Triton and ptxas are real: python compiles.py [for_hopper_only]
+"""Do the kernels compile for this card (PAPER_CC)? Inductor, Triton and ptxas are real: compiles.py [for_hopper]
 
 The three functions of the head (token_log_probs.py), forward and backward, with and without entropy, two temperatures.
 """
@@ -14,11 +14,11 @@ os.environ |= {"TRITON_CACHE_DIR": cache, "TORCHINDUCTOR_CACHE_DIR": f"{cache}/i
 os.environ |= {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
 os.environ.pop("TORCHDYNAMO_DISABLE", None)
 
-import torch
-import triton
-from triton import language as tl
+import torch  # noqa: E402  it reads the environment
+import triton  # noqa: E402
+from triton import language as tl  # noqa: E402
 
-from real_openrlhf.algorithm import token_log_probs as head
+from real_openrlhf.algorithm import token_log_probs as head  # noqa: E402
 
 
 @triton.jit

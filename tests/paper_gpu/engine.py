@@ -1,13 +1,14 @@
 """vLLM's engine on a paper card: python engine.py [eager | graphs] [asleep]
 
-It draws, sleeps, wakes by tag, and gets weights by CUDA IPC from this process through vLLM's messages, as a policy sends
-them. `asleep` is a fault: the weights are sent before the engine is awake.
+It draws, sleeps, wakes by tag, and gets weights by CUDA IPC from this process through vLLM's messages, as a policy
+sends them. `asleep` is a fault: the weights are sent before the engine is awake.
 """
 
 import os
 import sys
 
-os.environ |= {"VLLM_ALLOW_INSECURE_SERIALIZATION": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_USE_FLASHINFER_SAMPLER": "0"}
+os.environ |= {"VLLM_ALLOW_INSECURE_SERIALIZATION": "1", "VLLM_NO_USAGE_STATS": "1"}
+os.environ |= {"VLLM_USE_FLASHINFER_SAMPLER": "0"}
 
 import torch
 from safetensors.torch import load_file
@@ -28,7 +29,8 @@ def main(how: str = "eager", fault: str = "") -> None:
     before = used()
     llm = LLM(
         str(model), enforce_eager=how == "eager", max_model_len=32, max_num_seqs=8, gpu_memory_utilization=0.3, seed=1,
-        enable_sleep_mode=True, enable_prefix_caching=False, cudagraph_capture_sizes=None if how == "eager" else [1, 8],
+        enable_sleep_mode=True, enable_prefix_caching=False,
+        cudagraph_capture_sizes=None if how == "eager" else [1, 8],
         worker_extension_cls="openrlhf.trainer.ray.vllm_worker_wrap.WorkerWrap",
     )  # fmt: skip
 

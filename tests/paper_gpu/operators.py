@@ -9,21 +9,34 @@ import os
 import sys
 import warnings
 from functools import partial
+from itertools import pairwise
 
 import torch
 
 LIMIT = int(os.environ.get("PAPER_LIMIT", 0))
 NATIVE = {  # only describe memory, or allocate and copy bytes
-    *"empty.memory_format empty_strided as_strided view _reshape_alias set_.source_Storage set_ set_.source_Tensor".split(),
-    *"set_.source_Storage_storage_offset resize_ record_stream is_set_to _local_scalar_dense is_pinned _pin_memory".split(),
+    *"empty.memory_format empty_strided as_strided view _reshape_alias set_.source_Storage set_".split(),
+    *"set_.source_Tensor set_.source_Storage_storage_offset resize_ record_stream is_set_to".split(),
+    *"_local_scalar_dense is_pinned _pin_memory".split(),
     *"view_as_real view_as_complex unfold _efficientzerotensor alias lift _has_same_storage_numel".split(),
 }
 MAKES_BIG = "mm", "index", "embedding", "gather", "expand", "repeat", "flash"  # out of two small ones
 HOST_TOO = "copy_", "_to_copy", "index.Tensor", "index_put", "_index_put_impl_", "set_", "resize"  # take both devices
-NO_NUMBERS_FROM_HOST = "cat", "stack", "gather", "scatter", "index_select", "index_copy", "index_add", "mm", "embedding"
+NO_NUMBERS_FROM_HOST = (
+    "cat",
+    "stack",
+    "gather",
+    "scatter",
+    "index_select",
+    "index_copy",
+    "index_add",
+    "mm",
+    "embedding",
+)
 CPU = torch.device("cpu")
 # as they are now: where DeepSpeed makes a model it puts its own in their places
-empty, zeros, ones, scalar = (partial(one, device=CPU) for one in (torch.empty, torch.zeros, torch.ones, torch.tensor))
+MAKERS = torch.empty, torch.zeros, torch.ones, torch.tensor
+empty, zeros, ones, scalar = (partial(one, device=CPU) for one in MAKERS)
 cuda = ctypes.CDLL(None)  # preloaded
 cuda.paper_asleep.argtypes = [ctypes.c_void_p]
 cuda.cudaMemset.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
@@ -81,7 +94,7 @@ def on_the_cpu(name: str, compute, native=None):
             kinds = [str(one.type) for one in compute._schema.arguments]
             args = [  # a number where the operator takes a tensor
                 scalar(one) if isinstance(one, (int, float)) and kind == "Tensor" else one
-                for one, kind in zip(args, kinds)
+                for one, kind in zip(args, kinds, strict=False)
             ]
             return native.call_boxed(keys, *args, **named)
         device = None
@@ -104,7 +117,8 @@ def on_the_cpu(name: str, compute, native=None):
                 given[id(result)] = one, result
                 return result
             if isinstance(one, torch.device) and one.type == "cuda":
-                device = device or (one if one.index is not None else torch.device("cuda", torch.cuda.current_device()))
+                number = torch.cuda.current_device() if one.index is None else one.index
+                device = device or torch.device("cuda", number)
                 return CPU
             return None if isinstance(one, torch.Generator) else one
 
@@ -164,7 +178,7 @@ def scores(q, k, v, bounds, scale, left):
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     times = q.shape[1] // k.shape[1]
     ends = bounds.tolist()
-    for begin, end in zip(ends, ends[1:]):
+    for begin, end in pairwise(ends):
         x = q[begin:end].transpose(0, 1).float()
         y, z = (one[begin:end].transpose(0, 1).float().repeat_interleave(times, 0) for one in (k, v))
         seen = ones(end - begin, end - begin, dtype=torch.bool).tril()
@@ -189,7 +203,7 @@ def flash_back(
         g = go[where].transpose(0, 1).float()
         dp = g @ z.mT
         ds = p * (dp - (dp * p).sum(-1, keepdim=True)) * by
-        for place, part in zip(results, (ds @ y, ds.mT @ x, p.mT @ g)):
+        for place, part in zip(results, (ds @ y, ds.mT @ x, p.mT @ g), strict=True):
             part = part.unflatten(0, (place.shape[1], -1)).sum(1)
             place[where] = part.transpose(0, 1).to(place.dtype)
     return tuple(results)

@@ -50,9 +50,6 @@ AFTER = {
     "vllm._custom_ops": vllm_operators,
     "vllm.vllm_flash_attn.flash_attn_interface": vllm_operators,
 }
-for number, fault in enumerate(os.environ.get("PAPER_FAULT", "").split()):
-    module, _, function = fault.partition(":")
-    AFTER[module] = lambda module, function=function: getattr(importlib.import_module("faults"), function)(module)
 
 
 class After(MetaPathFinder):

@@ -3,7 +3,7 @@
     python ranks.py RANKS:STAGE ...
     python ranks.py RANKS:STAGE other_order | on_the_host
 
-Two updates beside those of one rank: the same losses and gradient norms. The ranks are forks: importing takes a minute.
+Two updates beside those of one rank: the same losses and gradient norms. The ranks are forks of what has imported.
 """
 
 import json
@@ -19,7 +19,8 @@ sys.path[:0] = [str(HERE.parent)]
 os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0", "PAPER_WAIT": "240", "PAPER_FORKS": "1"}
 FLAGS = ("--ds.attn_implementation", "flash_attention_torch", "--ds.packing_samples", "--vllm.num_engines", "1")
 FLAGS += ("--ds.grad_accum_dtype", "fp32")
-CASE = {"dtype": "bf16", "fused_logprobs": True, "checkpointing": True, "flags": FLAGS, "group": 8, "groups_per_step": 2}
+CASE = {"dtype": "bf16", "fused_logprobs": True, "checkpointing": True, "flags": FLAGS}
+CASE |= {"group": 8, "groups_per_step": 2}
 
 
 def rank_of(rank: int, ranks: int, stage: int, fault: str, folder: str) -> None:

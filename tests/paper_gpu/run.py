@@ -25,6 +25,7 @@ SMALL = (
     *"--train.max_tokens_per_gpu 256 --rollout.max_tokens_per_gpu 512 --vllm.enforce_eager --max-steps 3".split(),
     *"--no-eval.at_start --no-eval.at_end --ckpt.save_steps 2 --actor.adam.lr 1e-3 --rollout.temperature 1.0".split(),
 )
+NO_DISK = ("--ckpt.max_num", "1", "--ckpt.save_steps", "-1")
 V2 = {"TRITON_INTERPRET": "1"}  # its Triton kernels are interpreted
 
 
@@ -67,15 +68,20 @@ def rows(folder: Path) -> list[Row]:
             r".*Expected all tensors to be on the same device.*", eight, fails=True),
         Row("faults", "(a folder of the 1.5B model's shape)", here("step_memory", "shape", str(shape)), "", one),
         Row("faults", "a card's memory too small for the recipe: a dry run",
-            ("bash", script, "qwen1.5b-1gpu", "--model", str(shape), *data, "--dry-run"), r".*memory.*", RTX_4090 | one, fails=True),
+            ("bash", script, "qwen1.5b-1gpu", "--model", str(shape), *data, *NO_DISK, "--dry-run"),
+            r"note: memory per GPU: .*It may not fit", RTX_4090 | one),
         # not run yet
-        Row("engine", "vLLM, eager: draws, sleeps, wakes, gets weights by CUDA IPC", here("engine", "eager"), r"GB before.*", V2 | one),
+        Row("engine", "vLLM, eager: draws, sleeps, wakes, gets weights by CUDA IPC", here("engine", "eager"),
+            r"GB before.*", V2 | one),
         Row("engine", "the same with CUDA graphs", here("engine", "graphs"), r"GB before.*", V2 | one),
         Row("engine", "fault: weights handed over before it is awake", here("engine", "eager", "asleep"),
             r".*illegal memory access.*", V2 | one, fails=True),
-        Row("train", "train_real_gpu.sh qwen1.5b-1gpu, 3 steps", ("bash", script, "qwen1.5b-1gpu", *small), r".*finished.*", V2 | one),
-        Row("train", "lora-24gb on an RTX 4090", ("bash", script, "lora-24gb", *small), r".*finished.*", V2 | RTX_4090 | one),
-        Row("memory", "a step of qwen1.5b-1gpu at its shape, 2 prompts", here("step_memory", "qwen1.5b-1gpu", "2"), r"step 2.*", large),
+        Row("train", "train_real_gpu.sh qwen1.5b-1gpu, 3 steps", ("bash", script, "qwen1.5b-1gpu", *small),
+            r".*finished.*", V2 | one),
+        Row("train", "lora-24gb on an RTX 4090", ("bash", script, "lora-24gb", *small),
+            r".*finished.*", V2 | RTX_4090 | one),
+        Row("memory", "a step of qwen1.5b-1gpu at its shape, 2 prompts", here("step_memory", "qwen1.5b-1gpu", "2"),
+            r"step 2.*", large),
     ]  # fmt: skip
 
 
@@ -91,7 +97,7 @@ def run(row: Row, base: dict[str, str], folder: Path) -> tuple[bool, str, float]
     for file in ([Path(state["PAPER_STATE"])], Path("/dev/shm").glob("paper_nccl_*")):
         for one in file:
             one.unlink(missing_ok=True)
-    said = re.findall(f"^.*?({row.said})$", text, re.M)
+    said = re.findall(f"^.*?({row.said}).*?$", text, re.M)
     good = bool(said) and (code != 0) == row.fails
     if not good:
         print(f"--- {row.what}: exit code {code}\n{text[-6000:]}", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""The memory of a training step at a recipe's true shape, in PyTorch's own CUDA allocator: python step_memory.py RECIPE PROMPTS
+"""The memory of a step at a recipe's true shape, in PyTorch's own CUDA allocator: python step_memory.py RECIPE PROMPTS
 
 The actor's side of two steps, with sleep between, by benchmarks/actor_step.py. Large tensors take their memory and are
 never computed (PAPER_LIMIT), so three checks of numbers are off and the head is uncompiled. LAYERS=2 for a quick one.
@@ -52,7 +52,7 @@ def main(recipe: str, prompts: int) -> None:
     from actor_step import Step, rollouts
     from openrlhf.cli.train_ppo_ray import parse_args
 
-    from real_openrlhf.flags import memory
+    from real_openrlhf.forecast import memory
     from real_openrlhf.hooks import policy_trainer
     from real_openrlhf.hooks.fixes import nonfinite_guard
     from real_openrlhf.hooks.model import fused_logprobs
@@ -94,7 +94,7 @@ def main(recipe: str, prompts: int) -> None:
 if __name__ == "__main__":
     try:
         if sys.argv[1] == "shape":  # only a folder of a model of 1.5B, which takes no disk
-            from real_openrlhf.training.checks.memory_estimate import KNOWN_CONFIGS
+            from real_openrlhf.forecast.memory import KNOWN_CONFIGS
 
             os.makedirs(sys.argv[2])
             sparse_model(Path(sys.argv[2]), dict(KNOWN_CONFIGS["deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B"]))

@@ -1,4 +1,6 @@
-"""vLLM's own CUDA operators that a dense model needs, computed as operators.py computes PyTorch's. The others refuse."""
+"""vLLM's own CUDA operators that a dense model needs, computed as in operators.py. The others refuse."""
+
+from itertools import pairwise
 
 import operators
 import torch
@@ -26,9 +28,7 @@ def gelu_and_mul(result, x, approximate="none"):
     result.copy_(F.gelu(left, approximate=approximate) * right)
 
 
-def rotary_embedding(
-    positions, query, key, head_size, cos_sin_cache, is_neox, rope_dim_offset=0, inverse=False
-):
+def rotary_embedding(positions, query, key, head_size, cos_sin_cache, is_neox, rope_dim_offset=0, inverse=False):
     assert is_neox and not rope_dim_offset and not inverse
     cos, sin = cos_sin_cache[positions.flatten()].float().chunk(2, -1)
     for one in (query, key):
@@ -53,7 +53,7 @@ def attention(g, table):
     """Of packed queries over a paged cache of keys and values; a sequence's last query is at its last key."""
     q, k, v, ends = g["q"], g["k"], g["v"], g["cu_seqlens_q"].tolist()
     out = torch.empty_like(q) if g["out"] is None else g["out"]
-    for row, (begin, end) in enumerate(zip(ends, ends[1:])):
+    for row, (begin, end) in enumerate(pairwise(ends)):
         keys = int(g["seqused_k"][row])
         if begin == end or not keys:
             continue
@@ -90,7 +90,7 @@ def by_name(full, function):
 
     def call(*args, **named):
         names = {one.name: one.default_value for one in given}
-        return function(**names | dict(zip(names, args)) | named)
+        return function(**names | dict(zip(names, args, strict=False)) | named)
 
     return call
 

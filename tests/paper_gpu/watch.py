@@ -1,7 +1,5 @@
-"""Runs a command, and ends it and all that it has started above GB of memory or after SECONDS: watch.py GB SECONDS ..."""
+"""Runs a command, and ends it with all that it started above GB of memory or after SECONDS: watch.py GB SECONDS ..."""
 
-import os
-import subprocess
 import sys
 import time
 from contextlib import suppress

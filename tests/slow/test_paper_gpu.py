@@ -30,7 +30,8 @@ print(codes, [*numbers])
 
 def built(folder: Path, source: str, *flags: str) -> Path:
     library = folder / f"{source}.so"
-    subprocess.run(["gcc", "-w", "-shared", "-fPIC", *flags, "-o", library, PLACE / source, "-lpthread", "-ldl"], check=True)
+    words = ["gcc", "-w", "-shared", "-fPIC", *flags, "-o", library, PLACE / source, "-lpthread", "-ldl"]
+    subprocess.run(words, check=True)
     return library
 
 
@@ -62,7 +63,8 @@ MEMORY = """
 import ctypes, sys
 library = ctypes.CDLL(sys.argv[1])
 where, handle = (ctypes.c_int * 8)(0, 0, 1, 0), ctypes.c_ulonglong()
-print(*[library.cuMemCreate(ctypes.byref(handle), ctypes.c_size_t(int(one)), where, 0) for one in sys.argv[2:]], flush=True)
+sizes = map(ctypes.c_size_t, map(int, sys.argv[2:]))
+print(*[library.cuMemCreate(ctypes.byref(handle), one, where, 0) for one in sizes], flush=True)
 sys.stdin.read()
 """
 
