@@ -20,7 +20,7 @@ os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0", "PAPER_WAIT": "24
 FLAGS = ("--ds.attn_implementation", "flash_attention_torch", "--ds.packing_samples", "--vllm.num_engines", "1")
 FLAGS += ("--ds.grad_accum_dtype", "fp32")
 CASE = {"dtype": "bf16", "fused_logprobs": True, "checkpointing": True, "flags": FLAGS}
-CASE |= {"group": 8, "groups_per_step": 2}
+CASE |= {"group": 8, "groups_per_update": 2}
 
 
 def rank_of(rank: int, ranks: int, stage: int, fault: str, folder: str) -> None:
