@@ -55,6 +55,6 @@ gcc -O2 -w -DSMI -o "$out/bin/nvidia-smi" "$here/cards.c" "$out/lib/libcuda.so.1
 # setup_env.sh takes PYTHONPATH away
 echo "import os, sys; 'PAPER_COMPUTE' in os.environ and (sys.path.append('$here'), __import__('paper'))" >"$site/paper_gpu.pth"
 cat >"$out/env" <<END
-export LD_PRELOAD=$preload LD_LIBRARY_PATH=$out/lib VLLM_NCCL_SO_PATH=$out/lib/libnccl.so.2 TRITON_LIBCUDA_PATH=$out/lib
+export LD_PRELOAD=$preload LD_LIBRARY_PATH=$out/lib VLLM_NCCL_SO_PATH=$out/lib/libnccl.so.2 VLLM_CUDART_SO_PATH=$out/lib/libcudart.so.13 TRITON_LIBCUDA_PATH=$out/lib
 export PATH=$out/bin:$venv/bin:\$PATH OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 PAPER_COMPUTE=1 TORCHDYNAMO_DISABLE=1
 END

@@ -42,7 +42,13 @@ def without_kernel(sampler) -> None:
     sampler.apply_top_k_top_p_triton = sampler.apply_top_k_top_p_pytorch
 
 
+def our_runtime(wrapper) -> None:
+    """torchvision brings another copy of CUDA's runtime, which vLLM's sleep would find first."""
+    wrapper.find_loaded_library = lambda name: os.environ["VLLM_CUDART_SO_PATH"]
+
+
 AFTER = {
+    "vllm.distributed.device_communicators.cuda_wrapper": our_runtime,
     "torch": operators,
     "triton.runtime.interpreter": interpreter,
     "vllm.triton_utils.importing": log1p,

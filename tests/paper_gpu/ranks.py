@@ -47,7 +47,7 @@ def rank_of(rank: int, ranks: int, stage: int, fault: str, folder: str) -> None:
 
 
 def left(now):
-    return replace(now, scores=now.scores.cpu())
+    return replace(now, old=now.old.cpu())
 
 
 def run(ranks: int, stage: int, fault: str, folder: str) -> list:
