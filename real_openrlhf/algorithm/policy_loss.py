@@ -67,6 +67,8 @@ def real_policy_loss(
     metrics then cover all ranks, and the mean of the gradients over ranks is the gradient of the loss.
     """
     named = {"tau": tau, "reduction": None if bce_reduction == "sum" else bce_reduction}
+    if settings and own:
+        raise ValueError("own is the old name of settings: give settings alone")
     settings = settings or own or {}
     if twice := [name for name in settings if named.get(name) is not None]:
         raise ValueError(f"{twice[0]} is given twice, in settings too: leave one out")

@@ -136,10 +136,12 @@ def _whole_group_problems(args: SimpleNamespace) -> Iterator[str]:
             "--algo.kl.use_loss --algo.kl.estimator k3"
         )
     (low, high), threshold = args.algo.dynamic_filtering_range, args.algo.real.label_threshold
-    if args.algo.dynamic_filtering_enable and threshold is not None and not low <= threshold < high:
+    scores = (0, 1) if args.derived.loss != "upstream" and not args.derived.any_reward else (low, high)
+    outside = low >= scores[1] or high <= scores[0] if threshold is None else not low <= threshold < high
+    if args.algo.dynamic_filtering_enable and outside:
         yield (
             f"--algo.dynamic_filtering_range {low:g} {high:g} is of a prompt's mean score, and nearly all prompts "
-            f"would be dropped: a score is correct above {threshold:g}. Give a range of your scores"
+            f"would be dropped: a score is correct above {args.derived.threshold:g}. Give a range of your scores"
         )
     if args.train.max_epochs != 1:
         yield (

@@ -121,7 +121,7 @@ class PolicyTrainer(EngineStartTrainer):
         self.rollouts = {}
         merged = over_updates(logs, [planned.trained_tokens for planned in self.plan.updates])
         norms = [log["actor_grad_norm"] for log in logs]
-        if not any(norms) and self.plan.metrics["update/frac_nonzero_weight"] > 0:
+        if not any(norms) and self.weighed():
             self.strategy.print(
                 f"warning: the gradients of the batch up to optimizer step {self.engine.global_steps} are exactly 0, "
                 "though responses have weights. Look at the flags that you changed: one of them scales or cuts the "
@@ -134,6 +134,13 @@ class PolicyTrainer(EngineStartTrainer):
             "entropy": self.args.actor.entropy_coef is not None,  # else no forward computes entropies
         }
         return logged_of_batch(self.plan.metrics, merged, {name for name, true in holds.items() if true})
+
+    def weighed(self) -> bool:
+        """Whether a response of the batch had a weight or an advantage."""
+        if self.tables:
+            return any(bool(weights.any()) for _, _, weights in self.tables)
+        sides = self.objective is None or self.objective.objective.two_sides  # another may weigh none of them
+        return sides and self.plan.metrics["update/frac_nonzero_weight"] > 0
 
     def update(self, planned: PlannedUpdate, kl_ctl: float) -> Update:
         """The next update, with the method's loss and the coefficients of the flags."""

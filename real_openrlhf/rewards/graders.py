@@ -34,7 +34,8 @@ def judge(item: Asked, think: Think = "optional", grader: str = "robust", allowe
     """A grader's verdict on one response. Like `verify` it never raises; `allowed` are conventions of the verifier."""
     if grader == "robust":
         return verdict.verify(item.response, item.label, think=think, prompt=item.prompt, allowed=allowed)
-    return verdict.answered(lambda: _JUDGES[grader](item.response, item.label, think), item.response, item.label)
+    rules = _JUDGES[grader]
+    return verdict.answered(lambda: rules(item.response, item.label, think), item.response, item.label)
 
 
 def judge_many(
@@ -90,9 +91,10 @@ def reward_function(grader: str) -> Callable[[list[str], list[str], list[str]], 
         raise ValueError(wrong)
     think = os.environ.get("REAL_THINK", "auto")
     allowed = tuple(filter(None, os.environ.get("REAL_ALLOW", "").split(",")))
-    verdict.pool(
-        _OTHERS if grader in _JUDGES else ALGEBRA
-    )  # its workers begin to start: the first hard answer does not wait for them
+    if grader not in variables.GRADERS:
+        raise ValueError(f"there is no grader {grader}: {', '.join(variables.GRADERS)}")
+    # its workers begin to start: the first hard answer does not wait for them
+    verdict.pool(_OTHERS if grader in _JUDGES else ALGEBRA)
 
     def reward_func(queries: list[str], prompts: list[str], labels: list[str]) -> dict:
         (query,), (prompt,), (label,) = queries, prompts, labels

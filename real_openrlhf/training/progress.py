@@ -17,7 +17,10 @@ COLOUR = re.compile(r"\x1b\[\d+m")
 ACTOR = re.compile(r"^\(\w+ pid=\d+[^)]*\) *")
 PROGRESS_BAR = re.compile(r"\d%\|")
 OUT_OF_MEMORY = "ray.exceptions.OutOfMemoryError"
-LONGEST = 300  # characters of a reason; the log has all of it
+LONGEST = 300  # characters of a reason that is not ours; the log has all of it
+OURS = re.compile(
+    r"^(real_openrlhf\.|(ValueError|UserError|RuntimeError): .*--)"
+)  # such a reason ends with what to type
 NO_MEASURE = {"policy_loss": " (may rise: no measure of progress)"}
 OTHERWISE = {"rollout/entropy": "entropy_loss"}  # as OpenRLHF's own batching logs it
 MINUTE = 60.0
@@ -219,4 +222,4 @@ def last_error(log: Path, start: int = 0) -> str:
             f"Ray ended a process of the run because the machine's memory was full{full}. Close other programs, or "
             "take less memory (docs/use/troubleshooting.md), then the same command with --resume"
         )
-    return reason if len(reason) <= LONGEST else f"{reason[:LONGEST]} ..."
+    return reason if len(reason) <= LONGEST or OURS.match(reason) else f"{reason[:LONGEST]} ..."

@@ -191,6 +191,7 @@ def test_nothing_to_learn_is_a_loss_of_0_with_zero_gradient(batch):
             for shape in ((1, 6), (8, 1))
         ),
         ({"tau": 0.1, "own": {"tau": 2.0}}, "tau is given twice"),
+        ({"settings": {"tau": 0.1}, "own": {"tau": 2.0}}, "give settings alone"),
         ({"objective": "grpo"}, "unknown objective 'grpo'. Choose one of real, .*, or your own, FILE.py:NAME"),
         (
             {"objective": "disco_logl"},

@@ -140,6 +140,10 @@ def boxed(answer: str) -> str:
 
 def test_every_grader_has_a_name_with_a_description_a_judge_and_a_worker():
     assert {"robust", *graders._JUDGES} == {*variables.GRADERS} == {"robust", *other_graders.GRADERS}
+    with pytest.raises(KeyError):
+        graders.judge(graders.Asked("5", "5"), grader="typo")
+    with pytest.raises(ValueError, match="there is no grader typo: robust, disco, math_verify"):
+        graders.reward_function("typo")
 
 
 def test_the_disco_grader_follows_the_rules_of_the_baselines(load):

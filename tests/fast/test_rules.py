@@ -53,7 +53,8 @@ UNREAD = [  # method, flag and value, what it needs, what makes the run read it;
     ("real", "--data.image_key pictures", "--data.max_images_per_prompt above 0", None),
     ("real", "--actor.freeze_visual_encoder", "--data.max_images_per_prompt above 0", None),
     ("real", "--train.colocate_actor_ref", "a reference model", "--algo.kl.init_coef 0.1"),
-    ("real", "--ckpt.max_num 3", "--ckpt.save_steps above 0", None, "--no-ckpt.save_steps"),
+    ("real", "--ckpt.save_hf", "--ckpt.save_steps above 0",
+     "--eval.dataset a.jsonl --ckpt.best_metric_key eval_a_pass1", "--no-ckpt.save_steps"),
     ("real", "--actor.gradient_checkpointing_reentrant", "gradient_checkpointing_enable", None,
      "--no-actor.gradient_checkpointing_enable"),
     ("real", "--ds.zpg 2", "--ds.zero_stage 3", None, "--ds.zero_stage 2"),
@@ -147,7 +148,7 @@ def test_openrlhfs_own_default_is_a_right_value(flag):
 def test_adapters_of_a_layer_that_the_model_lacks_are_refused():
     args = run_of("real", "--ds.lora.rank 4", "--ds.lora.target_modules self_attn.q_proj nonsense").args
     (problem,) = model_problems(args, {"model_type": "qwen2"})
-    assert problem.startswith("--ds.lora.target_modules nonsense is no layer of")
+    assert problem.startswith("--ds.lora.target_modules nonsense is not trained in")
 
 
 def test_a_method_trains_with_its_own_loss():

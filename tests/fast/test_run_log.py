@@ -130,24 +130,25 @@ def test_shares_over_prompts_and_rollouts(tmp_path, name):
     assert [stats[f"rollout/{name}"] for name in names] == pytest.approx(expected)
 
 
-FLAT = {  # each step's scores of two prompts, whether any reward counts, and what is told
-    "none correct": ([0, 0, 0, 0], False, "none of 12 responses was correct"),
-    "all correct": ([1, 1, 1, 1], False, "all of 12 responses were correct"),
-    "all ungraded": ([None, None, None, math.nan], False, "none of 12 responses was graded"),
-    "prompts alike": ([0, 0, 1, 1], False, "no prompt had correct and incorrect responses"),
-    "a prompt with both": ([0, 0, 0, 1], False, ""),
-    "unequal rewards below a threshold": ([0.1, 0.2, 0.1, 0.1], True, ""),
-    "the same for labels": ([0.1, 0.2, 0.1, 0.1], False, "none of 12 responses was correct"),
+FLAT = {  # each step's scores of two prompts, the share with a weight, and what is told
+    "none correct": ([0, 0, 0, 0], 0.0, "none of 12 responses was correct"),
+    "all correct": ([1, 1, 1, 1], 0.0, "all of 12 responses were correct"),
+    "all ungraded": ([None, None, None, math.nan], 0.0, "none of 12 responses was graded"),
+    "prompts alike": ([0, 0, 1, 1], 0.0, "no prompt had correct and incorrect responses"),
+    "a prompt with both": ([0, 0, 0, 1], 0.5, ""),
+    "a loss, or a penalty, that learns of equal ones": ([0, 0, 0, 0], 1.0, ""),
+    "OpenRLHF's own batching": ([0, 0, 0, 0], None, ""),
 }
 
 
 @pytest.mark.parametrize("name", FLAT)
 def test_three_steps_that_teach_nothing_are_told_once_and_again_at_the_end(tmp_path, name, capsys):
-    scores, any_reward, told = FLAT[name]
-    log, progress = RunLog(run_args(tmp_path, 2, any_reward=any_reward)), Progress(tmp_path, 5, tmp_path / "train.log")
+    scores, share, told = FLAT[name]
+    weighed = {} if share is None else {"update/frac_nonzero_weight": share}
+    log, progress = run_log(tmp_path, 2), Progress(tmp_path, 5, tmp_path / "train.log")
     capsys.readouterr()
     for step in range(1, 6):
-        log.log_train(step, log.group_stats(sampled(*scores, threshold=0.5)))
+        log.log_train(step, log.group_stats(sampled(*scores, threshold=0.5)) | weighed)
         progress.update()
     log.close()
     progress.update()
@@ -177,7 +178,7 @@ def test_a_real_run_whose_labels_were_never_right_says_so_under_its_table(tmp_pa
 def test_steps_that_teach_nothing_before_a_better_one_are_not_in_the_closing_lines(tmp_path):
     log = run_log(tmp_path, 2)
     for step, scores in enumerate([[0, 0]] * 2 + [[0, 1]] + [[0, 0]] * 3 + [[0, 1]], 1):
-        log.log_train(step, log.group_stats(sampled(*scores)))
+        log.log_train(step, log.group_stats(sampled(*scores)) | {"update/frac_nonzero_weight": float(sum(scores))})
     log.close()
     (note,) = lines(tmp_path, "notes.jsonl")
     assert note["step"] == 6 and "learn" not in summary(tmp_path)

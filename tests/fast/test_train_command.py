@@ -523,6 +523,11 @@ def test_nohup_keeps_its_meaning(tmp_path):
         signal.signal(signal.SIGHUP, before)
 
 
+OURS_AND_LONG = (
+    "real_openrlhf.algorithm.mismatch.MismatchError: " + "x " * 200 + "--rollout.mismatch log never ends the run"
+)
+
+
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
@@ -530,6 +535,7 @@ def test_nohup_keeps_its_meaning(tmp_path):
         ("ValueError: of ours", "ValueError: of ours"),
         ("Killed", "Killed"),
         ("ValueError: " + "x" * 999, f"ValueError: {'x' * 288} ..."),
+        (OURS_AND_LONG, OURS_AND_LONG),
         (
             "ray.exceptions.OutOfMemoryError: 1 worker(s) were killed due to the node running low on memory. Memory "
             "on the node (IP: 10.0.0.1, ID: ab) was 22.35GB / 23.52GB (0.95), which exceeds the threshold of 0.95; "

@@ -8,13 +8,13 @@ import zlib
 from itertools import takewhile
 from pathlib import Path
 
-from real_openrlhf.algorithm.groups import IGNORED, POSITIVE
+from real_openrlhf.algorithm.groups import POSITIVE
 from real_openrlhf.base.files import parsed
 from real_openrlhf.base.run_files import METRICS, NOTES, PHASES, ROLLOUTS
 from real_openrlhf.hooks.controller.groups import groups_of
 from real_openrlhf.hooks.controller.labels import verdict_of
 
-FLAT = 3  # steps without a prompt whose responses differ: the run's owner is told
+FLAT = 3  # steps in which no response has a weight: the run's owner is told
 
 
 class RunLog:
@@ -27,16 +27,16 @@ class RunLog:
         self.args = args
         self.groups: list[dict] = []  # of the same step, for rollouts.jsonl
         self.flat: list[tuple[int, int, int]] = []  # correct, graded and all responses of the last flat steps
+        self.counts = (0, 0, 0)  # of the last step
         self.told = False
         self.step = 0
 
     def group_stats(self, rollout_samples: list) -> dict[str, float]:
         """Shares over prompts and rollouts, by the labels of `labels.py`."""
         right = [sample.label == POSITIVE for sample in rollout_samples]
-        prompts = groups_of(rollout_samples, self.args)
-        groups = [[sample.label == POSITIVE for sample in own] for own in prompts]
+        groups = [[sample.label == POSITIVE for sample in own] for own in groups_of(rollout_samples, self.args)]
         graded = sum(not math.isnan(verdict_of(sample)) for sample in rollout_samples)
-        self.flat = [] if any(map(self.differs, prompts)) else [*self.flat, (sum(right), graded, len(right))]
+        self.counts = (sum(right), graded, len(right))
         return {
             **entropy(rollout_samples),
             **by_correctness(rollout_samples),
@@ -47,11 +47,6 @@ class RunLog:
             # two runs that saw the same prompts in this step have the same number here
             "rollout/prompts_crc": zlib.crc32("\n".join(sorted(s.prompts[0] for s in rollout_samples)).encode()) >> 8,
         }
-
-    def differs(self, group: list) -> bool:
-        """Whether a prompt's responses have something to learn from."""
-        known = [sample for sample in group if sample.label != IGNORED]
-        return len({verdict_of(one) if self.args.derived.any_reward else one.label == POSITIVE for one in known}) > 1
 
     def nothing_to_learn(self) -> str:
         """What the last steps lacked, if they are many enough, and where to look."""
@@ -70,6 +65,7 @@ class RunLog:
         self._keep(step)
         self._write("train", step, values)
         self.step = step
+        self.flat = [] if values.get("update/frac_nonzero_weight", 1.0) else [*self.flat, self.counts]
         if not self.told and (say := self.nothing_to_learn()):
             self.told = True
             self._append(NOTES, json.dumps({"step": step, "say": say}).encode() + b"\n")

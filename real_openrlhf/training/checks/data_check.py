@@ -18,7 +18,17 @@ from real_openrlhf.training.checks import Note
 from same_answer.extract import golds_of
 
 COLUMNS = {"--data.input_key": PROBLEM_COLUMNS, "--data.label_key": GOLD_COLUMNS}  # and their usual names
-HELD = (".arrow", *SUFFIXES)  # endings in a folder that holds a data set
+HELD = (
+    ".arrow",
+    ".gz",
+    ".zst",
+    ".bz2",
+    ".xz",
+    ".zip",
+    ".txt",
+    ".py",
+    *SUFFIXES,
+)  # in a folder that may hold a data set
 TRIED = 3  # labels that this package's own reward function is tried on
 READ, UNKNOWN = 200, 0.1  # rows whose tokens are counted, and the share of unknown ones that is refused
 
@@ -34,7 +44,7 @@ def check(run: Run, flag: str) -> Iterator[str]:
             near = did_you_mean(path.stem, [tiny_task.NAME, *TRAINING_SETS]) if trains else ""
             others = "OWNER/NAME, or a set of `real-openrlhf data`" if trains else "or OWNER/NAME"
             yield f"{flag} {name} does not exist. {near}Name a file, {others}."
-        elif path.is_dir() and not any(file.suffix in HELD for depth in ("*", "*/*") for file in path.glob(depth)):
+        elif path.is_dir() and not any(file.suffix in HELD for file in path.rglob("*")):
             yield f"{flag} {name} is a folder without a data set. Name a file, or a folder with one."
         elif path.suffix == ".arrow" or (path.is_dir() and not path.suffix):
             yield Note(f"{flag} {name} is no {', '.join(SUFFIXES)} file: its rows were not checked", f"rows of {name}")

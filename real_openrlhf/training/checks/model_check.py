@@ -55,7 +55,7 @@ def model_problems(args: SimpleNamespace, config: dict) -> Iterator[str]:
     names, typed = LINEAR.split(), args.ds.lora.target_modules
     wrong = [name for name in typed if name.rpartition(".")[2] not in names] if isinstance(typed, list) else []
     if args.ds.lora.rank and wrong and config.get("model_type") in PLAIN:  # PEFT would leave out one of several
-        yield f"--ds.lora.target_modules {wrong[0]} is no layer of {model}. Choose from {', '.join(names)}"
+        yield f"--ds.lora.target_modules {wrong[0]} is not trained in {model}. Choose from {', '.join(names)}"
     if args.actor.aux_loss_coef and not router_loss(config):
         yield f"--actor.aux_loss_coef is not read: {model} has no auxiliary loss of experts. Leave it out"
 
