@@ -1,5 +1,6 @@
 """`--ds.fused_logprobs`: OpenRLHF's Actor gives the same with it, and so do steps on two ZeRO-3 ranks."""
 
+import functools
 import shutil
 import sys
 from types import SimpleNamespace
@@ -119,27 +120,32 @@ def test_with_a_real_vocabulary_steps_agree_and_memory_falls(two_ranks, real_voc
     assert fused_logprobs["peak"] < 0.7 * plain["peak"]
 
 
-@pytest.mark.skipif(
+class OnGpu(torch.Tensor):
+    is_cuda = True
+    __torch_function__ = torch._C._disabled_torch_function_impl  # what comes out is a plain tensor
+
+
+INDUCTOR = pytest.mark.skipif(
     not shutil.which("g++") or " " in sys.prefix,
     reason="torch's compiler needs g++, and a path without spaces to link",
 )
-@pytest.mark.parametrize(
-    "function, constant, rows",
-    [
-        pytest.param(head._sums, True, 1, marks=every),
-        pytest.param(head._slopes, torch.bfloat16, 1, marks=every),
-        (head._slopes_with_entropy, torch.bfloat16, 3),
-    ],
-)
-def test_as_a_gpu_run_compiles_it_each_function_is_one_graph_at_each_temperature(
-    monkeypatch, function, constant, rows
+GRAPHS = [(head._sums, True, 1), (head._slopes, torch.bfloat16, 1), (head._slopes_with_entropy, torch.bfloat16, 3)]
+
+
+@pytest.mark.parametrize("backend", ["eager", pytest.param("inductor", marks=(every, INDUCTOR))])
+@pytest.mark.parametrize("function, constant, rows", GRAPHS)
+def test_each_function_is_one_graph_for_each_temperature_and_any_number_of_rows(
+    monkeypatch, backend, function, constant, rows
 ):
-    """Any number of rows; a second temperature is not computed with the first one's kernel."""
+    """One graph of all temperatures had the first one's on a GPU; on a CPU it is right, so graphs are counted."""
     monkeypatch.delenv("TORCHDYNAMO_DISABLE")  # which tests set
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=backend))
+    monkeypatch.setattr(head, "_compiled", functools.cache(head._compiled.__wrapped__))
+    monkeypatch.setattr(head, "_uncompiled", [])
     torch._dynamo.reset()
-    compiled, graphs = head._compiled.__wrapped__(function), torch._dynamo.utils.counters["stats"]
+    graphs = torch._dynamo.utils.counters["stats"]
     graphs.clear()
-    for number, scale in enumerate((0.6, 1.7, 1.0) if EVERY else (0.6, 1.7), 1):
+    for number, scale in enumerate((0.6, 1.7), 1):
         for size in (64, 96, 33):
             draw = torch.Generator().manual_seed(size)
             logits = torch.randn(size, 512, generator=draw).bfloat16()
@@ -147,6 +153,6 @@ def test_as_a_gpu_run_compiles_it_each_function_is_one_graph_at_each_temperature
             if function is head._sums:
                 given = [torch.randint(0, 512, (size, 1), generator=draw), *given]
             expected = function(scale, constant, logits, *given)
-            with torch._dynamo.config.patch(specialize_float=True):  # as a run does
-                torch.testing.assert_close(compiled(scale, constant, logits, *given), expected, rtol=1e-2, atol=1e-4)
-        assert graphs["unique_graphs"] == number
+            found = head._one_kernel(function, scale, constant, logits.as_subclass(OnGpu), *given)
+            torch.testing.assert_close(found, expected, rtol=1e-2, atol=1e-4)
+        assert head._uncompiled == [] and graphs["unique_graphs"] == number
