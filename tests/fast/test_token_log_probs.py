@@ -111,10 +111,10 @@ def test_no_tensor_is_larger_than_a_chunk_of_logits(chunk):
             self.size = max([self.size, *(one.numel() for one in tree_leaves(result) if isinstance(one, Tensor))])
             return result
 
-    given, seen = draw(256, 4096, 2), Largest()
+    given, seen = draw(64, 1024, 2), Largest()
     with seen:
         solve(in_blocks(chunk), given)
-    assert seen.size == max(chunk, given.weight.shape[1]) * 4096  # the weight itself is as large as two tokens' logits
+    assert seen.size == max(chunk, given.weight.shape[1]) * 1024  # the weight itself is as large as two tokens' logits
 
 
 def test_a_sum_of_products_has_each_ones_gradient():

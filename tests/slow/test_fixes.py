@@ -1,7 +1,6 @@
 """Parts of DeepSpeed, torch and vLLM that are replaced at run time (hooks/fixes), the guard against nan among them."""
 
 import math
-import os
 import subprocess
 import sys
 
@@ -11,6 +10,9 @@ from small_world import REPOSITORY
 
 DISCO = f"{REPOSITORY}/examples/objectives/disco.py:disco_logl"
 BESIDE_A_GPU = """
+import sys
+for name in [name for name in sys.modules if name.partition(".")[0] == "deepspeed"]:
+    del sys.modules[name]  # which chose the CPU when it was imported
 from real_openrlhf.hooks.fixes.deepspeed_optimizers import AdamW, compile_less
 import deepspeed
 from deepspeed.accelerator import get_accelerator
@@ -24,9 +26,10 @@ assert "-fopenmp" in said and not any("cu" in word for word in said), said
 """
 
 
-def test_beside_a_gpu_neither_adam_needs_its_compiler():
-    environment = {**os.environ, "DS_ACCELERATOR": "cuda", "CUDA_HOME": "/nowhere"}
-    done = subprocess.run([sys.executable, "-c", BESIDE_A_GPU], env=environment, capture_output=True, text=True)
+def test_beside_a_gpu_neither_adam_needs_its_compiler(forked):
+    python, environment = forked
+    environment = {**environment, "DS_ACCELERATOR": "cuda", "CUDA_HOME": "/nowhere"}
+    done = subprocess.run([python, "-c", BESIDE_A_GPU], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 
