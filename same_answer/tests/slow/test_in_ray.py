@@ -9,7 +9,10 @@ import places
 import pytest
 
 ACTORS = """
-import json, logging, ray, places
+import contextlib, json, logging, ray, places
+with contextlib.suppress(ImportError):
+    from real_openrlhf.hooks.fixes.process_starts import wait_longer
+    wait_longer()  # a busy machine starts Ray in more than its 30 s
 ray.init(num_cpus=2, include_dashboard=False, logging_level=logging.ERROR, log_to_driver=False)
 class Actor:
     def verdicts(self):
@@ -19,6 +22,7 @@ print(json.dumps(ray.get([actor.verdicts.remote() for actor in made])))
 """
 
 
+@pytest.mark.skipif("REAL_TEST_EVERY" not in os.environ, reason="in a training: tests/e2e/test_train_on_two_ranks.py")
 def test_the_verdicts_in_ray_actors_are_those_of_the_main_thread():
     pytest.importorskip("ray")
     variables = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
