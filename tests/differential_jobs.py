@@ -8,6 +8,7 @@ import math
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 from deepspeed.utils import safe_get_full_grad
 from naive import NAIVE_TOKENS, NAIVE_WITH_REFERENCE, naive_group_loss, naive_score
 from openrlhf.models import Actor
@@ -37,17 +38,18 @@ OVER = dict.fromkeys((*TOKEN_MEANS, "sampling/logprob_diff_mean", "sampling/kl")
 OVER |= dict.fromkeys(("sampling/is_ratio_mean", "sampling/frac_is_ratio_capped"), "rollouts")
 OVER |= {f"real/{one}": one for one in ("score_pos", "score_neg", "weight_pos", "weight_neg")}
 OVER |= dict.fromkeys(("policy_loss", "real/loss", "rollout/frac_mixed", "real/frac_unlabelled"), "updates")
+OF_BATCH = ("update/frac_trained", "update/frac_nonzero_weight", "reward")  # beside them
 
 
 def compared(**changes) -> list[dict]:
     """Each update: the largest relative error of a gradient, {logged name: (logged, naive)}, forwards of the first
-    layer for each micro-batch. Then the same of the batch."""
+    layer for each micro-batch. Then the same of the batch. The naive side is the first rank's alone."""
     case = Case(**changes)
     args = arguments(case)
     policy = policy_actor(case, args)
     trainer, engine = policy.trainer, policy.actor.model
     samples = fill(policy, case)
-    naive, records, forwards = Naive(case, args, samples), [], []
+    naive, records, forwards = None if dist.get_rank() else Naive(case, args, samples), [], []
     train_update, deepspeed_step = trainer.train_update, policy.strategy.optimizer_step
     first_mlp = next(module for name, module in engine.module.named_modules() if name.endswith("layers.0.mlp"))
     first_mlp.register_forward_pre_hook(lambda *_: forwards.append(1))
@@ -57,14 +59,16 @@ def compared(**changes) -> list[dict]:
         groups = planned.batch.groups[planned.rollouts].unique().tolist()
         names = [name for name, one in parameters(engine).items() if one.requires_grad]
         values = {name: whole(one) for name, one in parameters(engine).items()}
-        expected, numbers = naive(values, names, groups, first=not records)
         got = {name: safe_get_full_grad(parameters(engine)[name]).double() for name in names}
-        norm = math.sqrt(sum(float(one.norm()) ** 2 for one in expected.values()))
-        errors = [
-            float((got[n] - expected[n]).norm()) / max(float(expected[n].norm()), 0.01 * norm, 1e-9) for n in names
-        ]
-        numbers |= {"actor_grad_norm": norm, "actor_lr": engine.basic_optimizer.param_groups[0]["lr"]}
-        records.append({"gradient_error": max(errors), "numbers": numbers})
+        records.append({"gradient_error": 0.0, "numbers": {}})
+        if naive:
+            expected, numbers = naive(values, names, groups, first=len(records) == 1)
+            norm = math.sqrt(sum(float(one.norm()) ** 2 for one in expected.values()))
+            errors = [
+                float((got[n] - expected[n]).norm()) / max(float(expected[n].norm()), 0.01 * norm, 1e-9) for n in names
+            ]
+            numbers |= {"actor_grad_norm": norm, "actor_lr": engine.basic_optimizer.param_groups[0]["lr"]}
+            records[-1] = {"gradient_error": max(errors), "numbers": numbers}
         deepspeed_step(*args_, **named)
 
     def recorded(update) -> dict:
@@ -80,7 +84,8 @@ def compared(**changes) -> list[dict]:
     unread = () if args.derived.reads_old else OF_THE_OLD
     for record, logged in zip(records, statuses, strict=True):
         record |= {"status": logged, "pairs": pairs(logged, record.pop("numbers"), unread)}
-    of_batch = {name: value for name, value in naive.of_batch().items() if name in status}
+    of_batch = naive.of_batch() if naive else {}
+    of_batch = {name: of_batch.get(name) for name in (*OF_BATCH, *OVER) if name in status}
     batch = pairs({name: status[name] for name in of_batch}, of_batch, unread)
     return [*records, {"gradient_error": 0.0, "pairs": batch}]
 
