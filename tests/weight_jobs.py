@@ -175,6 +175,7 @@ def trained(
     except CheckpointError as error:
         return {"error": str(error)}
     loaded, optimizer = policy.get_checkpoint_states(), policy.actor.model.basic_optimizer
+    before = digests(policy)
     in_host_memory = [name for own in optimizer.state.values() for name in own if "offload_buffer" in name]
     for step in range(loaded.get("global_step", 0) + 1, until + 1):
         fill(policy, case)
@@ -189,7 +190,7 @@ def trained(
             except CheckpointError as error:
                 return {"error": str(error)}
     about = {name: loaded.get(name) for name in ("checkpoint", "damaged")}
-    return {"state": digests(policy), "loaded": about, "in host memory": in_host_memory}
+    return {"before": before, "state": digests(policy), "loaded": about, "in host memory": in_host_memory}
 
 
 def saved_twice(folder: str, place: str, **case) -> list[str]:
