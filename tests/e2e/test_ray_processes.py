@@ -23,6 +23,8 @@ from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.rewards.variables import JOB, NAMES
 from real_openrlhf.training.launch_target import ON_GPUS, QUOTED, LaunchTarget
 
+SECONDS = 600  # after which a driver has failed
+
 
 @contextmanager
 def started(monkeypatch, cpus: int) -> Iterator:
@@ -132,8 +134,22 @@ import time
 import psutil, ray
 from ray.util.placement_group import placement_group
 from real_openrlhf.hooks.fixes.process_starts import wait_longer
+from real_openrlhf.hooks.upstream_trainer import EngineStartTrainer
 wait_longer()
 ray.init(logging_level="ERROR", num_cpus=1, include_dashboard=False)
+
+
+class Engine:
+    def __init__(self):
+        raise ValueError("no memory for an engine")
+
+
+trainer = object.__new__(EngineStartTrainer)
+trainer.vllm_engines = [ray.remote(Engine).remote()]
+try:
+    trainer._init_vllm_sync_group("gloo")
+except ray.exceptions.RayActorError as error:
+    print(error)
 ray.shutdown()  # which ends a raylet too
 ray.init(logging_level="ERROR", num_cpus=1, include_dashboard=False)
 (raylet,) = (one for one in psutil.Process().children() if any(w.endswith("raylet/raylet") for w in one.cmdline()))
@@ -144,17 +160,26 @@ ray.get(placement_group([{"CPU": 1}]).ready())
 """
 
 
-def test_a_raylet_that_ends_before_the_first_answer_ends_the_driver():
-    """Ray's GCS keeps the request, for ever."""
+@pytest.fixture(scope="module")
+def later(forked):
+    python, environment = forked
     checks = {"RAY_health_check_period_ms": "1000", "RAY_health_check_timeout_ms": "5000"}
-    done = subprocess.run(
-        [sys.executable, "-c", LATER], env=os.environ | checks, capture_output=True, text=True, timeout=240
-    )
-    assert done.returncode == 1 and "RayError: Ray's raylet ended. Its raylet.err says why" in done.stderr
+    words = [python, "-c", LATER]
+    return subprocess.run(words, env=environment | checks, capture_output=True, text=True, timeout=SECONDS)
 
 
+def test_a_raylet_that_ends_before_the_first_answer_ends_the_driver(later):
+    """Ray's GCS keeps the request, for ever."""
+    assert later.returncode == 1 and "RayError: Ray's raylet ended. Its raylet.err says why" in later.stderr
+
+
+def test_a_policy_is_told_why_its_engine_did_not_start(later):
+    """It would wait half an hour for it."""
+    assert "ValueError: no memory for an engine" in later.stdout, later.stderr
+
+
+@every  # the policy's wait is above; that a run ends with an actor's reason: test_like_gpu.py
 def test_an_engine_that_cannot_start_ends_the_run_with_its_reason(train):
-    """The policy would wait half an hour for it."""
     crowded = replace(train, environment={**train.environment, "VLLM_CPU_KVCACHE_SPACE": "1000000"})  # GB
     run = crowded("no-engine", "--max-steps", "1", code=1)
     assert "failed (" in run.output and "ValueError: Available memory" in run.log
