@@ -97,18 +97,25 @@ def test_every_number_follows_from_the_samples(folder, through):
     assert f"{results['pass@1']:.3f} ±" in (folder / "two" / "table.md").read_text()
 
 
-def run_until(folder, out, count):
-    """A run that has this many samples on disk; then it is the test's to end it."""
-    log = (folder / f"{out}.log").open("ab")
-    running = subprocess.Popen(command(folder, out), stdout=log, stderr=log, start_new_session=True)
+AS_A_FORK = "import os, sys; print(os.getpid(), flush=True); from real_openrlhf.cli import main; sys.exit(main())"
+
+
+def run_until(folder, forked, out, count):
+    """(a run that has this many samples on disk, its process): then it is the test's to end it."""
+    python, environment = forked
+    words = [python, "-c", AS_A_FORK, *command(folder, out)[3:]]
+    log = folder / f"{out}.log"
+    with log.open("wb") as file:
+        running = subprocess.Popen(words, env=environment, stdout=file, stderr=file)
     deadline = time.monotonic() + 300
     while samples_so_far(folder, out) < count:
-        assert running.poll() is None and time.monotonic() < deadline, (folder / f"{out}.log").read_text()[-3000:]
+        assert running.poll() is None and time.monotonic() < deadline, log.read_text()[-3000:]
         time.sleep(0.01)
-    return running
+    return running, int(log.read_text().split()[0])
 
 
 def wait_until_nobody_is_left(session):
+    """In a fork's session are the programs that it started, each as long as the fork that stands for it."""
     deadline = time.monotonic() + 240
     while left := subprocess.run(["ps", "-o", "args=", "-s", str(session)], capture_output=True, text=True).stdout:
         assert time.monotonic() < deadline, left
@@ -116,13 +123,13 @@ def wait_until_nobody_is_left(session):
 
 
 @pytest.fixture(scope="module")
-def continued(folder, evaluate):
+def continued(folder, evaluate, forked):
     """One engine, killed in the middle and continued: (samples that were kept, what the last run said)."""
-    running = run_until(folder, "one", samples_so_far(folder, "one") + 2 * K)
-    os.kill(running.pid, signal.SIGKILL)
+    running, process = run_until(folder, forked, "one", 2 * K)
+    os.kill(process, signal.SIGKILL)
     running.wait()
     kept = samples_so_far(folder, "one")
-    wait_until_nobody_is_left(running.pid)  # the engine notices by itself that nobody is
+    wait_until_nobody_is_left(process)  # the engine notices by itself that nobody is
     assert samples_so_far(folder, "one") == kept < 12 * K
     with (folder / "one" / "samples.jsonl").open("ab") as samples:
         samples.write(b'{"id": "sums-1", "sam')  # a line that the kill tore
@@ -149,10 +156,10 @@ def test_an_evaluation_whose_engine_fails_says_so_in_a_line(folder, forked):
 
 
 @every  # of training: test_like_gpu.py
-def test_an_engine_that_is_killed_ends_the_evaluation(folder):
-    running = run_until(folder, "killed", K)
-    (engine,) = (one for one in psutil.Process(running.pid).children() if "spawn_main" in " ".join(one.cmdline()))
-    engine.kill()
+def test_an_engine_that_is_killed_ends_the_evaluation(folder, forked):
+    running, process = run_until(folder, forked, "killed", K)
+    (engine,) = (one for one in psutil.Process(process).children() if "spawn_main" in " ".join(one.cmdline()))
+    engine.kill()  # and so its fork
     assert running.wait(60) == 2
     last = (folder / "killed.log").read_text().strip().splitlines()[-1]
     assert last.startswith("real-openrlhf eval: error: a vLLM engine ended with exit codes [-9]")
