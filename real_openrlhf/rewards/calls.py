@@ -13,6 +13,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from real_openrlhf.base.user_files import raised
+
 logger = logging.getLogger(__name__)
 
 SECONDS = 300.0
@@ -75,7 +77,8 @@ class RewardCalls:
         except SystemExit as end:
             fault = Fault("exits", f"it called exit({end.code!r})")
         except BaseException as error:
-            fault = Fault("raises", f"{type(error).__name__}: {error}")
+            code = getattr(self.function, "__code__", None)
+            fault = Fault("raises", raised(error, code.co_filename if code else ""))
         if os.getpid() != process:  # a child that the function forked: it must end here
             os._exit(0)
 
