@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from real_openrlhf.base.parsing import json_value
+from real_openrlhf.recipes import shrink
 from real_openrlhf.recipes.run import FlagValue, Recipe, code, own, paper
 
 _BATCH = {
@@ -155,10 +157,17 @@ _CPU = Recipe(
 )
 
 
-# The 7B recipe in the cpu recipe's sizes. A test compares the flags of the two.
-_CPU_SIZES = """
-    --rollout.batch_size --train.batch_size --rollout.max_new_tokens --data.max_len --actor.adam.lr --train.max_steps
-    --actor.max_norm --vllm.gpu_memory_utilization --vllm.sync_backend --vllm.enforce_eager""".split()
+def _like_gpu() -> Mapping[str, FlagValue]:
+    """The 7B recipe as a rehearsal shrinks it, with the tiny task's lengths, rate and norm: it shall learn."""
+    changes = shrink.changes(
+        lambda flag: json_value(_QWEN_7B.flags[flag].words) if flag in _QWEN_7B.flags else None, 18, tokens=14
+    )
+    flags = {**_QWEN_7B.flags, **{flag: _CPU.flags[flag] for flag in ("--actor.adam.lr", "--actor.max_norm")}}
+    for flag, after, why in changes:
+        flags.pop(flag, None)
+        if after is not None and after != shrink.FOLLOWS and not flag.startswith("--actor.num_"):
+            flags[flag] = own(after, why)
+    return flags
 
 
 RECIPES = {
@@ -168,13 +177,8 @@ RECIPES = {
         replace(
             _CPU,
             name="cpu-like-gpu",
-            about="the paths of a GPU run, on two cores: packing, token budgets, sleep, recomputation",
-            flags={
-                **{flag: setting for flag, setting in _QWEN_7B.flags.items() if flag != "--vllm.enable_sleep"},
-                **{flag: _CPU.flags[flag] for flag in _CPU_SIZES},
-                "--train.max_tokens_per_gpu": own("256", "about sixteen samples"),
-                "--rollout.max_tokens_per_gpu": own("512", "log-probs without gradients take twice as many"),
-            },
+            about="three steps of qwen7b as --rehearse shrinks it: packing, token budgets, recomputation",
+            flags=_like_gpu(),
         ),
         _QWEN_1_5B,
         _QWEN_7B,

@@ -16,7 +16,8 @@ LISTWISE = f"{REPOSITORY}/examples/objectives/listwise.py:listwise"
 @pytest.fixture(scope="module")
 def grpo(train):
     words = ("--recipe", "cpu-like-gpu", "--algo", "grpo", "--gpus", "2", "--max-steps", "3")
-    return train("grpo", *words, "--eval.n_samples_per_prompt", "2")
+    sizes = ("--rollout.batch_size", "32", "--train.batch_size", "64", "--train.max_tokens_per_gpu", "256")
+    return train("grpo", *words, *sizes, "--rollout.max_tokens_per_gpu", "512", "--eval.n_samples_per_prompt", "2")
 
 
 def test_grpo_on_two_zero3_ranks_with_a_reference_and_a_kl_loss(grpo):

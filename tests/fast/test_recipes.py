@@ -220,36 +220,6 @@ def test_another_objective_comes_with_its_own_constants():
     assert mine.text("--algo.real.tau") == "0.1" and "--algo.real.uniform_groups" in mine.flags
 
 
-# The recipe that tries a GPU run's paths on CPU: what it shares with GPU recipes
-
-LIKE_GPU = "cpu-like-gpu"
-
-# What a GPU run uses and no CPU run can, with its reason.
-NOT_HERE = {
-    "--vllm.enable_sleep": "vLLM's CPU worker has no memory to give back",
-    "--vllm.sync_backend": "NCCL needs GPUs; weights go over gloo",
-    "--ds.lora.rank": "tests/e2e/test_like_gpu.py trains with adapters",
-    "--ds.lora.alpha": "as its rank",
-    "--ds.zero_stage": "tests/slow runs stage 2; this recipe has the 7B run's 3",
-}
-# How large things are, where a run goes, and what the layout decides.
-SIZES = {
-    *("--actor.model_name_or_path", "--actor.num_gpus_per_node", "--actor.num_nodes", "--actor.adam.lr"),
-    *("--rollout.batch_size", "--train.batch_size", "--train.max_steps", "--actor.max_norm"),
-    *("--rollout.max_new_tokens", "--data.max_len", "--vllm.gpu_memory_utilization"),
-    *("--train.max_tokens_per_gpu", "--rollout.max_tokens_per_gpu"),
-    *("--ref.num_nodes", "--ref.num_gpus_per_node", "--vllm.num_engines", "--vllm.max_num_seqs"),
-}
-
-
-@pytest.mark.parametrize("algo", ALGORITHMS)
-@pytest.mark.parametrize("recipe", ON_GPUS)
-def test_every_flag_of_a_gpu_recipe_is_tried_or_listed(recipe, algo):
-    on_gpus, here = (run_flags(name, algo).flags for name in (recipe, LIKE_GPU))
-    other = {flag for flag in on_gpus if flag not in here or here[flag].words != on_gpus[flag].words}
-    assert other <= NOT_HERE.keys() | SIZES
-
-
 def test_files_of_the_user_are_found_from_any_directory(tmp_path, monkeypatch):
     """Ray's actors run in other directories."""
     monkeypatch.chdir(tmp_path)
