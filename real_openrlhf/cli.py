@@ -68,6 +68,8 @@ def _run(argv: list[str], chosen: str, needed: str | None) -> int:
     assert implementation
     if chosen in ("train", "compare", "eval"):
         hold_environment()
+    if getattr(args, "rehearse", False):
+        implementation = importlib.import_module("real_openrlhf.rehearsal.command")
     if needed and importlib.util.find_spec(needed) is None:
         raise ModuleNotFoundError(name=needed)
     return implementation.run(args)

@@ -69,6 +69,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--eval-flags", default="", metavar="WORDS", help="other words of `eval`, in quotes: '--k 4'")
     add("--out", type=path_of, default=Path("comparison"), metavar="DIR", help="runs and report" + default)
     add("--dry-run", action="store_true", help="list and check all runs, start nothing")
+    add("--rehearse", action="store_true", help="of each method: shrink a run to two CPU cores and try all of it")
 
 
 def run(args: argparse.Namespace) -> int:

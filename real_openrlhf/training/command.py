@@ -60,6 +60,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--recipe", choices=RECIPES, default="cpu", metavar="NAME", help="see below" + default)
     add("--algo", default="real", metavar="NAME", help="see below, or FILE.py:NAME" + default)
     add("--dry-run", action="store_true", help="print all flags with their origins, check the run, start nothing")
+    add("--rehearse", action="store_true", help="shrink the run to two CPU cores, try all of it, print what is wrong")
     add("--model", help="a folder or a hub id (default: the recipe's model)")
     add("--data", metavar="SET", help=sets)
     add("--data-dir", type=path_of, default=Path("data"), help="folder of prepared sets" + default)
@@ -108,14 +109,19 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _train(start: Start) -> int:
+    training = trained(start)
+    _show_ending(training)
+    return training.code
+
+
+def trained(start: Start) -> Training:
     with recorded(start) as training:
         print(f"run folder: {training.path}\n", flush=True)
         try:
             training.code, training.reason = _supervised(training)
         except KeyboardInterrupt as ended:
             training.code, training.reason = code_and_words(ended)
-    _show_ending(training)
-    return training.code
+    return training
 
 
 def _supervised(training: Training) -> tuple[int, str | None]:

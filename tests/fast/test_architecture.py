@@ -37,6 +37,10 @@ ROOMS = {
         {TOP, "base", "data", "flags", "forecast", "hooks", "machine", "recipes", "report", "rewards", "runs"},
     ),
     "comparison": (set(), {"base", "evaluation", "forecast", "recipes", "report", "runs", "training"}),
+    "rehearsal": (
+        set(),
+        {"base", "comparison", "data", "flags", "forecast", "hooks", "recipes", "rewards", "runs", "training"},
+    ),
     "rewards": (set(), {"base"}),
     "data": ({"tqdm"}, {TOP, "base"}),
     "evaluation": (

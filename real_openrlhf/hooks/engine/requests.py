@@ -16,7 +16,7 @@ from real_openrlhf.hooks.engine.rewards import executor
 from real_openrlhf.hooks.prompt_stream import SampleSeeds, seeded_each
 from real_openrlhf.machine import nvidia
 
-__all__ = ["Requests", "engine_arguments", "executor", "held", "seeded_each"]
+__all__ = ["Requests", "agent_executor", "engine_arguments", "executor", "held", "prompt_of", "seeded_each"]
 
 
 @dataclass(frozen=True)
@@ -75,3 +75,18 @@ def engine_arguments(asked: dict[str, Any]) -> dict[str, Any]:
         # With several GPUs the engine's process joins Ray. For "local" it would start a second one, without our GPUs.
         os.environ["RAY_ADDRESS"] = ray.get_runtime_context().gcs_address
     return nvidia.engine_arguments(trains=True) | asked
+
+
+def agent_executor(file: str) -> Any:
+    """An agent's executor, as the engine's actor makes it."""
+    from openrlhf.trainer.ray.vllm_engine import _load_agent_executor
+
+    return _load_agent_executor(file)
+
+
+def prompt_of(row: dict, data: SimpleNamespace, tokenizer: Any) -> tuple[str, Any]:
+    """A row's prompt and label, as the data set makes them; `data`: the flags of that name."""
+    from openrlhf.datasets.prompts_dataset import preprocess_data
+
+    template = tokenizer.apply_chat_template if data.apply_chat_template else None
+    return preprocess_data(row, data.input_template, data.input_key, data.label_key, template)

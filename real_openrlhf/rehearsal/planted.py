@@ -1,0 +1,60 @@
+"""Rewards of the steps that a rehearsal trains: every second response gets the verdict of a right one.
+
+A random model is never right, so every group would be uniform and nothing would train.
+"""
+
+import asyncio
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+from real_openrlhf.base.user_files import load, reward_function
+from same_answer.extract import THINKING, golds_of
+
+
+def golds(label: Any) -> list[str]:
+    return [*golds_of(label)] or [str(label)]
+
+
+def response(prompt: str, text: str) -> str:
+    """The text as a response to the prompt, which may end inside the thinking."""
+    closing = next((end for start, end in THINKING.items() if prompt.rstrip().endswith(start)), "")
+    return f"{closing}\n" * bool(closing) + text
+
+
+def chosen(text: str) -> bool:
+    return zlib.crc32(text.encode()) % 2 == 1
+
+
+def planted(reward: list[str], form: str | None, end: str) -> Callable:
+    """The user's reward, asked about the gold in this form instead; without a form that is right its verdict is 1."""
+    if reward[0].endswith(".py"):
+        ask = reward_function(reward[0])
+    else:
+        from real_openrlhf.hooks.engine.requests import executor
+
+        def ask(queries: list, prompts: list, labels: list) -> dict:
+            return asyncio.run(executor(reward)._fetch_rewards_via_http(queries, prompts, labels))[0]
+
+    def reward_func(queries: list[str], prompts: list[str], labels: list) -> dict:
+        if not chosen(queries[0]):
+            return ask(queries, prompts, labels)
+        if form is None:
+            return {**ask(queries, prompts, labels), "rewards": 1.0, "scores": 1.0}
+        gold = response(prompts[0], form.format(golds(labels[0])[0]))
+        return ask([prompts[0] + gold + end], prompts, labels)
+
+    return reward_func
+
+
+def planted_agent(file: str) -> Any:
+    """The user's agent, with a right verdict for every second episode."""
+    agent: Any = load(f"{file}:AgentExecutor")
+
+    class Planted(agent):
+        async def execute(self, *words: Any, **named: Any) -> dict:
+            result = await super().execute(*words, **named)
+            right = chosen(str(result["observation_tokens"]))
+            return {**result, "reward": 1.0, "scores": 1.0} if right else result
+
+    return Planted

@@ -1,0 +1,98 @@
+"""The rule by which `--rehearse` shrinks a run: the step that it trains is the run's."""
+
+import argparse
+from dataclasses import replace
+
+import pytest
+
+from real_openrlhf.flags.refusals import gpu_problems, size_problems
+from real_openrlhf.recipes.recipes import RECIPES
+from real_openrlhf.rehearsal.command import Rehearsal
+from real_openrlhf.rehearsal.page import flat, table
+from real_openrlhf.training.command import request_of
+from real_openrlhf.training.start import Start
+
+# What may differ: sizes, places, what a CPU lacks, and the layout
+MAY_DIFFER = """
+    actor.model_name_or_path data.prompt_dataset eval.dataset reward.remote_url train.agent_func_path
+    rollout.batch_size train.batch_size rollout.vllm_generate_batch_size rollout.max_new_tokens data.max_len
+    reward.overlong_buffer_len train.max_tokens_per_gpu rollout.max_tokens_per_gpu train.micro_batch_size
+    rollout.micro_batch_size train.max_steps train.num_episodes ckpt.save_steps data.max_samples eval.steps
+    eval.n_samples_per_prompt actor.num_gpus_per_node actor.num_nodes ref.num_gpus_per_node ref.num_nodes
+    vllm.num_engines vllm.tensor_parallel_size vllm.sync_backend vllm.enforce_eager vllm.enable_sleep
+    vllm.gpu_memory_utilization vllm.max_num_seqs ds.attn_implementation ds.adam_offload ds.ring_attn_size
+    ds.tensor_parallel_size logger.wandb.key logger.wandb.project""".split()
+PLACES = {"--logger.wandb.run_name", "--train.run_dir", "--logger.tensorboard_dir", "--ckpt.path", "--ckpt.output_dir"}
+FOUND = {"model": "/small", "about": "small", "longest": 65, "end": "</s>", "trial": {"form": "{}"}}
+METHODS = {
+    "real": ("--algo", "real"),
+    "grpo": ("--algo", "grpo", "--rollout.n_samples_per_prompt", "4"),
+    "dapo": ("--algo", "dapo", "--algo.dynamic_filtering_enable"),
+    "trpa": ("--algo", "trpa", "--data.max_samples", "500"),
+    "lora": ("--ds.lora.rank", "8", "--ds.lora.alpha", "16"),
+    "asynchronous": ("--train.async_enable", "--no-vllm.enable_sleep", "--rollout.vllm_generate_batch_size", "256"),
+    "openrlhf": (
+        *("--rollout.batch_size", "128", "--train.batch_size", "256", "--data.max_len", "8192"),
+        *("--rollout.n_samples_per_prompt", "4", "--rollout.max_new_tokens", "7168"),
+        *("--train.colocate_all", "--vllm.enable_sleep", "--ds.enable_sleep", "--vllm.sync_backend", "nccl"),
+        *("--ds.attn_implementation", "flash_attention_2", "--ds.packing_samples", "--gpus", "8"),
+        *("--train.dynamic_batch_enable", "--train.max_tokens_per_gpu", "16384", "--vllm.num_engines", "8"),
+        *("--rollout.max_tokens_per_gpu", "32768", "--ref.num_gpus_per_node", "8", "--ds.adam_offload"),
+        *("--algo.kl.init_coef", "1e-3", "--algo.kl.use_loss", "--algo.kl.estimator", "k3"),
+    ),
+    "split": ("--gpus", "8", "--vllm.tensor_parallel_size", "2", "--ds.adam_offload", "--logger.wandb.key", "x" * 40),
+}
+
+
+def both(tmp_path, *words: str):
+    """The run and its rehearsal's, both resolved, and the printed table."""
+    request = request_of([*words, "--rehearse"])
+    start = Start.of(replace(request, args=argparse.Namespace(**vars(request.args) | {"dry_run": True})))
+    assert not start.run.problems
+    rehearsal = Rehearsal(start, tmp_path, found=FOUND)
+    small = Start.of(rehearsal.small(True))
+    assert [*small.run.problems, *size_problems(small.run.args), *gpu_problems(small.run.args)] == []
+    return start.run, small.run, "\n".join(table(start.run, small.run, rehearsal.changes))
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_the_step_that_is_trained_is_the_runs_but_for_what_is_printed(recipe, method, tmp_path):
+    if recipe.startswith("cpu") and method in ("split", "asynchronous"):
+        return  # no flags of a CPU run
+    run, small, printed = both(tmp_path, "--recipe", recipe, *METHODS[method])
+    before, after = flat(run.args), flat(small.args)
+    assert before.keys() == after.keys()
+    differ = {flag for flag in before if before[flag] != after[flag]} - PLACES
+    assert differ <= {f"--{name}" for name in MAY_DIFFER}
+    lines = [line.split() for line in printed.splitlines()[2:]]
+    assert {line[0] for line in lines} == differ and all(len(line) > 4 for line in lines)  # with its reason
+    # groups are whole, updates as many, a budget of as many of the longest samples
+    args, group = small.args, run.args.rollout.n_samples_per_prompt
+    updates = run.args.rollout.batch_size * group // run.args.train.batch_size
+    assert args.rollout.batch_size * group // args.train.batch_size == updates
+    assert args.train.batch_size == 2 * group and args.derived.layout.ranks == 1
+    if run.args.train.dynamic_batch_enable:
+        for part in ("train", "rollout"):
+            budgets = [getattr(one, part).max_tokens_per_gpu // one.data.max_len for one in (run.args, args)]
+            assert budgets[0] == budgets[1]
+
+
+def test_two_ranks_are_rehearsed_where_two_are_typed(tmp_path):
+    for typed, ranks in (("2", 2), ("8", 1), ("1", 1)):
+        _, small, _ = both(tmp_path, "--recipe", "qwen7b", "--gpus", typed)
+        assert (small.args.derived.layout.ranks, small.args.vllm.num_engines) == (ranks, ranks)
+
+
+def test_a_rehearsals_run_cannot_be_taken_for_the_run(tmp_path):
+    """Its record names no recipe, so `--resume --run-name` refuses it; others look for a stem that it has not."""
+    start = Start.of(request_of(["--recipe", "qwen7b"]))
+    request = Rehearsal(start, tmp_path, found=FOUND).small(True)
+    assert request.words[:2] == ["--recipe", "rehearsal-qwen7b"] and request.stem == "rehearsal-qwen7b-real-s42"
+    with pytest.raises(SystemExit):
+        request_of(request.words)
+
+
+def test_rehearse_and_dry_run_are_not_given_together(refused):
+    assert "Give one of them" in refused("train", "--dry-run", "--rehearse")
+    assert "Give one of them" in refused("compare", "--dry-run", "--rehearse")
