@@ -127,7 +127,7 @@ def tried(every: list[Row], args: SimpleNamespace, tokenizer: Any) -> tuple[dict
     best = max(kinds, key=lambda kind: len(right[kind]))
     about = {
         "form": kinds[best] if right[best] else None,
-        "calls": f"{len(calls):,} on {len({call.row for call in calls}):,} rows; right: "
+        "calls": f"{len(calls):,} calls on {len({call.row for call in calls}):,} rows; right: "
         + ", ".join(f"{kind} {len(right[kind])}/{count[kind]}" for kind in ("gold", *WRONG) if count[kind]),
         "seconds": statistics.median(call.seconds for call in alone),
         "slowest": f"{slow.seconds:.2f} s (row {slow.row}, {slow.kind})",
