@@ -9,6 +9,7 @@ from real_openrlhf.flags.refusals import gpu_problems, size_problems
 from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.rehearsal.command import Rehearsal
 from real_openrlhf.rehearsal.page import flat, table
+from real_openrlhf.rehearsal.planted import planted
 from real_openrlhf.training.command import request_of
 from real_openrlhf.training.start import Start
 
@@ -96,3 +97,13 @@ def test_a_rehearsals_run_cannot_be_taken_for_the_run(tmp_path):
 def test_rehearse_and_dry_run_are_not_given_together(refused):
     assert "Give one of them" in refused("train", "--dry-run", "--rehearse")
     assert "Give one of them" in refused("compare", "--dry-run", "--rehearse")
+
+
+@pytest.mark.parametrize("form", ["\\boxed{{{}}}", None])
+def test_every_second_response_gets_the_verdict_of_a_right_one(form, tmp_path):
+    """A random model is never right, and without a right one nothing would have a gradient."""
+    text = "def reward_func(queries, prompts, labels):\n    return {'rewards': float('</think>' in queries[0])}\n"
+    (tmp_path / "mine.py").write_text(text)
+    ask = planted([str(tmp_path / "mine.py")], form, "</s>")
+    verdicts = [ask([f"Why? <think>{n}</s>"], ["Why? <think>"], ["42"])["rewards"] for n in range(100)]
+    assert 30 < sum(verdicts) < 70 and {*verdicts} == {0.0, 1.0}
