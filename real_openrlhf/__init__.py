@@ -2,7 +2,7 @@
 
 import importlib
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 OPENRLHF_VERSION = "0.11.2"
 
 __all__ = [

@@ -9,10 +9,7 @@ import places
 import pytest
 
 ACTORS = """
-import contextlib, json, logging, ray, places
-with contextlib.suppress(ImportError):
-    from real_openrlhf.hooks.fixes.process_starts import wait_longer
-    wait_longer()  # a busy machine starts Ray in more than its 30 s
+import json, logging, ray, places
 ray.init(num_cpus=2, include_dashboard=False, logging_level=logging.ERROR, log_to_driver=False)
 class Actor:
     def verdicts(self):
