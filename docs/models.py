@@ -438,26 +438,25 @@ COLUMNS = {
 TEXT = """# Which models work
 
 `--model` takes any of these architectures. Where a part is refused, the last column has the flags to add to a GPU
-recipe. A dry run refuses the same things before it downloads anything.
+recipe.
 
 {table}
 
 Each architecture is tried as a small random copy, on CPU with {versions}:
 
 - **packed**: several responses in one sequence, as the GPU recipes train them. Layers with linear attention or
-  convolutions carry state from one response into the next ({leaks} in these copies), and capped scores or attention
-  sinks need another kernel, so both are refused;
+  convolutions would carry state from one response into the next ({leaks} in these copies), and capped
+  scores or attention sinks need another kernel;
 - **padded**: one response per row;
 - **no logits**: `--ds.fused_logprobs`, against the model's own logits;
 - **LoRA**: adapters on every linear layer, merged for vLLM;
 - **weights to vLLM**: a vLLM engine with other weights gets the policy's and samples. *Unsupported*: by vLLM's CPU
   build.
 
-*Exact* means at most {exact:g} nats per token in fp32. For vLLM in bf16 it means a mean difference below {gap:g}, at
-least ten times smaller than with the old weights.
+*Exact* means at most {exact:g} nats per token in fp32; for vLLM in bf16, a mean difference below {gap:g}.
 
-`python docs/models.py` makes this page. On GPUs a run hands over the same tensors by the same names; for models with
-experts, nobody has tried it on one. `--actor.aux_loss_coef` trains their auxiliary loss, which no number logs.
+`python docs/models.py` makes this page. Nobody has tried models with experts on a GPU. `--actor.aux_loss_coef` trains
+their auxiliary loss, which no number logs.
 """
 
 
