@@ -6,6 +6,7 @@ from pathlib import Path
 from setuptools import find_packages, setup
 
 ROOT = Path(__file__).parent
+REPOSITORY = ""  # this repository's address, once it has one: its owner fills it in, here and in CITATION.cff
 
 
 def version(folder: str) -> str:
@@ -19,6 +20,11 @@ setup(
     long_description=(ROOT / "README.md").read_text(),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
+    project_urls={
+        name: REPOSITORY + path
+        for name, path in (("Source", ""), ("Issues", "/issues"), ("Changelog", "/blob/main/CHANGELOG.md"))
+        if REPOSITORY
+    },
     python_requires=">=3.10",  # the loss; training: setup_env.sh takes 3.11 or 3.12
     # patches/ sits beside the package in a checkout and inside it in a wheel: real_openrlhf/patching.py looks in both
     packages=[*find_packages(include=["real_openrlhf", "real_openrlhf.*"]), "real_openrlhf.patches"],

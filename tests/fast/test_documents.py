@@ -59,6 +59,18 @@ def test_every_relative_link_and_image_leads_somewhere(page):
         assert not anchor or anchor in anchors(path), target
 
 
+def test_who_is_asked_for_something_knows_where_and_no_page_has_another_address():
+    address = re.search(r'^REPOSITORY = "(.*)"', (ROOT / "setup.py").read_text(), re.MULTILINE)[1]
+    cited = re.search(r"^repository-code: (\S+)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
+    assert address == (cited[1] if cited else "")
+    texts = {**files(".py"), **{page: page.read_text() for page in PAGES}}
+    for path, text in texts.items():
+        asks = re.findall(r"tell us|(?:please|and) report (?:it|both)|open a(?:n issue| discussion)", text)
+        assert len(asks) <= text.count("this repository's issue tracker"), path
+        own = re.findall(r"https://[\w./-]+/real_openrlhf\b", text)
+        assert {*own} <= {address}, path
+
+
 def test_the_index_names_every_page():
     """A folder for each of its groups; no page stands beside it."""
     index = (ROOT / "docs" / "README.md").read_text()

@@ -117,7 +117,7 @@ def compare(own: Tensor, plain: Tensor, explained: Tensor, number_format: str, s
         raise UserError(
             f"the fused head gives a token the log-probability {own[worst]:.4f}, the model's own logits "
             f"{plain[worst]:.4f}; {number_format} explains {explained[worst]:.4f} of it. {model_support.HEAD_REMEDY}, "
-            "and please report it"
+            "and report it in this repository's issue tracker"
         )
     if len(own):
         say(
