@@ -18,7 +18,9 @@ REQUIRED = (
     "--rollout.n_samples_per_prompt 8 --vllm.num_engines 1"
 )
 OBJECTIVE_FILES = Path(__file__).parents[2] / "examples/objectives"
-PASS_AT_K, UNBIASED = (f"{OBJECTIVE_FILES}/{name}" for name in ("passk.py:pass_at_k", "noise.py:unbiased_bce"))
+PASS_AT_K, UNBIASED = (
+    shlex.quote(f"{OBJECTIVE_FILES}/{name}") for name in ("passk.py:pass_at_k", "noise.py:unbiased_bce")
+)
 REAL = "--actor.policy_loss_type real"
 
 
@@ -123,7 +125,7 @@ def test_an_objective_of_the_users_own_is_found_from_anywhere_and_gets_what_it_n
     assert f"is not read by --algo.real.objective {tmp_path}/mine.py:against_reference" in refusal
     (tmp_path / "mine.py").write_text("def pull(scores, groups, settings):\n    return scores\n")
     (refusal,) = refusals("--algo.real.objective mine.py:pull")
-    assert "pull: it returns shape (11,), not one loss for each group" in refusal
+    assert "pull: it returns shape (" in refusal and "), not one loss for each group" in refusal
 
 
 # flags, what the message must name, the fix that it must give (flags that are then accepted in their place)
@@ -192,7 +194,7 @@ REFUSED = [
         for which in (f"--algo.real.objective {name}",)
     ),
     (f"--algo.real.objective {UNBIASED} --algo.real.set fn_rate=-0.2",
-     f"--algo.real.objective {UNBIASED}: fn_rate=-0.2 fp_rate=0: use rates of 0 or more whose sum is below 1",
+     "noise.py:unbiased_bce: fn_rate=-0.2 fp_rate=0: use rates of 0 or more whose sum is below 1",
      f"--algo.real.objective {UNBIASED} --algo.real.set fn_rate=0"),
     (f"--algo.real.objective {PASS_AT_K} --algo.real.set k=16 --rollout.n_samples_per_prompt 16",
      "its gradient is 0 everywhere, in groups of up to 16",

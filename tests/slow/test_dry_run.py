@@ -163,7 +163,7 @@ def test_each_value_is_printed_with_its_origin(capsys):
     _, printed, _ = dry_run(capsys, "--recipe", "qwen7b", "--algo.real.objective", own)
     assert "real: with the loss reverse_kl.py:reverse_kl, and a reference model\n" in printed
     unread = [line.split()[0] for line in printed.splitlines() if line.endswith(" not read by this run")]
-    assert unread == ["--algo.real.uniform_groups"]
+    assert unread == ["--actor.lr_warmup_ratio", "--algo.real.uniform_groups"]
 
 
 def test_all_that_is_wrong_is_told_at_once_each_with_its_fix(capsys, monkeypatch):
