@@ -156,7 +156,8 @@ def in_a_bare_shell(run: Run, folder: Path, forks: tuple[str, dict[str, str]]) -
 @pytest.fixture(scope="session")
 def result(folder, forked, request) -> Callable[[str], subprocess.CompletedProcess]:
     """What came of a command; all that are asked for begin at once, in lanes."""
-    wanted = {item.callspec.params["command"] for item in request.session.items if "result" in item.fixturenames}
+    items = [item for item in request.session.items if item.path == Path(__file__) and "result" in item.fixturenames]
+    wanted = {item.callspec.params["command"] for item in items}  # other files of the session have a `result` too
     started: dict[Run, Future] = {}
     lanes = [ThreadPoolExecutor(1) for _ in LANES]
     for command, run in ENTRIES.items():
