@@ -177,7 +177,11 @@ def compose(
     args, problems = parser.resolved(argv(flags))
     idle = unread(flags, args)
     of_user = [flag for flag in idle if flags[flag].origin == USER]
-    useless = [f"{flag} is not read by this run: it needs {idle[flag]}. Leave it out." for flag in of_user]
+    useless = [
+        f"{flag} is not read by this run: it needs {idle[flag]}. Leave it out; if a resumed run began with it, "
+        f"add --no-{flag[2:]}."
+        for flag in of_user
+    ]
     return Run(flags, changes, args, [*wrong.values(), *useless, *problems], idle)
 
 

@@ -365,6 +365,16 @@ def test_the_name_of_a_run_is_enough_to_continue_it(request_for, begun, capsys):
     )
 
 
+def test_a_run_begun_with_a_flag_that_is_refused_by_now_is_resumed_without_it(begun, capsys):
+    run = begun("3e-4", "mine", "--seed", "5").resolve()
+    record = json.loads((run / "run.json").read_text())
+    record["words"] += ["--actor.lr_warmup_ratio=0.1"]
+    (run / "run.json").write_text(json.dumps(record))
+    words = ["train", "--resume", "--run-name", "mine", f"--runs-dir={run.parent}", "--dry-run"]
+    assert main(words) == 2 and "add --no-actor.lr_warmup_ratio." in capsys.readouterr().err
+    assert main([*words, "--no-actor.lr_warmup_ratio"]) == 0
+
+
 def test_resume_of_a_mistyped_name_names_the_unfinished_run(request_for, tmp_path, capsys, monkeypatch):
     play(monkeypatch, "sys.exit(1)")
     command._train(Start.of(request_for("--run-name", "night", "--data", "rows.jsonl")))
