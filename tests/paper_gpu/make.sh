@@ -17,6 +17,7 @@ printf '%s\n' cuCtxGetFlags cuCtxSetCurrent cuCtxSynchronize cuStreamSynchronize
     ncclSend ncclRecv ncclAlltoAll ncclGather ncclScatter ncclMemAlloc ncclMemFree ncclRedOpCreatePreMulSum ncclRedOpDestroy \
     ncclCommRegister ncclCommDeregister ncclCommWindowRegister ncclCommWindowDeregister ncclCommSuspend ncclCommResume \
     ncclCommCuDevice ncclGroupSimulateEnd ncclCommGetUniqueId >>"$out/wanted"
+grep -ohE '\b(cuda|nccl)[A-Z][A-Za-z0-9]+' "$site"/vllm/distributed/device_communicators/{cuda,pynccl}_wrapper.py >>"$out/wanted"
 grep -aohE 'nvml[A-Z][A-Za-z0-9_]+' "$site"/torch/lib/libc10_cuda.so >>"$out/wanted"
 preload=
 library() { # library NAME PATTERN [SOURCE FLAGS...]
