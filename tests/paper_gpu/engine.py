@@ -18,6 +18,10 @@ from vllm import LLM, SamplingParams
 from real_openrlhf.training import tiny_task
 
 
+# without Inductor, whose kernels nobody computes
+GRAPHS = {"mode": 0, "cudagraph_mode": "FULL", "cudagraph_capture_sizes": [1, 8]}
+
+
 def used() -> float:
     free, total = torch.cuda.mem_get_info()
     return (total - free) / 1e9
@@ -30,7 +34,7 @@ def main(how: str = "eager", fault: str = "") -> None:
     llm = LLM(
         str(model), enforce_eager=how == "eager", max_model_len=32, max_num_seqs=8, gpu_memory_utilization=0.3, seed=1,
         enable_sleep_mode=True, enable_prefix_caching=False,
-        cudagraph_capture_sizes=None if how == "eager" else [1, 8],
+        compilation_config=GRAPHS if how == "graphs" else None,
         worker_extension_cls="openrlhf.trainer.ray.vllm_worker_wrap.WorkerWrap",
     )  # fmt: skip
 

@@ -25,7 +25,7 @@ static char message[600];
 static struct comm *join(int n, int rank, struct uid id) {
     struct comm *c = calloc(1, sizeof *c);
     c->n = n, c->rank = rank, c->id = id;
-    if (n == 1) return c;
+    if (n == 1 || getenv("PAPER_ALONE")) return c;
     size_t size = sizeof(struct room) + n * CHUNK;
     int fd = open(id.b, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (ftruncate(fd, size)) {}
@@ -85,7 +85,7 @@ const char *ncclGetErrorString(E e) { return e == OTHER_ORDER ? "ranks ask for d
 const char *ncclGetLastError(void *c) { return message; }
 E ncclCommInitRank(struct comm **out, int n, struct uid id, int rank) {
     *out = join(n, rank, id);
-    if (n == 1) return 0;
+    if (!(*out)->room) return 0;
     E e = meet(*out, (struct asked){0}) || leave(*out, (struct asked){0});
     if (rank == 0) unlink(id.b);
     return e;
@@ -117,7 +117,12 @@ static void set(char *p, int t, double v) {
 }
 static E together(int what, const char *s, char *r, size_t count, int t, int op, int root, struct comm *c) {
     size_t w = width[t], each = count * w, sent = what == REDUCE_SCATTER ? each * c->n : each;
-    if (c->n == 1) { if (s != r) memmove(r, s, each); return 0; }
+    if (!c->room) { /* of one rank, or PAPER_ALONE: one of several, as if the others sent the same */
+        if (getenv("PAPER_SKIP") && each >= (size_t)atol(getenv("PAPER_SKIP"))) return 0;
+        for (int k = 0; k < (what == ALL_GATHER ? c->n : 1); k++)
+            memmove(r + k * each, s + (what == REDUCE_SCATTER ? c->rank * each : 0), each);
+        return 0;
+    }
     struct asked a = {what, t, op, root, count};
     for (size_t at = 0; at < sent || !at; at += CHUNK) { /* a collective of nothing meets too */
         size_t n = sent - at < CHUNK ? sent - at : CHUNK;

@@ -1,10 +1,10 @@
 """The memory of a step at a recipe's true shape, in PyTorch's own CUDA allocator: python step_memory.py RECIPE PROMPTS
 
 The actor's side of two steps, with sleep between, by benchmarks/actor_step.py. Large tensors take their memory and are
-never computed (PAPER_LIMIT), so three checks of numbers are off and the head is uncompiled. LAYERS=2 for a quick one.
+never computed (PAPER_LIMIT), so three checks of numbers are off and the head is uncompiled. Of several cards one rank
+runs alone, and NCCL's stand-in answers for the others (PAPER_ALONE). LAYERS=2 for a quick one.
 """
 
-import argparse
 import json
 import os
 import struct
@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "examples")]
-os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0", "RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
+os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0", "RANK": "0", "LOCAL_RANK": "0", "PAPER_ALONE": "1"}
 
 
 def sparse_model(folder: Path, config: dict) -> None:
@@ -45,7 +45,7 @@ def gb(number: float) -> str:
     return f"{number / 1e9:.2f}"
 
 
-def main(recipe: str, prompts: int) -> None:
+def main(name: str, prompts: int) -> None:
     import gpu_step
     import torch
     import torch.distributed as dist
@@ -56,23 +56,35 @@ def main(recipe: str, prompts: int) -> None:
     from real_openrlhf.hooks import policy_trainer
     from real_openrlhf.hooks.fixes import nonfinite_guard
     from real_openrlhf.hooks.model import fused_logprobs
+    from real_openrlhf.recipes.algorithms import ALGORITHMS
+    from real_openrlhf.recipes.recipes import RECIPES
+    from real_openrlhf.recipes.run import compose
 
     fused_logprobs.FusedLogprobsHead.check = lambda *_: None
     nonfinite_guard.StepGuard.refuse = lambda *_: None
     policy_trainer.Mismatch.judge = lambda *_: None
-    cuda, card = torch.cuda, torch.device("cuda", 0)
+    dist.distributed_c10d._store_based_barrier = lambda *_, **__: None  # it counts ranks
+    cuda, card, recipe = torch.cuda, torch.device("cuda", 0), RECIPES[name]
+    config = dict(memory.KNOWN_CONFIGS[recipe.model])
+    config["num_hidden_layers"] = int(os.environ.get("LAYERS", config["num_hidden_layers"]))
+    os.environ["WORLD_SIZE"] = str(recipe.gpus)
     with tempfile.TemporaryDirectory() as folder:
-        args = argparse.Namespace(recipe=recipe, prompts=prompts, algo="real", folder=folder, steps=1)
-        config = dict(gpu_step.shape_config(args))
-        config["num_hidden_layers"] = int(os.environ.get("LAYERS", config["num_hidden_layers"]))
         sparse_model(Path(folder), config)
-        run = gpu_step.run_of(args)
-        dist.init_process_group("nccl", f"file://{folder}/store", rank=0, world_size=1, device_id=card)
-        step = Step(parse_args(run.argv()), ranks=1)
+        group = int(recipe.flags["--rollout.n_samples_per_prompt"].text)
+        user = {
+            "--actor.model_name_or_path": folder,
+            "--rollout.batch_size": prompts,
+            "--train.batch_size": prompts * group,
+            "--reward.remote_url": "unused",
+        }
+        run = compose(recipe, ALGORITHMS["real"], {flag: (str(value),) for flag, value in user.items()})
+        where = {"rank": 0, "world_size": recipe.gpus, "device_id": card}
+        dist.init_process_group("nccl", f"file://{folder}/store", **where)
+        step = Step(parse_args(run.argv()), ranks=recipe.gpus)
     print(f"engine {gb(cuda.memory_allocated())} GB", flush=True)
     answers = gpu_step.lengths(run)
     prompt = run.args.data.max_len - run.args.rollout.max_new_tokens
-    samples = rollouts(answers, prompt, run.args.rollout.n_samples_per_prompt, 12)
+    samples = rollouts(answers, prompt, group, 12)
     for number in (1, 2):
         cuda.reset_peak_memory_stats()
         step.train(samples)
