@@ -27,7 +27,7 @@ PLACE = ("machine", "variables")
 CODE = ("code_version", "tree")
 
 
-def provenance(gpus: Iterable[str] = (), environment: Mapping[str, str] = os.environ) -> dict:
+def provenance(gpus: Iterable[str], variables: Mapping[str, str]) -> dict:
     """Versions, code, patches and place."""
     series = load_series()
     return {
@@ -35,7 +35,7 @@ def provenance(gpus: Iterable[str] = (), environment: Mapping[str, str] = os.env
         **code(),
         "patches": {"series": series.name, "sha256": series.sha256},
         "machine": machine(gpus),
-        "variables": variables(environment),
+        "variables": variables,
     }
 
 
@@ -43,7 +43,7 @@ def hashes(files: Iterable[Path]) -> dict[str, str]:
     return {str(path): sha256(path) for path in files}
 
 
-def machine(gpus: Iterable[str] = ()) -> dict[str, str]:
+def machine(gpus: Iterable[str]) -> dict[str, str]:
     """The hardware on which numbers depend: the same seeds give other ones on another CPU."""
     facts: dict[str, str] = {}
     with contextlib.suppress(OSError):

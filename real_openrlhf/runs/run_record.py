@@ -30,10 +30,10 @@ def typed() -> list[str]:
     return hide(["real-openrlhf", *sys.argv[1:]])
 
 
-def origin(run: Run, environment: Mapping[str, str]) -> dict[str, Any]:
+def origin(run: Run, variables: Mapping[str, str]) -> dict[str, Any]:
     """The code and the machine, and the hashes of what it reads."""
     return {
-        **provenance.provenance(nvidia.gpu_names(), environment),
+        **provenance.provenance(nvidia.gpu_names(), variables),
         "starting_weights": starting_weights(Path(run.text(MODEL))),
         **{key: provenance.hashes(paths) for key, paths in own_files(run).items()},
     }

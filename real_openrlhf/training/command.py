@@ -19,7 +19,7 @@ from real_openrlhf.flags import parser as flags_parser
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.recipes.run import KINDS, RECIPE, USER, FlagValue
-from real_openrlhf.runs import provenance, run_folder
+from real_openrlhf.runs import run_folder
 from real_openrlhf.training.checks import run_checks
 from real_openrlhf.training.launch_target import TRAINER
 from real_openrlhf.training.progress import Progress, end_unwatched, final_summary
@@ -183,7 +183,7 @@ def show(start: Start) -> None:
             note = "not read by this run" if flag in run.unread else setting.note
             print(f"  {words[flag]:{left}}  {setting.origin:{middle}}  {note}".rstrip())
         runner = {"VLLM_USE_V2_MODEL_RUNNER": "0" if start.target.on_cpu else "1"}
-        for name, value in (runner | provenance.variables(start.environment)).items():
+        for name, value in (runner | start.variables).items():
             origin = USER if os.environ.get(name) else RECIPE if start.environment.get(name) else "default"
             print(f"  {f'{name}={value}':{left}}  {origin}")
         print()

@@ -35,7 +35,7 @@ class Training:
 @contextlib.contextmanager
 def recorded(start: Start) -> Iterator[Training]:
     request, args = start.request, start.request.args
-    origin = run_record.origin(start.run, start.environment)
+    origin = run_record.origin(start.run, start.variables)
     with contextlib.ExitStack() as stack:
         with signals_held():  # a folder without a record would be nobody's
             path = (request.resumed or run_folder.create(args.runs_dir, request.stem, args.run_name)).resolve()

@@ -6,6 +6,7 @@ from typing import Any
 from real_openrlhf.patching import assert_applied
 from real_openrlhf.recipes.run import Run
 from real_openrlhf.runs import run_folder
+from real_openrlhf.runs.provenance import variables
 from real_openrlhf.runs.run_record import changed_flags
 from real_openrlhf.training.launch_target import LaunchTarget
 from real_openrlhf.training.request import Request
@@ -17,6 +18,7 @@ class Start:
     run: Run
     target: LaunchTarget
     environment: dict[str, str]  # of the run's processes
+    variables: dict[str, str]  # of these the ones that change results, as a record has them
     lacking: list[str]  # why the run cannot start on this machine, or on the cluster
     before: dict[str, Any] | None  # the record of the run that it continues
     changed: dict[str, tuple]  # {flag: (value in that record, value now)}
@@ -28,7 +30,8 @@ class Start:
         before = run_folder.state(request.resumed) if request.resumed else None
         changed = changed_flags(before, run) if before else {}
         environment = target.environment(run) | request.secrets
-        return cls(request, run, target, environment, [*target.launch_problems(run)], before, changed)
+        lacking = [*target.launch_problems(run)]
+        return cls(request, run, target, environment, variables(environment), lacking, before, changed)
 
     @property
     def elsewhere(self) -> str:

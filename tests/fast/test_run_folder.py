@@ -275,7 +275,7 @@ def test_without_git_the_version_is_the_packages(checkout):
 
 def test_a_record_has_versions_patches_hashes_the_machine_and_what_chooses_verdicts(tmp_path):
     (tmp_path / "data.jsonl").write_bytes(b"abc")
-    found = provenance.provenance()
+    found = provenance.provenance([], {})
     assert provenance.hashes([tmp_path / "data.jsonl"]) == {
         str(tmp_path / "data.jsonl"): hashlib.sha256(b"abc").hexdigest()
     }

@@ -10,7 +10,7 @@ from typing import Any
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.parsing import did_you_mean, number_of
 from real_openrlhf.data.problems import GOLD_COLUMNS, PROBLEM_COLUMNS, is_raw
-from real_openrlhf.data.sources import SUFFIXES, TRAINING_SETS, is_hub_name, read_local
+from real_openrlhf.data.sources import SUFFIXES, TRAINING_SETS, read_local
 from real_openrlhf.recipes.run import AGENT, REWARD, Run, used_rows
 from real_openrlhf.runs.provenance import PACKAGE
 from real_openrlhf.training import tiny_task
@@ -36,7 +36,7 @@ READ, UNKNOWN = 200, 0.1  # rows whose tokens are counted, and the share of unkn
 def check(run: Run, flag: str) -> Iterator[str]:
     for name in run.text(flag).split(","):
         path = Path(name)
-        if is_hub_name(name):
+        if not path.is_absolute():  # of the hub: a run names its files by absolute paths
             write = f"`real-openrlhf data {name} --out FILE.jsonl` writes a file that is checked"
             yield Note(f"{flag} {name}: its rows on the hub were not checked. {write}", f"rows of {name}")
         elif not path.exists():

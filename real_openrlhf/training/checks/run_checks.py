@@ -164,7 +164,7 @@ def _resumed(start: Start) -> Iterator[str]:
                 f"{folder} has checkpoints of {number_of(others, 'GPU')}, and this run has {ranks}: DeepSpeed cannot "
                 f"divide the optimizer anew. Give {others} in all (--gpus times --nodes)."
             )
-    before, now = record.get("variables") or {}, provenance.variables(start.environment)
+    before, now = record.get("variables") or {}, start.variables
     for name in variables.DEFAULTS:
         if (was := before.get(name, now[name])) != now[name]:
             yield (
