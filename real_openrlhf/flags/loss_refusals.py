@@ -12,13 +12,13 @@ from real_openrlhf.base.user_files import file_of
 def unread_by_real(args: SimpleNamespace) -> Iterator[str]:
     """Refuse parts of PPO that REAL and losses of tokens do not have, and what would change a reward or a score after
     labels are made."""
-    level = args.algo.advantage.is_correction_level
+    loss, level = args.algo.real.objective, args.algo.advantage.is_correction_level
     if args.actor.dual_clip is not None:
-        yield "--actor.dual_clip clips PPO's surrogate, and --actor.policy_loss_type real has none. Leave it out"
+        yield f"--actor.dual_clip clips PPO's surrogate, which the loss {loss} does not have. Leave it out"
     if level != "off":
         yield (
-            f"--algo.advantage.is_correction_level {level} reweights PPO's token ratios, and --actor.policy_loss_type "
-            "real does not use them. Use --algo.advantage.is_correction_level off"
+            f"--algo.advantage.is_correction_level {level} reweights PPO's token ratios, which the loss {loss} does "
+            "not have. Use --algo.advantage.is_correction_level off"
         )
     if args.derived.loss == "tokens":
         return

@@ -127,12 +127,9 @@ def _whole_group_problems(args: SimpleNamespace) -> Iterator[str]:
             f"prompt's own baseline. Use {' or '.join(ESTIMATORS)}, or --train.batching upstream"
         )
     if kl.init_coef > 0 and not kl.use_loss:
-        trainer = (
-            "--train.batching whole_groups" if args.derived.loss == "upstream" else "--actor.policy_loss_type real"
-        )
         yield (
             f"--algo.kl.init_coef {kl.init_coef:g} without --algo.kl.use_loss puts the KL into the reward, which "
-            f"{trainer} does not do. Use --algo.kl.init_coef 0 (the paper), or add "
+            "--train.batching whole_groups does not do. Use --algo.kl.init_coef 0 (the paper), or add "
             "--algo.kl.use_loss --algo.kl.estimator k3"
         )
     (low, high), threshold = args.algo.dynamic_filtering_range, args.algo.real.label_threshold

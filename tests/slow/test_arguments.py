@@ -154,7 +154,7 @@ REFUSED = [
     ("--rollout.batch_size 8", "8 prompts x 8 into equal updates of whole groups. Give 64",
      f"--rollout.batch_size 8 {GROUPS} 64"),
     (f"{MICRO} 3", f"is not a multiple of {MICRO} 3 x 8 ranks", f"{MICRO} 3 --train.dynamic_batch_enable"),
-    ("--actor.dual_clip 3", "--actor.dual_clip clips PPO's surrogate, and --actor.policy_loss_type real has none", ""),
+    ("--actor.dual_clip 3", "--actor.dual_clip clips PPO's surrogate, which the loss real does not have", ""),
     (f"{LEVEL} token", f"Use {LEVEL} off", f"{LEVEL} off"),
     ("--algo.kl.init_coef 0.1", "Use --algo.kl.init_coef 0 (the paper), or add --algo.kl.use_loss",
      "--algo.kl.init_coef 0.1 --algo.kl.use_loss"),
