@@ -145,10 +145,8 @@ class PolicyTrainer(EngineStartTrainer):
     def update(self, planned: PlannedUpdate, kl_ctl: float) -> Update:
         """The next update, with the method's loss and the coefficients of the flags."""
         real, actor = self.args.algo.real, self.args.actor
-        sampled = self.replay_buffer[0].rollout_log_probs is not None
-        sampled = sampled and (
-            planned.on_policy or self.args.derived.reads_old
-        )  # else old log-probabilities are vLLM's
+        apart = planned.on_policy or self.args.derived.reads_old  # else old log-probabilities are vLLM's
+        sampled = apart and self.replay_buffer[0].rollout_log_probs is not None
         coefficients = Coefficients(real.kl_old_coef, kl_ctl, actor.entropy_coef, real.tis_cap)
         family = "grpo" if actor.policy_loss_type == "ppo" else actor.policy_loss_type
         make: Callable[..., Update] = partial(TokenUpdate, self.actor_loss_fn, family, tuple(actor.eps_clip_low_high))

@@ -105,10 +105,6 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         print(findings.conclusion)
         return 0
-    return _train(start)
-
-
-def _train(start: Start) -> int:
     training = trained(start)
     _show_ending(training)
     return training.code

@@ -18,9 +18,7 @@ ACTOR = re.compile(r"^\(\w+ pid=\d+[^)]*\) *")
 PROGRESS_BAR = re.compile(r"\d%\|")
 OUT_OF_MEMORY = "ray.exceptions.OutOfMemoryError"
 LONGEST = 300  # characters of a reason that is not ours; the log has all of it
-OURS = re.compile(
-    r"^(real_openrlhf\.|(ValueError|UserError|RuntimeError): .*--)"
-)  # such a reason ends with what to type
+OURS = re.compile(r"^(real_openrlhf\.|(ValueError|UserError|RuntimeError): .*--)")  # it ends with what to type
 NO_MEASURE = {"policy_loss": " (may rise: no measure of progress)"}
 OTHERWISE = {"rollout/entropy": "entropy_loss"}  # as OpenRLHF's own batching logs it
 MINUTE = 60.0

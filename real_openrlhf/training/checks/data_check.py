@@ -18,17 +18,7 @@ from real_openrlhf.training.checks import Note
 from same_answer.extract import golds_of
 
 COLUMNS = {"--data.input_key": PROBLEM_COLUMNS, "--data.label_key": GOLD_COLUMNS}  # and their usual names
-HELD = (
-    ".arrow",
-    ".gz",
-    ".zst",
-    ".bz2",
-    ".xz",
-    ".zip",
-    ".txt",
-    ".py",
-    *SUFFIXES,
-)  # in a folder that may hold a data set
+HELD = (*SUFFIXES, *".arrow .gz .zst .bz2 .xz .zip .txt .py".split())  # in a folder that may hold a data set
 TRIED = 3  # labels that this package's own reward function is tried on
 READ, UNKNOWN = 200, 0.1  # rows whose tokens are counted, and the share of unknown ones that is refused
 
