@@ -7,6 +7,7 @@ ends when no run is free.
 
 import argparse
 import html
+import os
 import shlex
 import sys
 from collections import Counter
@@ -28,6 +29,7 @@ from real_openrlhf.forecast.duration import Bill, in_all
 from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.training import command as train_command
 from real_openrlhf.training.checks import Findings, run_checks
+from real_openrlhf.training.launch_target import LaunchTarget
 from real_openrlhf.training.progress import end_unwatched
 from real_openrlhf.training.start import Start
 
@@ -87,6 +89,9 @@ def run(args: argparse.Namespace) -> int:
         print("\n".join(f"  {entry.name}  {shlex.join(['--algo', entry.algo, *entry.flags])}" for entry in todo))
         print(f"Flags of all runs OK. Evaluation: {shlex.join(runs.evaluation) or 'none'}")
         return 0
+    if requests := [runs.request(entry) for entry in todo]:
+        target = LaunchTarget.for_recipe(requests[0].recipe)  # GPUs for this shell's runs and their evaluations
+        os.environ |= target.take_gpus(max(request.run.layout.gpus for request in requests))
     code = work(runs, todo)
     report(runs.out)
     if missing := [entry.name for entry in todo if not runs.is_done(entry)]:

@@ -11,6 +11,7 @@ import re
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -73,6 +74,18 @@ def check_patches() -> Iterator[Check]:
         yield Check("patches", FAIL, message, todo)
 
 
+def disk_speed(folder: str) -> str:
+    """By writes of 16 MB that reach the disk: 256 MB, or what it takes in five seconds. Random, as disks compress."""
+    block, blocks, begun = os.urandom(1 << 24), 0, time.monotonic()
+    with contextlib.suppress(OSError), tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+        while blocks < 16 and time.monotonic() - begun < 5:
+            file.write(block)
+            os.fsync(file.fileno())
+            blocks += 1
+    seconds = time.monotonic() - begun
+    return f", writes {blocks * len(block) / seconds / 1e9:.2g} GB/s" if blocks else ""
+
+
 def check_room() -> Iterator[Check]:
     memory = int(re.findall(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())[0]) * 1024
     with contextlib.suppress(OSError, ValueError):  # no such file, or "max"
@@ -82,10 +95,14 @@ def check_room() -> Iterator[Check]:
     for folder in {os.stat(folder).st_dev: folder for folder in (tempfile.gettempdir(), os.getcwd())}.values():
         free = shutil.disk_usage(folder).free
         todo = "free some space: a run writes checkpoints to its folder, Ray writes logs and objects to /tmp"
-        yield _checked("disk", free >= 10 * GB, f"{free / GB:.0f} GB free at {folder}", todo)
+        yield _checked("disk", free >= 10 * GB, f"{free / GB:.0f} GB free at {folder}{disk_speed(folder)}", todo)
     shared = shutil.disk_usage("/dev/shm").total if os.path.isdir("/dev/shm") else 0
     todo = "in Docker, start the container with --shm-size=8g; with less, Ray's object store is slow"
-    yield _checked("/dev/shm", shared >= 2 * GB, f"{shared / GB:.1f} GB", todo)
+    check = _checked("/dev/shm", shared >= 2 * GB, f"{shared / GB:.1f} GB", todo)
+    several = not nvidia.environment_for_cpu() and nvidia.gpu_count() > 1
+    if several and (too_small := nvidia.small_shared_memory()):
+        check = Check("/dev/shm", FAIL, *too_small.split(": "))
+    yield check
 
 
 def devices(torch: str, built_for: str | None, cuda: list) -> Check:

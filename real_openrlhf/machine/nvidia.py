@@ -7,6 +7,7 @@ import contextlib
 import importlib.metadata
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -94,6 +95,29 @@ def usable_gpus() -> list[str]:
     # the driver may count GPUs that PyTorch's CUDA cannot use; no context is made, which must not stay in a launcher
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     return chosen.split(",")[:count] if chosen else [*map(str, range(count))]
+
+
+def uuids() -> list[list[str]]:
+    """[number, UUID] of each GPU."""
+    answer = _answer("nvidia-smi", "--query-gpu=index,uuid", "--format=csv,noheader")
+    return [words for line in answer.splitlines() if len(words := line.split(", ")) == 2]
+
+
+def computing() -> dict[str, str]:
+    """{UUID: a process that computes there}; a container sees its own processes only."""
+    answer = _answer("nvidia-smi", "--query-compute-apps=gpu_uuid,pid", "--format=csv,noheader")
+    return {words[0]: words[1] for line in answer.splitlines() if len(words := line.split(", ")) == 2}
+
+
+NCCL_BYTES = 1e9  # of /dev/shm, where NCCL makes segments of up to 10 MB for connections between GPUs
+
+
+def small_shared_memory() -> str:
+    """Why NCCL could not connect several GPUs of this machine; an empty text if it can."""
+    size = shutil.disk_usage("/dev/shm").total if os.path.isdir("/dev/shm") else 0
+    enough = size >= NCCL_BYTES
+    todo = "in Docker start the container with --shm-size=8g or --ipc=host (Docker's default is 64 MB)"
+    return "" if enough else f"/dev/shm has {size / 1e6:.0f} MB, and NCCL needs 1 GB for several GPUs: {todo}."
 
 
 def local_gpus() -> tuple[int, float | None]:

@@ -8,6 +8,7 @@ import os
 import sys
 import textwrap
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from real_openrlhf import __version__
@@ -105,7 +106,8 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         print(findings.conclusion)
         return 0
-    training = trained(start)
+    gpus = start.target.take_gpus(start.run.layout.gpus)
+    training = trained(replace(start, environment=start.environment | gpus))
     _show_ending(training)
     return training.code
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from real_openrlhf.base.environment import writable
 from real_openrlhf.base.parsing import number_of
 from real_openrlhf.hooks.engine import plugin
-from real_openrlhf.machine import nvidia
+from real_openrlhf.machine import free_gpus, nvidia
 from real_openrlhf.recipes.run import Recipe, Run
 
 TRAINER = ("-m", "openrlhf.cli.train_ppo_ray")
@@ -112,6 +112,10 @@ class LaunchTarget:
                 environment.setdefault("RAY_OVERRIDE_RESOURCES", json.dumps(cores))
         return environment
 
+    def take_gpus(self, count: int) -> dict[str, str]:
+        """Free ones of this machine; variables for the processes that compute there."""
+        return {} if self.on_cpu or self.address else free_gpus.take(count)
+
     def launch_problems(self, run: Run) -> Iterator[str]:
         """Reasons why the run cannot start here: too few GPUs, no ready cluster, or the wrong environment."""
         if self.address is None and run.args.ds.adam_offload and not shutil.which("g++"):
@@ -138,6 +142,8 @@ class LaunchTarget:
                 f"this run needs {number_of(needed, 'GPU')}{apart}, this machine has {self.gpus_here}{for_cpu}. Ask "
                 "for less with --gpus, take a recipe for fewer (`cpu` needs none), or name a cluster with RAY_ADDRESS."
             )
+        if not self.on_cpu and self.address is None and needed > 1 and (too_small := nvidia.small_shared_memory()):
+            yield too_small
 
     def _ask_cluster(self, address: str, nodes: int, needed: int) -> Iterator[str]:
         command = [sys.executable, "-m", "real_openrlhf.training.cluster", str(nodes), str(needed)]

@@ -17,6 +17,7 @@ from typing import Any
 
 from real_openrlhf.base.run_files import METRICS, PHASE
 from real_openrlhf.base.signals import Ended, code_and_words, watched_signals
+from real_openrlhf.machine import free_gpus
 from real_openrlhf.training.progress import last_error
 
 STRONGER = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
@@ -70,7 +71,7 @@ def supervise(
 
     The exit code of a signal has no reason if the child came to its end all the same. The child writes to
     `progress.log`; `progress` shows how far it is (`update`, `close`). The child has a session of its own, so each
-    signal reaches it once, through us. It inherits the folder's lock.
+    signal reaches it once, through us. It inherits the locks of folder and GPUs.
     """
     caught: list[int] = []
     sent: list[float] = []  # the times of signals to the child
@@ -91,7 +92,7 @@ def supervise(
                 command,
                 env=dict(environment),
                 start_new_session=True,
-                pass_fds=(lock,),
+                pass_fds=(lock, *free_gpus.locks()),
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )

@@ -4,6 +4,7 @@ tests/e2e/test_first_day.py runs the same loop with real trainings.
 """
 
 import json
+import os
 import re
 import shlex
 import threading
@@ -21,6 +22,7 @@ from real_openrlhf.comparison.entries import entries
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.runs.run_record import own_files, recorded_flags
 from real_openrlhf.training.command import request_of
+from real_openrlhf.training.launch_target import LaunchTarget
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / "examples" / "scripts"
@@ -276,6 +278,18 @@ def test_an_interrupted_run_ends_the_call_and_is_the_first_of_the_next(training,
     stand_in, runs = training("grpo", code=143), of(*THREE)
     assert command.work(runs, runs.entries) == 143
     assert stand_in.tried == ["real-s1", "grpo-s1"]
+
+
+def test_a_shell_has_the_gpus_of_its_largest_run_for_all_of_them(training, monkeypatch):
+    asked: list[int] = []
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
+    monkeypatch.setattr(command, "check", lambda *_: [])
+    monkeypatch.setattr(command, "report", lambda _: None)
+    monkeypatch.setattr(LaunchTarget, "take_gpus", lambda _, n: asked.append(n) or {"CUDA_VISIBLE_DEVICES": "1,3"})
+    stand_in = training()
+    apart = "--no-train.colocate_all --no-vllm.enable_sleep --no-ds.enable_sleep"
+    assert main(["compare", "--recipe", "qwen1.5b-1gpu", "--algos", "real", f"real {apart}", "--seeds", "1"]) == 0
+    assert asked == [2] and len(stand_in.tried) == 2 and os.environ["CUDA_VISIBLE_DEVICES"] == "1,3"
 
 
 @pytest.mark.parametrize("failing", [(), ("grpo",)])

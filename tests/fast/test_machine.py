@@ -4,6 +4,7 @@ A recipe for CPU touches no GPU, and a recipe for GPUs needs the environment for
 asks the processes of a run which devices they see. Also: an engine's process after its parent was killed.
 """
 
+import itertools
 import json
 import multiprocessing.connection
 import os
@@ -13,13 +14,15 @@ import sys
 import time
 from importlib.metadata import entry_points
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from small_runs import run_flags
 
+from real_openrlhf.base.errors import UserError
 from real_openrlhf.evaluation import engine_process, engines
 from real_openrlhf.hooks.engine import plugin
-from real_openrlhf.machine import doctor, nvidia
+from real_openrlhf.machine import doctor, free_gpus, nvidia
 from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.training import cluster, command, launch_target
 from real_openrlhf.training.launch_target import LaunchTarget
@@ -145,6 +148,113 @@ def test_a_run_in_an_environment_of_the_other_kind_is_refused(environment, name)
     assert all(f"bash examples/scripts/setup_env.sh {kind}" in problem for problem in problems)
 
 
+# The GPUs that a run takes: two open files of a lock exclude each other as those of two processes do
+
+
+@pytest.fixture
+def shells(monkeypatch, tmp_path, program):
+    """shells(visible, count) is `take(count)` of a new shell; `shells.others` are UUIDs of others' processes."""
+    monkeypatch.setattr(free_gpus, "LOCKS", tmp_path / "locks")
+    monkeypatch.setattr(free_gpus, "PATIENCE", 0)
+    others = tmp_path / "others"
+    others.touch()
+    listed = "; ".join(f"echo '{number}, GPU-{number}{number}'" for number in range(8))
+    program("nvidia-smi", f'case "$1" in --query-compute-apps*) cat {others} ;; *) {listed} ;; esac')
+
+    def new(visible: str | None, count: int) -> str | None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        if visible is not None:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        usable = list("01234567") if visible is None else visible.split(",")
+        monkeypatch.setattr(nvidia, "usable_gpus", lambda: usable)
+        monkeypatch.setattr(free_gpus, "_held", {})
+        new.alive.append(free_gpus._held)  # until the test ends
+        variables = free_gpus.take(count)
+        assert (variables.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID") == (bool(variables) and visible is None)
+        return variables.get("CUDA_VISIBLE_DEVICES")
+
+    new.alive, new.others = [], others
+    return new
+
+
+def test_shells_take_other_gpus_until_none_is_left(shells, capsys):
+    assert [shells(None, 2) for _ in range(4)] == ["0,1", "2,3", "4,5", "6,7"]
+    assert capsys.readouterr().out.splitlines()[1] == (
+        f"takes GPU 2, 3 of 8; 0 is in use by process {os.getpid()}; 1 is in use by process {os.getpid()}"
+    )
+    with pytest.raises(UserError, match=r"needs 1 free GPU of 8; in use: 0 \(process \d+\), 1"):
+        shells(None, 1)
+    held = shells.alive[0]
+    while held:  # that shell ends
+        held.popitem()[1].close()
+    assert shells(None, 1) == "0"
+    assert free_gpus.take(1) == {"CUDA_VISIBLE_DEVICES": "0", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}  # its next run
+    with pytest.raises(UserError, match="needs 8 free GPUs of 8"):
+        shells(None, 8)
+
+
+def test_gpus_that_a_user_or_a_job_names_are_the_same_by_number_and_uuid(shells):
+    assert shells("3,GPU-5", 1) == "3" and shells("GPU-33,5", 1) == "5"
+    assert shells("MIG-GPU-1/1/0,MIG-b", 1) == "MIG-GPU-1/1/0" and shells("MIG-GPU-1/1/0,MIG-b", 1) == "MIG-b"
+    assert shells("7", 1) is None  # the one that it names, as a job of SLURM
+    with pytest.raises(UserError, match="needs 1 free GPU of 1"):
+        shells("7", 1)
+
+
+def test_a_gpu_where_another_program_computes_is_left_to_it_unless_it_is_named(shells, capsys):
+    shells.others.write_text("GPU-00, 4711\nGPU-22, 4712\n")
+    assert shells(None, 2) == "1,3" and "; 0 is in use by process 4711; 2 is in" in capsys.readouterr().out
+    with pytest.raises(UserError, match="needs 8 free GPUs of 8; in use: 0 .process 4711"):
+        shells(None, 8)
+    assert shells("0", 1) is None
+    with pytest.raises(UserError, match="in use"):
+        shells("0", 1)  # not a second run of ours
+
+
+HOLDER = """
+import pathlib, sys
+from real_openrlhf.machine import free_gpus, nvidia
+from real_openrlhf.training.trainer_process import supervise
+nvidia.usable_gpus = lambda: ["0"]
+free_gpus.LOCKS = pathlib.Path(sys.argv[1])
+free_gpus.take(1)
+class Progress:
+    log = free_gpus.LOCKS / "log"
+    update = close = lambda self: None
+child = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
+supervise([sys.executable, "-c", child], {}, open(sys.argv[1] + "/lock", "w").fileno(), Progress())
+"""
+
+
+def test_a_killed_command_leaves_its_gpus_when_its_training_ends_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(nvidia, "usable_gpus", lambda: ["0"])
+    for name, value in {"LOCKS": tmp_path, "PATIENCE": 0, "_held": {}}.items():
+        monkeypatch.setattr(free_gpus, name, value)
+    process = subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)])
+    while process.poll() is None and not (tmp_path / "log").exists() or not (tmp_path / "log").read_text():
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+    with pytest.raises(UserError, match="in use"):
+        free_gpus.take(1)
+    training = os.pidfd_open(int((tmp_path / "log").read_text()))
+    signal.pidfd_send_signal(training, signal.SIGKILL)
+    assert multiprocessing.connection.wait([training], 60)
+    os.close(training)
+    assert free_gpus.take(1) == {}
+
+
+@pytest.mark.parametrize("size, gpus, refused", [(64e6, 8, True), (64e6, 1, False), (1.08e9, 8, False)])
+def test_several_gpus_need_shared_memory_for_nccl(environment, monkeypatch, size, gpus, refused):
+    monkeypatch.setattr(nvidia.shutil, "disk_usage", lambda _: SimpleNamespace(total=size, free=1e12))
+    monkeypatch.setattr(nvidia, "gpu_count", lambda: gpus)
+    run = run_flags("qwen7b" if gpus == 8 else "qwen1.5b-1gpu")
+    problems = [text for text in ON_GPUS.launch_problems(run) if "/dev/shm has 64 MB" in text and "--shm-size" in text]
+    assert len(problems) == refused
+    check = of(doctor.check_room)["/dev/shm"]
+    assert (check.level == "FAIL") == (refused and environment == "gpu")
+
+
 def test_an_engine_for_gpus_that_are_not_there_is_refused(environment, monkeypatch):
     import torch
 
@@ -244,6 +354,15 @@ def test_an_openrlhf_without_the_patches_is_a_failure_with_the_command(tmp_path,
     found = of(doctor.check_patches)["patches"]
     assert found.level == "FAIL" and f"{tmp_path}/openrlhf" in found.state
     assert f"-m real_openrlhf.patching apply --root {tmp_path}`" in found.todo
+
+
+@pytest.mark.parametrize("second, said", [(0.1, ", writes 0.16 GB/s"), (1.0, ", writes 0.011 GB/s")])
+def test_the_disks_speed_is_that_of_few_writes(monkeypatch, tmp_path, second, said):
+    clock, writes = itertools.count(0, second), []
+    monkeypatch.setattr(doctor.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(doctor.os, "fsync", writes.append)
+    assert doctor.disk_speed(str(tmp_path)) == said and len(writes) <= 16 and not [*tmp_path.iterdir()]
+    assert doctor.disk_speed(str(tmp_path / "none")) == ""
 
 
 def test_a_probe_that_hangs_is_killed_with_everything_that_it_started(tmp_path):

@@ -247,7 +247,8 @@ def read(folder):
 
 def test_a_key_is_passed_on_and_written_nowhere(request_for, tmp_path, monkeypatch, capfd):
     """Neither in a record or a print, nor in the command line of the trainer, which `ps` shows."""
-    seen = "[open('/proc/self/cmdline').read(), os.environ['WANDB_API_KEY']]"
+    monkeypatch.setattr(LaunchTarget, "take_gpus", lambda *_: {"CUDA_VISIBLE_DEVICES": "3"})
+    seen = "[open('/proc/self/cmdline').read(), os.environ['WANDB_API_KEY'], os.environ['CUDA_VISIBLE_DEVICES']]"
     play(monkeypatch, f"import os; json.dump({seen}, open('argv.json', 'w'))")
     monkeypatch.setattr(sys, "argv", ["/bin/real-openrlhf", "train", "--logger.wandb.key", "secret"])
     assert command._train(Start.of(request_for("--run-name", "mine", "--logger.wandb.key", "secret"))) == 0
@@ -255,7 +256,8 @@ def test_a_key_is_passed_on_and_written_nowhere(request_for, tmp_path, monkeypat
     assert not [
         file for file in (tmp_path / "runs/mine").rglob("*") if file.is_file() and b"secret" in file.read_bytes()
     ]
-    argv, key = json.loads((tmp_path / "argv.json").read_text())
+    argv, key, gpus = json.loads((tmp_path / "argv.json").read_text())
+    assert gpus == "3"  # the run's processes see what was taken
     assert "--logger.wandb.key\0env\0" in argv and "secret" not in argv and key == "secret"
     assert "secret" not in "".join(capfd.readouterr())
 
