@@ -18,6 +18,7 @@ from real_openrlhf import PUBLIC
 from real_openrlhf.algorithm.formulas import OBJECTIVES
 from real_openrlhf.algorithm.metrics import (
     GROUP_METRICS,
+    MEMORY_METRICS,
     MISMATCH_METRICS,
     PLAN_METRICS,
     TIS_METRICS,
@@ -125,6 +126,7 @@ MADE: dict[str, Callable[[str], str]] = {
     "plan_metrics": partial(metrics, PLAN_METRICS),
     "update_metrics": partial(metrics, UPDATE_METRICS),
     "mismatch_metrics": partial(metrics, MISMATCH_METRICS | TIS_METRICS),
+    "memory_metrics": partial(metrics, MEMORY_METRICS),
     "flags": flags,
     "functions": functions,
     "memory": memory,

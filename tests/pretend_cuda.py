@@ -32,6 +32,7 @@ from zero_jobs import Case, fill, policy_actor
 
 import real_openrlhf
 from real_openrlhf import real_policy_loss
+from real_openrlhf.algorithm.metrics import MEMORY_METRICS
 
 CUDA = torch.device("cuda", 0)
 HOST, GPU, EITHER = "host", "gpu", "either"  # where a storage is; what an operator makes from nothing fits both
@@ -260,6 +261,20 @@ def found_by(rehearsal: Rehearsal, **more) -> dict:
     return {"mixes": dict(rehearsal.mixes), "waits": dict(rehearsal.waits), **more}
 
 
+@contextmanager
+def memory() -> Iterator[None]:
+    """What PyTorch's allocator for CUDA says; its peak only after it was reset."""
+    stats = {"reserved_bytes.all.peak": 53e9, "reserved_bytes.all.current": 50e9, "num_alloc_retries": 2}
+    peak = {"allocated_bytes.all.peak": 44e9}
+    with (
+        mock.patch.object(type(get_accelerator()), "device_name", lambda *_: "cuda"),
+        mock.patch("torch.cuda.reset_peak_memory_stats", lambda: stats.update(peak)),
+        mock.patch("torch.cuda.memory_stats", lambda: stats),
+        mock.patch("torch.cuda.mem_get_info", lambda: (27e9, 80e9)),
+    ):
+        yield
+
+
 def trained(spoil: str = "", reference: bool = False, **case) -> dict:
     """All updates of a batch, and before that its old log-probabilities, and a reference model's if asked."""
     rehearsal, case = Rehearsal(), Case(**case, dtype="bf16", zero_stage=2)
@@ -274,9 +289,10 @@ def trained(spoil: str = "", reference: bool = False, **case) -> dict:
         if spoil:
             spoil_trainer(policy.trainer, spoil)
         policy.actor.register_forward_hook(lambda *_: forwards.append(1))
-        with watched(rehearsal):
+        with watched(rehearsal), memory():
             status = policy.trainer.ppo_train(0.1)
     assert all(map(math.isfinite, status.values()))
+    assert [status[name] for name in MEMORY_METRICS] == [44, 53, 2, 3]
     return found_by(rehearsal, forwards=len(forwards), by_kernel=before > 0)
 
 

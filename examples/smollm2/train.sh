@@ -23,4 +23,4 @@ machine=(--train.micro_batch_size 32 --rollout.micro_batch_size 32 --ds.attn_imp
 made="what is made before training"
 echo "note: $made is in $task, of a download of 93 MB. On two cores training takes 11 GB of memory and 5 to 18 minutes"
 real-openrlhf train "${flags[@]}" "${machine[@]}" "$@" |
-    sed "s#$from#$task#g; /^note: memory per GPU/d; /$made/!s/^Flags OK. Not checked: /&$made, /"
+    sed "s#$from#$task#g; /^note: .*memory per /d; /$made/!s/^Flags OK. Not checked: /&$made, /"

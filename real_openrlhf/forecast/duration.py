@@ -3,14 +3,14 @@
 Standard library only. Rates, lengths and rents are assumptions; nobody has compared the sums with a GPU yet.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import NamedTuple
 
 from real_openrlhf.base.files import amount
 from real_openrlhf.base.parsing import number_of
-from real_openrlhf.forecast.memory import Shape
+from real_openrlhf.forecast.memory import Shape, checkpoint
 
 Span = tuple[float, float]  # at least, at most
 MEAN_SHARES = (1 / 3, 2 / 3)  # of --rollout.max_new_tokens: the mean response, at least and at most
@@ -19,6 +19,9 @@ SQUARES = 1.3  # mean square of a length, of the squared mean: lognormal lengths
 PROMPT = 150  # tokens
 DECODING = 0.002  # seconds of a decoding step beside its memory traffic: launches, sampler, scheduler
 OTHER = 20.0  # seconds of a step: sleep, wake, hand-over of weights, grading
+DISK = 1e9  # bytes that all ranks together write per second; `real-openrlhf doctor` measures a disk
+NETWORK_DISK = 0.125e9  # of a slow one
+SLOWER = 3  # times as long public runs may take, by docs/use/gpu.md
 
 
 @dataclass(frozen=True)
@@ -34,13 +37,22 @@ CARDS = (
     Card("H100", 80, 350e12, 2.6e12, 3.0),
     Card("A100", 80, 140e12, 1.6e12, 2.0),
     Card("A10", 24, 50e12, 0.47e12, 1.0),
+    Card("B200", 180, 800e12, 6.4e12, 5.0),
+    Card("H200", 141, 350e12, 3.8e12, 3.5),
+    Card("L40S", 48, 145e12, 0.69e12, 1.0),
+    Card("RTX 5090", 32, 84e12, 1.4e12, 0.7),
+    Card("RTX 4090", 24, 66e12, 0.8e12, 0.4),
+    Card("L4", 24, 48e12, 0.24e12, 0.5),
 )
 
 
-def card_of(names: Iterable[str], gb: float) -> Card:
-    """The card of these names, else the first that has the memory."""
-    named = [card for card in CARDS for name in names if card.name in name.replace("-", " ").split()]
-    return [*named, *(card for card in CARDS if card.gb <= gb), CARDS[-1]][0]
+def card_of(names: Sequence[str], gb: float) -> Card:
+    """The card of these names, else one of the first three by its memory, which says for what it stands."""
+    for name in names:
+        if named := [card for card in CARDS if f" {card.name} " in f" {name.replace('-', ' ')} "]:
+            return named[0]
+    like = [*(card for card in CARDS[:3] if card.gb <= gb), CARDS[2]][0]
+    return replace(like, name=f"{names[0]} (taken for an {like.name})") if names else like
 
 
 def longest(args: SimpleNamespace) -> int:
@@ -71,7 +83,14 @@ def step_seconds(shape: Shape, args: SimpleNamespace, card: Card, mean: float) -
     generation = (
         traffic / (card.bandwidth * gpus) + each * mean * 2 * products / (card.flops * gpus) + steps * DECODING
     )
-    return OTHER + (max(generation, training) if args.train.async_enable else generation + training)
+    both = max(generation, training) if args.train.async_enable else generation + training
+    return OTHER + both + saving_seconds(shape, args, DISK)
+
+
+def saving_seconds(shape: Shape, args: SimpleNamespace, rate: float) -> float:
+    """A step's part of the checkpoints, for which all GPUs wait."""
+    model = 2 * shape.parameters if args.ckpt.save_hf else 0
+    return (checkpoint(shape, args) + model) / rate / args.ckpt.save_steps if args.ckpt.save_steps > 0 else 0.0
 
 
 def spans(shape: Shape, args: SimpleNamespace, card: Card) -> list[Span]:
@@ -94,11 +113,22 @@ def forecast(shape: Shape, args: SimpleNamespace, card: Card) -> str:
     run = f", {hours} hours and ${dollars} for {args.train.max_steps:,} steps" * bool(args.train.max_steps)
     without = f"{100 * UNIFORM:.0f} % of responses without gradient" if args.derived.skips else "all trained"
     rates = f"{card.flops / 1e12:.0f} TFLOP/s, {card.bandwidth / 1e12:.2g} TB/s and ${card.dollars:g} per GPU-hour"
+    saves = f"checkpoints of {amount(checkpoint(shape, args))} every {args.ckpt.save_steps} steps: "
+    saves += ", ".join(f"{saving(shape, args, card, rate)} at {rate / 1e9:g} GB/s" for rate in (DISK, NETWORK_DISK))
     return (
         f"time: {a_step} s per step of {args.rollout.batch_size} prompts x {args.rollout.n_samples_per_prompt} on "
-        f"{args.derived.layout.gpus} x {card.name}{run} (estimate, not compared with a GPU yet). Assumed: mean "
-        f"response {lengths} tokens, {without}, {rates}; no evaluation"
+        f"{args.derived.layout.gpus} x {card.name}{run} (estimate, not compared with a GPU yet; allow for up to "
+        f"{SLOWER} times as much). Assumed: mean response {lengths} tokens, {without}, {rates}; "
+        f"{saves if args.ckpt.save_steps > 0 else 'no checkpoints'}; no evaluation"
     )
+
+
+def saving(shape: Shape, args: SimpleNamespace, card: Card, rate: float) -> str:
+    """What checkpoints take of the run, or of a step."""
+    seconds = saving_seconds(shape, args, rate)
+    hours = seconds * args.train.max_steps / 3600
+    rent = hours * args.derived.layout.gpus * card.dollars
+    return f"{text((hours, hours))} hours and ${text((rent, rent))}" if hours else f"{seconds:.2g} s of each step"
 
 
 class Bill(NamedTuple):

@@ -180,7 +180,8 @@ def forecast(shape: Shape, args: SimpleNamespace, gpu_gb: float) -> str:
     size, why = f"{need:.1f}", ""
     if most > need:
         size, why = f"{need:.1f} to {most:.1f}", "; what is free saves forward passes"
-    estimate = f"memory per GPU: {size} of {gpu_gb:.0f} GB (upper estimate, not compared with a GPU yet{why})"
+    about = f"upper estimate, not compared with a GPU yet{why}; nvidia-smi also shows cached memory"
+    estimate = f"memory per GPU: {size} of {gpu_gb:.0f} GB allocated ({about})"
     return f"{estimate}. It may not fit: {less}" if need > gpu_gb else estimate
 
 
@@ -188,7 +189,27 @@ def disk(shape: Shape, args: SimpleNamespace) -> float:
     """The most bytes under the run folder: an old checkpoint goes when the new one is whole."""
     ckpt, adapters = args.ckpt, shape.adapter_parameters(args.ds.lora.rank)
     saves = math.ceil(args.train.max_steps / ckpt.save_steps) if ckpt.save_steps > 0 else 0  # the last step too
-    # fp32 weights and moments of trained parameters, and all bf16 weights
-    checkpoint = 12.0 * (adapters or shape.parameters) + 2 * (shape.parameters + adapters)
     models = saves * 2.0 * shape.parameters if ckpt.save_hf else 0.0  # never rotated
-    return min(ckpt.max_num + 1, saves) * checkpoint + models + (4.0 * adapters or 2.0 * shape.parameters)
+    return min(ckpt.max_num + 1, saves) * checkpoint(shape, args) + models + (4.0 * adapters or 2.0 * shape.parameters)
+
+
+def checkpoint(shape: Shape, args: SimpleNamespace) -> float:
+    """Bytes: fp32 weights and moments of trained parameters, and all bf16 weights."""
+    adapters = shape.adapter_parameters(args.ds.lora.rank)
+    return 12.0 * (adapters or shape.parameters) + 2 * (shape.parameters + adapters)
+
+
+def pinned(shape: Shape, args: SimpleNamespace) -> tuple[float, float]:
+    """Bytes of a node's memory for what sleeps, Adam's states and vLLM's weights by turns: exactly, and with each
+    block rounded up to a power of two, as PyTorch pins it."""
+    layout, h, a = args.derived.layout, shape.hidden, shape.attention_width
+    trained, width = shape.adapter_parameters(args.ds.lora.rank) or shape.parameters, args.vllm.tensor_parallel_size
+    blocks: list[float] = []  # that vLLM and DeepSpeed copy each for itself
+    if args.ds.enable_sleep or args.ds.adam_offload:  # fp32 weights and two moments
+        blocks += 3 * layout.ranks * [4 * trained / (layout.data_parallel if args.ds.zero_stage >= 1 else 1)]
+    if args.vllm.enable_sleep:
+        layer = (h * (a + 2 * shape.kv_width), a * h, 2 * h * shape.intermediate, h * shape.intermediate)
+        tables = [shape.vocabulary * h] * round((shape.parameters - shape.layers * sum(layer)) / shape.vocabulary / h)
+        blocks += [2 * block / width for block in (*shape.layers * layer, *tables)] * (args.vllm.num_engines * width)
+    rounded = sum(2.0 ** math.ceil(math.log2(block)) for block in blocks)
+    return sum(blocks) / layout.policy_nodes, rounded / layout.policy_nodes

@@ -38,7 +38,7 @@ from openrlhf.trainer.ppo_utils.experience import (
 from torch import Tensor
 
 from real_openrlhf import patching
-from real_openrlhf.algorithm.metrics import logged_of_batch, norm_metrics, over_updates
+from real_openrlhf.algorithm.metrics import MEMORY_METRICS, logged_of_batch, norm_metrics, over_updates
 from real_openrlhf.algorithm.mismatch import Mismatch
 from real_openrlhf.algorithm.schedule import Position, Positions, Wave
 from real_openrlhf.algorithm.step_plan import Plan, PlannedUpdate
@@ -108,6 +108,8 @@ class PolicyTrainer(EngineStartTrainer):
         """Run all optimizer steps of the controller's plan."""
         if self.strategy.is_rank_0():
             enter(self.args.train.run_dir, "update")
+        if on_cuda := get_accelerator().device_name() == "cuda":
+            torch.cuda.reset_peak_memory_stats()
         (joined,), self.tables, logs = self.replay_buffer, [], []
         items = remove_padding_in_sequences(split_experience_batch(joined))
         self.rollouts = dict(zip(self.plan.held(self.rank), items, strict=True))
@@ -127,7 +129,7 @@ class PolicyTrainer(EngineStartTrainer):
                 "though responses have weights. Look at the flags that you changed: one of them scales or cuts the "
                 "whole loss away"
             )
-        merged |= norm_metrics(norms, self.args.actor.max_norm)
+        merged |= norm_metrics(norms, self.args.actor.max_norm) | (gpu_memory() if on_cuda else {})
         holds = {  # for the metrics that are logged only then (`Metric.when`)
             "tokens": any(planned.trained_tokens for planned in self.plan.updates),
             "scores": self.args.derived.loss == "scores",
@@ -233,3 +235,11 @@ class PolicyTrainer(EngineStartTrainer):
         rate = self.actor_scheduler.get_last_lr()[0]  # the scheduler then moves on to the next update's
         self.strategy.optimizer_step(self.actor_optim, self.actor, self.actor_scheduler, name="actor")
         return {"actor_lr": rate, "actor_grad_norm": self.strategy.get_grad_norm(self.actor)}
+
+
+def gpu_memory() -> dict[str, float]:
+    """Of this process's GPU since its peak was reset; a colocated vLLM sleeps now."""
+    stats, (free, total) = torch.cuda.memory_stats(), torch.cuda.mem_get_info()
+    allocated, reserved = (stats[f"{kind}_bytes.all.peak"] / memory.GB for kind in ("allocated", "reserved"))
+    other = (total - free - stats["reserved_bytes.all.current"]) / memory.GB
+    return dict(zip(MEMORY_METRICS, (allocated, reserved, stats["num_alloc_retries"], other), strict=True))

@@ -86,10 +86,16 @@ def disk_speed(folder: str) -> str:
     return f", writes {blocks * len(block) / seconds / 1e9:.2g} GB/s" if blocks else ""
 
 
-def check_room() -> Iterator[Check]:
+def available_memory() -> int:
+    """Bytes: of the machine, at most those of a container."""
     memory = int(re.findall(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())[0]) * 1024
     with contextlib.suppress(OSError, ValueError):  # no such file, or "max"
         memory = min(memory, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return memory
+
+
+def check_room() -> Iterator[Check]:
+    memory = available_memory()
     todo = "close other programs: a CPU run needs about 1 GB for each of policy, vLLM engine, reference and trainer"
     yield _checked("memory", memory >= 8 * GB, f"{memory / GB:.0f} GB available", todo)
     for folder in {os.stat(folder).st_dev: folder for folder in (tempfile.gettempdir(), os.getcwd())}.values():

@@ -160,6 +160,17 @@ def test_three_steps_that_teach_nothing_are_told_once_and_again_at_the_end(tmp_p
     assert [line for line in again if "learn" in line] == expected
 
 
+@pytest.mark.parametrize("sizes, told", [((9, 3, 4, 5.1, 3, 9), [4]), ((1, 9, 9, 10.9, 11), []), ((None, None), [])])
+def test_memory_of_a_sleeping_engine_that_grows_is_told_once(tmp_path, sizes, told):
+    log = run_log(tmp_path)
+    for step, size in enumerate(sizes, 1):
+        log.log_train(step, {} if size is None else {"memory/other_gb": float(size)})
+    notes = lines(tmp_path, "notes.jsonl") if told else []
+    assert [note["step"] for note in notes] == told
+    assert all("grown from 3.0 to 5.1 GB" in note["say"] for note in notes)
+    assert (tmp_path / "notes.jsonl").exists() == bool(told)
+
+
 def test_a_real_run_whose_labels_were_never_right_says_so_under_its_table(tmp_path):
     """The lines of a run of the recipe `cpu` on labels of eight digits."""
     about = {"phase": "train", "actor_grad_norm": 0.0, "policy_loss": 0.0, "rollout/pass_rate": 0.0}

@@ -157,7 +157,7 @@ def test_each_value_is_printed_with_its_origin(capsys):
     assert " derived " in lines["--vllm.num_engines"]
     assert " run folder" in lines["--ckpt.path"]
     assert "--actor.adam.lr: 1e-6 (paper) -> 3e-6" in printed
-    assert "memory per GPU: " in printed and " of 80 GB (upper estimate" in printed
+    assert "memory per GPU: " in printed and " of 80 GB allocated (upper estimate" in printed
     assert lines["--algo.advantage.estimator"].endswith(" not read by this run")
     own = f"{Path(__file__).parents[2]}/examples/objectives/reverse_kl.py:reverse_kl"
     _, printed, _ = dry_run(capsys, "--recipe", "qwen7b", "--algo.real.objective", own)

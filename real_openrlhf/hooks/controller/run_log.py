@@ -14,6 +14,7 @@ from real_openrlhf.base.run_files import METRICS, NOTES, PHASES, ROLLOUTS
 from real_openrlhf.hooks.controller.groups import groups_of
 from real_openrlhf.hooks.controller.labels import verdict_of
 
+GROWTH = 2.0  # GB of memory/other_gb since the second step: the run's owner is told
 FLAT = 3  # steps in which no response has a weight: the run's owner is told
 
 
@@ -29,6 +30,7 @@ class RunLog:
         self.flat: list[tuple[int, int, int]] = []  # correct, graded and all responses of the last flat steps
         self.counts = (0, 0, 0)  # of the last step
         self.told = False
+        self.other: list[float] = []  # memory/other_gb of each step
         self.step = 0
 
     def group_stats(self, rollout_samples: list) -> dict[str, float]:
@@ -61,6 +63,16 @@ class RunLog:
         where = f"`real-openrlhf show {self.path.parent}`: prompts, template, reward, label column"
         return f"in the last {len(self.flat)} steps {what}: there is nothing to learn from. Look at {where}"
 
+    def grown(self, values: dict) -> str:
+        """Once: that GPU memory outside the policy's allocator has grown since the second step."""
+        now, first = values.get("memory/other_gb", 0.0), self.other[1] if len(self.other) > 1 else math.inf
+        grown = now - first > GROWTH >= max(self.other[1:], default=0.0) - first
+        self.other.append(now)
+        return grown * (
+            f"memory/other_gb has grown from {first:.1f} to {now:.1f} GB: vLLM keeps memory while it sleeps, or "
+            "another program uses the GPU. If memory runs out, --resume starts a new engine from the last checkpoint"
+        )
+
     def log_train(self, step: int, values: dict) -> None:
         self._keep(step)
         self._write("train", step, values)
@@ -68,6 +80,8 @@ class RunLog:
         self.flat = [] if values.get("update/frac_nonzero_weight", 1.0) else [*self.flat, self.counts]
         if not self.told and (say := self.nothing_to_learn()):
             self.told = True
+            self._append(NOTES, json.dumps({"step": step, "say": say}).encode() + b"\n")
+        if say := self.grown(values):
             self._append(NOTES, json.dumps({"step": step, "say": say}).encode() + b"\n")
         if self.tensorboard:
             self.tensorboard.log_train(step, values)

@@ -15,7 +15,7 @@ from real_openrlhf.data.sources import TRAINING_SETS, is_hub_name
 from real_openrlhf.flags.refusals import gpu_problems, notes, size_problems
 from real_openrlhf.forecast import duration, memory
 from real_openrlhf.forecast.duration import Bill
-from real_openrlhf.machine import nvidia
+from real_openrlhf.machine import doctor, nvidia
 from real_openrlhf.recipes.run import MODEL, TRAINING, VALIDATION
 from real_openrlhf.rewards import variables
 from real_openrlhf.runs import provenance, run_folder, run_record
@@ -128,12 +128,23 @@ def _model(start: Start) -> Iterator[str]:
         _, hours, dollars = duration.spans(shape, run.args, card)
         bill = Bill(hours, dollars, size) if run.args.train.max_steps else None  # 0: by the data's rows
         yield Note(duration.forecast(shape, run.args, card), bill=bill)
+        yield from _host_memory(start, *memory.pinned(shape, run.args))
     runs_dir = Path(os.path.realpath(request.args.runs_dir))
     disk = next(path for path in (runs_dir, *runs_dir.parents) if path.exists())
     if size > (free := shutil.disk_usage(disk).free):
         message = f"the run folder will take {amount(size)}, {disk} has {amount(free)} free: another "
         message += "--runs-dir, or a smaller --ckpt.max_num"
         yield Note(message) if target.address or elsewhere else message
+
+
+def _host_memory(start: Start, least: float, most: float) -> Iterator[str]:
+    """The kernel would kill the run in its first sleep."""
+    needed = f"host memory per node: {amount(least)} to {amount(most)} for what sleeps, beside the processes"
+    available = float("inf") if start.target.address or start.elsewhere else doctor.available_memory()
+    if least > available:
+        yield f"{needed}. Available: {amount(available)}. Take a machine or container with more."
+    elif most:
+        yield Note(needed + f". It may not fit: {amount(available)} are available" * (most > available))
 
 
 def _resumed(start: Start) -> Iterator[str]:
