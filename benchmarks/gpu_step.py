@@ -150,7 +150,10 @@ def measure(args: argparse.Namespace) -> dict:
 
     run, cuda = run_of(args), torch.cuda.is_available()
     with tempfile.TemporaryDirectory() as folder:
-        dist.init_process_group("nccl" if cuda else "gloo", f"file://{folder}/store", rank=0, world_size=1)
+        device = torch.device("cuda", 0) if cuda else None  # else NCCL guesses
+        dist.init_process_group(
+            "nccl" if cuda else "gloo", f"file://{folder}/store", rank=0, world_size=1, device_id=device
+        )
         step = Step(parse_args(run.argv()), ranks=1)
     answers = lengths(run)
     prompt_tokens = run.args.data.max_len - run.args.rollout.max_new_tokens

@@ -18,7 +18,6 @@ from real_openrlhf import PUBLIC
 from real_openrlhf.algorithm.formulas import OBJECTIVES
 from real_openrlhf.algorithm.metrics import (
     GROUP_METRICS,
-    MEMORY_METRICS,
     MISMATCH_METRICS,
     PLAN_METRICS,
     TIS_METRICS,
@@ -27,7 +26,7 @@ from real_openrlhf.algorithm.metrics import (
 )
 from real_openrlhf.flags import arguments
 from real_openrlhf.forecast.duration import card_of, spans, text
-from real_openrlhf.forecast.memory import GB, KNOWN_CONFIGS, disk, peak, shape_of
+from real_openrlhf.forecast.memory import GB, KNOWN_CONFIGS, disk, peak, pinned, shape_of
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.recipes.run import compose
@@ -69,11 +68,10 @@ def memory(_: str) -> str:
     for recipe in ON_GPUS:
         shape = shape_of(KNOWN_CONFIGS[recipe.model])
         run = compose(recipe, ALGORITHMS["real"], {}, launcher={})
-        sizes = (
-            f"{size / GB:.0f} GB" for size in (peak(shape, run.args, recipe.gpu_gb * GB)[1], disk(shape, run.args))
-        )
+        most, host = peak(shape, run.args, recipe.gpu_gb * GB)[1], pinned(shape, run.args)[1]
+        sizes = (f"{size / GB:.0f} GB" for size in (most, host, disk(shape, run.args)))
         rows.append((f"`{recipe.name}`", f"{recipe.gpus} x {recipe.gpu_gb:.0f} GB", *sizes))
-    return table(("recipe, `--algo real`", "GPUs", "training, per GPU", "disk"), rows)
+    return table(("recipe, `--algo real`", "GPUs", "training, per GPU", "host memory", "disk"), rows)
 
 
 DAY = {"--rollout.batch_size": ("32",), "--train.batch_size": ("64",), "--train.max_steps": ("300",)}
@@ -126,7 +124,6 @@ MADE: dict[str, Callable[[str], str]] = {
     "plan_metrics": partial(metrics, PLAN_METRICS),
     "update_metrics": partial(metrics, UPDATE_METRICS),
     "mismatch_metrics": partial(metrics, MISMATCH_METRICS | TIS_METRICS),
-    "memory_metrics": partial(metrics, MEMORY_METRICS),
     "flags": flags,
     "functions": functions,
     "memory": memory,

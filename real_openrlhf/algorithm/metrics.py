@@ -97,13 +97,9 @@ UPDATE_METRICS = {
     "update/ratio_max": Metric("largest pi/pi_old of a token", max),
 }
 
-# name -> meaning, of the first rank's GPU during the updates, in 1e9 bytes.
-MEMORY_METRICS = {
-    "memory/allocated_gb": Metric("most that tensors take: what a dry run estimates, without its 5 GB for CUDA"),
-    "memory/reserved_gb": Metric("the same with what PyTorch's allocator caches, as `nvidia-smi` shows it"),
-    "memory/alloc_retries": Metric("times that it emptied its cache for want of memory, since the start"),
-    "memory/other_gb": Metric("what is outside that allocator: CUDA contexts, NCCL, a sleeping vLLM"),
-}
+# Of the first rank's GPU during the updates: most that tensors take, that with PyTorch's cache, how often it emptied
+# the cache for want of memory, and what is outside PyTorch (CUDA contexts, NCCL, a sleeping vLLM).
+MEMORY_METRICS = ("memory/allocated_gb", "memory/reserved_gb", "memory/alloc_retries", "memory/other_gb")
 
 TERMS = ("entropy_loss", "ppo_kl", "kl_old", "kl", "logprobs_diff")  # sums over tokens, for log and loss
 _TOKENS = (*TERMS, "ppo_clip_ratio", "vllm_kl", "is_filter_ratio")

@@ -115,6 +115,7 @@ def forecast(shape: Shape, args: SimpleNamespace, card: Card) -> str:
     rates = f"{card.flops / 1e12:.0f} TFLOP/s, {card.bandwidth / 1e12:.2g} TB/s and ${card.dollars:g} per GPU-hour"
     saves = f"checkpoints of {amount(checkpoint(shape, args))} every {args.ckpt.save_steps} steps: "
     saves += ", ".join(f"{saving(shape, args, card, rate)} at {rate / 1e9:g} GB/s" for rate in (DISK, NETWORK_DISK))
+    saves += " (`real-openrlhf doctor` measures your disk)"
     return (
         f"time: {a_step} s per step of {args.rollout.batch_size} prompts x {args.rollout.n_samples_per_prompt} on "
         f"{args.derived.layout.gpus} x {card.name}{run} (estimate, not compared with a GPU yet; allow for up to "

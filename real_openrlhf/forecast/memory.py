@@ -210,6 +210,7 @@ def pinned(shape: Shape, args: SimpleNamespace) -> tuple[float, float]:
     if args.vllm.enable_sleep:
         layer = (h * (a + 2 * shape.kv_width), a * h, 2 * h * shape.intermediate, h * shape.intermediate)
         tables = [shape.vocabulary * h] * round((shape.parameters - shape.layers * sum(layer)) / shape.vocabulary / h)
-        blocks += [2 * block / width for block in (*shape.layers * layer, *tables)] * (args.vllm.num_engines * width)
+        weights = [2 * block / width for block in (*shape.layers * layer, *tables)]
+        blocks += weights * (args.vllm.num_engines or 0) * width
     rounded = sum(2.0 ** math.ceil(math.log2(block)) for block in blocks)
     return sum(blocks) / layout.policy_nodes, rounded / layout.policy_nodes

@@ -1,13 +1,17 @@
 """Estimates against models that exist and against sums done by hand."""
 
+from types import SimpleNamespace
+
 import pytest
 from small_runs import run_flags
+from small_world import REPOSITORY
 from tiny_models import model_of
 
 from real_openrlhf.forecast import duration
 from real_openrlhf.forecast import memory as arithmetic
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.recipes import RECIPES
+from real_openrlhf.training.checks import Findings, run_checks
 
 GPU, SLEEP = 80e9, "--vllm.enable_sleep"
 APART = ["--train.colocate_all", SLEEP, "--ds.enable_sleep"]  # each role with GPUs of its own
@@ -205,4 +209,68 @@ def test_a_width_without_room_leaves_a_forecast():
 
 def test_the_card_is_the_machines_or_one_with_the_recipes_memory():
     assert [duration.card_of([], gb).name for gb in (80, 24, 16)] == ["H100", "A10", "A10"]
-    assert duration.card_of(["NVIDIA A100-SXM4-80GB"], 80).name == "A100"
+    named = "A100-SXM4-80GB", "GeForce RTX 4090", "GeForce RTX 5090", "L40S", "L4", "B200", "H200", "A10"
+    cards = [duration.card_of([f"NVIDIA {name}"], 24) for name in named]
+    assert [card.name for card in cards] == ["A100", "RTX 4090", "RTX 5090", "L40S", "L4", "B200", "H200", "A10"]
+    other = duration.card_of(["NVIDIA RTX A6000"], 48)
+    assert other.name == "NVIDIA RTX A6000 (taken for an A10)" and other.flops == cards[-1].flops
+
+
+# GPUs, prompts, responses of each, limit, steps: DeepScaleR's stages (its model card), and Open-RS's 42,000 responses
+DEEPSCALER = (8, 128, 8, 8192, 1040), (32, 128, 16, 16384, 480), (32, 128, 16, 24576, 230)
+OPEN_RS = ((4, 24, 6, 3584, 42_000 / 144),)
+A40 = duration.Card("A40", 48, 60e12, 0.55e12, 0.44)
+
+
+@pytest.mark.parametrize(
+    "stages, card, took, least, most",
+    [(DEEPSCALER, duration.CARDS[1], 3800, 1.3, 2.4), (OPEN_RS, A40, 96, 3.3, 4.4)],
+)
+def test_public_runs_took_so_many_times_our_sum_as_the_page_says(stages, card, took, least, most):
+    hours = [0.0, 0.0]
+    for gpus, prompts, group, limit, steps in stages:
+        numbers = {"--actor.num_gpus_per_node": gpus, "--vllm.num_engines": gpus, "--rollout.batch_size": prompts}
+        numbers |= {"--rollout.n_samples_per_prompt": group, "--train.batch_size": prompts * group}
+        numbers |= {"--rollout.max_new_tokens": limit, "--data.max_len": limit + 1024, "--ckpt.save_steps": -1}
+        run = planned("qwen1.5b", "grpo", {flag: (str(number),) for flag, number in numbers.items()})
+        for at, share in enumerate(duration.MEAN_SHARES):
+            hours[at] += gpus * steps * duration.step_seconds(*run, card, share * limit) / 3600
+    assert (round(took / hours[1], 1), round(took / hours[0], 1)) == (least, most)
+    page = (REPOSITORY / "docs/use/gpu.md").read_text()
+    assert f"{took:,} {card.name}-hours, {least} to {most} times" in page
+
+
+def test_checkpoints_are_in_a_runs_time_and_rent():
+    found, without = planned("qwen7b"), planned("qwen7b", user={"--ckpt.save_steps": ("-1",)})
+    took = duration.step_seconds(*found, H100, 4000) - duration.step_seconds(*without, H100, 4000)
+    assert took == pytest.approx(14 * P / 1e9 / 20)
+    said = "checkpoints of 106.6 GB every 20 steps: 1.5 hours and $36 at 1 GB/s, 12 hours and $280 at 0.125 GB/s"
+    assert said in duration.forecast(*found, H100) and "; no checkpoints;" in duration.forecast(*without, H100)
+    endless = planned("qwen7b", user={"--train.max_steps": ("0",)})
+    assert "every 20 steps: 5.3 s of each step at 1 GB/s, 43 s" in duration.forecast(*endless, H100)
+
+
+def test_host_memory_holds_what_sleeps_in_blocks_of_powers_of_two():
+    """By hand: Adam's 12 bytes of each weight once, and an engine's bf16 weights on each GPU."""
+    tables, small = 2 * 152064 * 3584, P - 28 * (3584 * 4608 + 3584**2 + 3 * 3584 * 18944) - 2 * 152064 * 3584
+    least, most = arithmetic.pinned(*planned("qwen7b"))
+    assert least == pytest.approx(12 * P + 8 * 2 * (P - small)) and small < 0.001 * tables
+    engine = 28 * (2 * 2**25 + 2**29 + 2**28) + 2 * 2**31
+    assert most == 8 * (3 * 2**32 + engine)  # 3.8 GB of each of Adam's states, on each rank
+    one, two = (arithmetic.pinned(*planned("qwen7b", user={"--actor.num_nodes": (n,)}))[0] for n in "12")
+    assert one > two > one / 2  # each node has engines of its own
+    assert arithmetic.pinned(*planned("qwen7b", removed=[SLEEP, "--ds.enable_sleep"])) == (0, 0)
+
+
+@pytest.mark.parametrize("free, problems, notes", [(10e9, 1, 0), (27e9, 0, 1), (64e9, 0, 1)])
+def test_a_machine_without_the_host_memory_is_refused(monkeypatch, free, problems, notes):
+    monkeypatch.setattr(run_checks.doctor, "available_memory", lambda: free)
+    here = SimpleNamespace(target=SimpleNamespace(address=None), elsewhere="")
+    found = Findings()
+    found.add(run_checks._host_memory(here, 25e9, 30e9))
+    assert (len(found.problems), len(found.notes)) == (problems, notes)
+    assert all("25.0 GB to 30.0 GB for what sleeps" in text for text in (*found.problems, *found.notes))
+    assert ["may not fit: 27.0 GB" in note for note in found.notes] == [free == 27e9] * notes
+    found = Findings()
+    found.add(run_checks._host_memory(SimpleNamespace(target=here.target, elsewhere="0 of 1 GPU"), 25e9, 30e9))
+    assert found.problems == [] and len(found.notes) == 1  # a dry run for another machine

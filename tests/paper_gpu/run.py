@@ -25,7 +25,7 @@ SMALL = (
     *"--train.max_tokens_per_gpu 256 --rollout.max_tokens_per_gpu 512 --vllm.enforce_eager --max-steps 3".split(),
     *"--no-eval.at_start --no-eval.at_end --ckpt.save_steps 2 --actor.adam.lr 1e-3 --rollout.temperature 1.0".split(),
 )
-NO_DISK = ("--ckpt.max_num", "1", "--ckpt.save_steps", "-1")
+NO_DISK = ("--ckpt.save_steps", "-1", "--no-ds.enable_sleep", "--no-vllm.enable_sleep")  # nor host memory
 V2 = {"TRITON_INTERPRET": "1"}  # its Triton kernels are interpreted
 
 
