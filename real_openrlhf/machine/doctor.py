@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from real_openrlhf import OPENRLHF_VERSION, patching
 from real_openrlhf.base.errors import UserError
+from real_openrlhf.base.files import amount
 from real_openrlhf.base.parsing import number_of
 from real_openrlhf.machine import nvidia
 from real_openrlhf.machine.nvidia import ProbeFailed, probe
@@ -82,8 +83,8 @@ def disk_speed(folder: str) -> str:
             file.write(block)
             os.fsync(file.fileno())
             blocks += 1
-    seconds = time.monotonic() - begun
-    return f", writes {blocks * len(block) / seconds / 1e9:.2g} GB/s" if blocks else ""
+    seconds, written = time.monotonic() - begun, blocks * len(block)
+    return f", writes {written / seconds / 1e9:.2g} GB/s ({amount(written)} in {seconds:.1f} s)" if blocks else ""
 
 
 def available_memory() -> int:
@@ -101,7 +102,8 @@ def check_room() -> Iterator[Check]:
     for folder in {os.stat(folder).st_dev: folder for folder in (tempfile.gettempdir(), os.getcwd())}.values():
         free = shutil.disk_usage(folder).free
         todo = "free some space: a run writes checkpoints to its folder, Ray writes logs and objects to /tmp"
-        yield _checked("disk", free >= 10 * GB, f"{free / GB:.0f} GB free at {folder}{disk_speed(folder)}", todo)
+        speed = disk_speed(folder) if free >= GB else ""
+        yield _checked("disk", free >= 10 * GB, f"{free / GB:.0f} GB free at {folder}{speed}", todo)
     shared = shutil.disk_usage("/dev/shm").total if os.path.isdir("/dev/shm") else 0
     todo = "in Docker, start the container with --shm-size=8g; with less, Ray's object store is slow"
     check = _checked("/dev/shm", shared >= 2 * GB, f"{shared / GB:.1f} GB", todo)
