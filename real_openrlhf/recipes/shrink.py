@@ -27,12 +27,6 @@ class Change(NamedTuple):
     why: str
 
 
-def changes(value: Value, prompt: int, ranks: int = 1, tokens: int = TOKENS) -> Iterator[Change]:
-    """`prompt`: tokens of the longest prompt that is trained; `tokens`: of the longest response."""
-    yield from _sizes(value, prompt, ranks, tokens)
-    yield from _machine(value, ranks)
-
-
 def updates(value: Value) -> int:
     rollouts = value("--rollout.batch_size") * value("--rollout.n_samples_per_prompt")
     return min(max(rollouts // value("--train.batch_size"), 1), UPDATES)
@@ -44,29 +38,31 @@ def drawn(value: Value) -> int:
     return PROMPTS * updates(value) * max(flagged // value("--rollout.batch_size"), 1)
 
 
-def _sizes(value: Value, prompt: int, ranks: int, tokens: int) -> Iterator[Change]:
-    group, prompts = value("--rollout.n_samples_per_prompt"), PROMPTS * updates(value)
-    batch = PROMPTS * group
+def changes(value: Value, prompt: int, tokens: int = TOKENS) -> Iterator[Change]:
+    """`prompt`: tokens of the longest prompt that is trained; `tokens`: of the longest response."""
+    ranks = 2 if value("--actor.num_gpus_per_node") == 2 else 1
+    group, longest = value("--rollout.n_samples_per_prompt"), value("--data.max_len")
+    flagged = value("--rollout.max_new_tokens")
+    batch, answer = PROMPTS * group, min(flagged or tokens, tokens)
+    sample = min(prompt, longest - (flagged or 1)) + answer
+    prompts = PROMPTS * updates(value)
     yield Change("--rollout.batch_size", str(prompts), f"{updates(value)} updates of {PROMPTS} prompts")
     yield Change("--train.batch_size", str(batch), f"{PROMPTS} prompts x {group}: a group stays whole")
     if value("--rollout.vllm_generate_batch_size"):
         yield Change("--rollout.vllm_generate_batch_size", str(drawn(value)), "in its ratio to the batch")
-    flagged = value("--rollout.max_new_tokens")
-    answer, longest = min(flagged or tokens, tokens), value("--data.max_len")
     if flagged:
         yield Change("--rollout.max_new_tokens", str(answer), "a random model has nothing to say")
-        if overlong := value("--reward.overlong_buffer_len"):
-            scaled = max(overlong * answer // flagged, 1)
-            yield Change("--reward.overlong_buffer_len", str(scaled), "in its ratio to the response")
-    sample = min(prompt, longest - (flagged or 1)) + answer
+    if flagged and (overlong := value("--reward.overlong_buffer_len")):
+        scaled = max(overlong * answer // flagged, 1)
+        yield Change("--reward.overlong_buffer_len", str(scaled), "in its ratio to the response")
     yield Change("--data.max_len", str(sample), f"the longest prompt that is trained has {prompt} tokens")
-    if value("--train.dynamic_batch_enable"):
-        for flag in ("--train.max_tokens_per_gpu", "--rollout.max_tokens_per_gpu"):
-            times = max((value(flag) or longest) // longest, 1)
-            yield Change(flag, str(times * sample), f"{times} of the longest samples, as before")
-    for flag in ("--train.micro_batch_size", "--rollout.micro_batch_size"):
-        if size := value(flag):
-            yield Change(flag, str(math.gcd(size, batch // ranks)), "at most the batch")
+    for part in ("train", "rollout"):
+        if value("--train.dynamic_batch_enable"):
+            times = max((value(f"--{part}.max_tokens_per_gpu") or longest) // longest, 1)
+            about = f"{times} of the longest samples, as before"
+            yield Change(f"--{part}.max_tokens_per_gpu", str(times * sample), about)
+        if size := value(f"--{part}.micro_batch_size"):
+            yield Change(f"--{part}.micro_batch_size", str(math.gcd(size, batch // ranks)), "at most the batch")
     yield Change("--train.max_steps", str(STEPS), "one to save, one to kill, one to compare")
     yield Change("--ckpt.save_steps", str(SAVED), "the last step is trained again after the kill")
     yield Change("--data.max_samples", None, "all rows are read; those that are trained are chosen")
@@ -74,16 +70,13 @@ def _sizes(value: Value, prompt: int, ranks: int, tokens: int) -> Iterator[Chang
     if (value("--eval.steps") or -1) > 0:
         yield Change("--eval.steps", str(STEPS), "at the start and at the end, as flagged")
     yield Change("--eval.n_samples_per_prompt", str(min(value("--eval.n_samples_per_prompt") or 1, SAMPLES)), "a few")
-
-
-def _machine(value: Value, ranks: int) -> Iterator[Change]:
-    """What a CPU lacks, or two cores have no room for."""
+    # what a CPU lacks, or two cores have no room for
     layout = f"two cores: {ranks} rank{'s' * (ranks > 1)}"
     yield Change("--actor.num_gpus_per_node", str(ranks), layout)
-    yield Change("--actor.num_nodes", "1", layout)
+    for flag in ("--actor.num_nodes", "--vllm.tensor_parallel_size"):
+        yield Change(flag, "1", layout)
     for flag in ("--ds.ring_attn_size", "--ds.tensor_parallel_size"):
         yield Change(flag, None, layout)
-    yield Change("--vllm.tensor_parallel_size", "1", layout)
     for flag in ("--vllm.num_engines", "--ref.num_nodes", "--ref.num_gpus_per_node"):
         yield Change(flag, FOLLOWS, "from the ranks")
     yield Change("--vllm.sync_backend", "gloo", "NCCL needs GPUs")

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -11,14 +12,15 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
 from typing import Any
 
 from real_openrlhf.base.errors import UserError, last_line
-from real_openrlhf.base.files import parsed, write_json, write_text
+from real_openrlhf.base.files import parsed, write_text
+from real_openrlhf.base.parsing import flag_name
 from real_openrlhf.base.run_files import CHECKPOINTS, LOCK, METRICS
 from real_openrlhf.base.run_files import MODEL as WEIGHTS
 from real_openrlhf.base.secrets import REWARD
@@ -26,20 +28,25 @@ from real_openrlhf.comparison.runs import Runs
 from real_openrlhf.flags import refusals
 from real_openrlhf.recipes import shrink
 from real_openrlhf.recipes.run import AGENT, MODEL, OBJECTIVE, TRAINING, USER, VALIDATION
-from real_openrlhf.recipes.shrink import FOLLOWS, STEPS, Change
+from real_openrlhf.recipes.shrink import FOLLOWS, SAVED, STEPS, Change
 from real_openrlhf.rehearsal.page import Page, table
 from real_openrlhf.rehearsal.rows import Finding
 from real_openrlhf.runs import run_folder
-from real_openrlhf.training import command, tiny_task
+from real_openrlhf.training import command
 from real_openrlhf.training.checks import Findings, data_check, run_checks
 from real_openrlhf.training.launch_target import LaunchTarget
+from real_openrlhf.training.record import Training
 from real_openrlhf.training.request import Request
 from real_openrlhf.training.start import Start
+from real_openrlhf.training.trainer_process import STALLED
 
 RUN = "run"  # the small run's folder, in the rehearsal's
-SPOILED = 3  # exit code with findings; a crash has 1, a command that cannot be read 2
+SPOILED, CRASHED = 3, 1  # exit codes; a command that cannot be read has 2
 SECONDS = 1800.0  # of the trial, at most
 FEW = 0.05  # a share of ungraded responses that is no finding
+# of a file that the reward opens
+RELATIVE = re.compile(r"No such file or directory: '([^/'][^']*)'")
+ABSOLUTE = r"\g<0>. A run starts elsewhere: open Path(__file__).parent / '\1'"
 PLANTED = "from real_openrlhf.rehearsal.planted import planted, planted_agent\n\n{}\n"
 STORY = ("rollout/pass_rate", "policy_loss", "actor_grad_norm", "sampling/logprob_diff_mean", "response_length")
 
@@ -47,32 +54,37 @@ STORY = ("rollout/pass_rate", "policy_loss", "actor_grad_norm", "sampling/logpro
 def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         raise UserError("--dry-run starts nothing, and --rehearse trains. Give one of them.")
+    os.environ.pop("RAY_ADDRESS", None)  # of the cluster that will train the run
+    if lacking := Start.of(command.request_of([])).lacking:  # for a run without GPUs
+        raise UserError(*lacking)
     codes = []
-    for request in [Request.from_args(args)] if args.command == "train" else of_methods(Runs.from_args(args)):
-        codes.append(rehearse(request))
+    for each in [args] if args.command == "train" else of_methods(args):
+        codes.append(rehearse(each))
         if codes[-1] in command.SIGNALS:
-            return codes[-1]
+            break
     return max(codes)
 
 
-def of_methods(runs: Runs) -> list[Request]:
+def of_methods(args: argparse.Namespace) -> Iterator[argparse.Namespace]:
     """The first run of each method."""
-    first = {(entry.algo, entry.flags): entry for entry in reversed(runs.entries)}
-    return [_with(runs.request(entry), runs_dir=runs.out) for entry in reversed(first.values())]
+    runs, grid = Runs.from_args(args), [flag_name(flag) for flag, *_ in args.grid]
+    first = {(entry.algo, entry.without(grid).flags): entry for entry in reversed(runs.entries)}
+    for entry in reversed(first.values()):
+        words = ["--algo", entry.algo, "--seed", str(entry.seed), *runs.common, *entry.flags]
+        yield command.parse([*words, "--runs-dir", str(runs.out)])
 
 
-def rehearse(request: Request) -> int:
-    # checked as a dry run is: for another machine, and whatever has begun
-    start = Start.of(_with(replace(request, resumed=None), dry_run=True, resume=False, run_name=None))
+def rehearse(args: argparse.Namespace) -> int:
+    # checked as a dry run is, for another machine, whatever has begun
+    args.rehearse, args.dry_run, args.resume, args.run_name = True, True, False, None
+    start = Start.of(Request.from_args(args))
     if start.run.problems:
         raise UserError(*start.run.problems)
+    start = Start.of(start.request.made())
     if not (start.run.text(REWARD) or start.run.text(AGENT)):
         raise UserError("--rehearse tries a reward function, a server or an agent, and this run has a reward model.")
-    os.environ.pop("RAY_ADDRESS", None)  # of the cluster that will train the run
-    if lacking := [why for why in _here(start).launch_problems(start.run) if "adam_offload" not in why]:
-        raise UserError(*lacking)
-    command.show(replace(start, request=_with(start.request, dry_run=False)))
-    folder = run_folder.create(request.args.runs_dir, f"rehearsal-{request.stem}", None).resolve()
+    command.show(start, every_flag=False)
+    folder = run_folder.create(args.runs_dir, f"rehearsal-{start.request.stem}", None).resolve()
     print(f"rehearsal folder: {folder}", flush=True)
     rehearsal = Rehearsal(start, folder)
     try:
@@ -84,16 +96,8 @@ def rehearse(request: Request) -> int:
         rehearsal.write()
         raise
     finally:
-        for made in (CHECKPOINTS, WEIGHTS):  # random weights
-            shutil.rmtree(folder / RUN / made, ignore_errors=True)
-
-
-def _with(request: Request, **changes: Any) -> Request:
-    return replace(request, args=argparse.Namespace(**{**vars(request.args), **changes}))
-
-
-def _here(start: Start) -> LaunchTarget:
-    return LaunchTarget.for_recipe(replace(start.request.recipe, on_cpu=True))
+        for made in ("model", f"{RUN}/{CHECKPOINTS}", f"{RUN}/{WEIGHTS}"):  # random weights
+            shutil.rmtree(folder / made, ignore_errors=True)
 
 
 @dataclass
@@ -102,38 +106,19 @@ class Rehearsal(Page):
 
     def run(self) -> int:
         """The exit code. A part ends the rehearsal if the next one would try nothing."""
-        with self.part("checks of a dry run"):
-            files = self.check()
-        if not self.stops:
-            with self.part("model, rows and reward"):
-                self.try_parts(files)
-        if not self.stops:
-            small = Start.of(self.small(bool(files[VALIDATION])))
-            print("\n".join(table(self.start.run, small.run, self.changes)), flush=True)
-            for problem in run_checks.findings(small).problems:
-                self.find(f"the small run: {problem}", stops=True)
-        if not self.stops:
-            with self.part(f"{STEPS} steps, a kill, a resume"):
-                if (code := self.train(small)) in command.SIGNALS:
+        parts: dict[str, Callable[[], int | None]] = {"checks of a dry run": self.check}
+        parts |= {"model, rows and reward": self.try_parts, f"{STEPS} steps, a kill, a resume": self.train}
+        for name, part in parts.items():
+            if not self.stops:
+                print(f"\nrehearsal: {name}", flush=True)
+                begin = time.monotonic()
+                if (code := part()) in command.SIGNALS:
                     return code
-        return SPOILED if self.findings else 0
+                self.seconds[name] = round(time.monotonic() - begin, 1)
+        return CRASHED if self.crash else SPOILED if self.findings else 0
 
-    @contextlib.contextmanager
-    def part(self, name: str) -> Iterator[None]:
-        begin = time.monotonic()
-        print(f"\nrehearsal: {name}", flush=True)
-        yield
-        self.seconds[name] = round(time.monotonic() - begin, 1)
-
-    def check(self) -> dict[str, list[str]]:
-        """What a dry run finds; the files of rows that are here, by their flags."""
-        for path, make in self.start.request.missing().items():
-            if str(path) != self.start.run.text(VALIDATION) and not path.exists():  # a task's are made together
-                try:
-                    make()
-                except UserError as error:
-                    self.find(str(error), stops=True)
-        self.start = Start.of(replace(self.start.request))  # its flags follow from these files
+    def check(self) -> None:
+        """What a dry run finds."""
         request, run = self.start.request, self.start.run
         few = {*data_check.step_problems(run.args, request.rows)} if request.rows is not None else set()
         others = {*refusals.gpu_problems(run.args)}  # of a command for GPUs with the recipe for none
@@ -144,68 +129,63 @@ class Rehearsal(Page):
                 # what does not fit is counted below, with the chat template
                 if problem not in others and "does not fit into --data.max_len" not in problem:
                     self.find(problem, stops=problem not in few and check.__name__ in ("data", "_reward"))
-        files = {flag: run.text(flag).split(",") if run.text(flag) else [] for flag in (TRAINING, VALIDATION)}
-        name = next((name for name in files[TRAINING] if not Path(name).is_file()), "")
-        if name and not self.stops:
-            self.find(f"{name} is no file here. `real-openrlhf data {name} --out FILE.jsonl` writes one", stops=True)
-        if away := [name for name in files[VALIDATION] if not Path(name).is_file()]:
-            self.notes.append(f"validation: not rehearsed, {away[0]} is no file here")
-            files[VALIDATION] = []
-        return files
-
-    def try_parts(self, files: dict[str, list[str]]) -> None:
-        """In a process of its own, in another folder; it ends with all that the reward has started."""
-        run, code, log = self.start.run, 124, self.folder / "trial.log"
-        places = {"cache": str(tiny_task.cache_folder() / "rehearsal"), "folder": str(self.folder)}
-        asked = {"argv": run.argv(), "files": files[TRAINING], "validation": files[VALIDATION], **places}
-        with tempfile.TemporaryDirectory() as elsewhere, log.open("w") as output:
-            question, answers = Path(elsewhere, "asked.json"), Path(elsewhere, "found.json")
-            write_json(question, asked | {"count": shrink.drawn(self.value) * STEPS})
-            words = [sys.executable, "-m", "real_openrlhf.rehearsal.tried", str(question), str(answers)]
-            variables, both = _here(self.start).environment(run), subprocess.STDOUT
-            child = subprocess.Popen(
-                words, env=variables, cwd=elsewhere, start_new_session=True, stdout=output, stderr=both
+        if not self.files(TRAINING) and not self.stops:
+            write = "`real-openrlhf data OWNER/NAME --out FILE.jsonl` writes one"
+            self.find(
+                f"{TRAINING} {run.text(TRAINING)} is no file here, and a rehearsal reads all rows. {write}", 1, True
             )
+        if VALIDATION in run.flags and not self.files(VALIDATION):
+            self.notes.append(f"validation: not rehearsed, {run.text(VALIDATION)} is no file here")
+
+    def files(self, flag: str) -> list[str]:
+        """Files of rows, if all are here."""
+        names = [name for name in self.start.run.text(flag).split(",") if name]
+        return names if all(Path(name).is_file() for name in names) else []
+
+    def try_parts(self) -> None:
+        """In a process of its own, in another folder; it ends with all that the reward has started."""
+        run, log, told = self.start.run, self.folder / "trial.log", self.folder / "trial.json"
+        asked = {flag: self.files(flag) for flag in (TRAINING, VALIDATION)}
+        words = [json.dumps([run.argv(), *asked.values(), shrink.drawn(self.value) * STEPS]), str(self.folder)]
+        words = [sys.executable, "-m", "real_openrlhf.rehearsal.trial", *words]
+        here = LaunchTarget.for_recipe(replace(self.start.request.recipe, on_cpu=True)).environment(run)
+        with tempfile.TemporaryDirectory() as elsewhere, log.open("w") as out:
+            child = subprocess.Popen(words, env=here, cwd=elsewhere, start_new_session=True, stdout=out, stderr=out)
             try:
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    code = child.wait(SECONDS)
+                    child.wait(SECONDS)
             finally:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(child.pid, signal.SIGKILL)
                 child.wait()
-            self.found = parsed(answers.read_bytes()) if answers.exists() else {}
+        self.found = parsed(told.read_bytes()) if told.exists() else {}
+        told.unlink(missing_ok=True)  # rehearsal.json has it
         self.notes += self.found.pop("notes", ())
-        for finding in self.found.pop("findings", ()):
-            name = re.search(r"No such file or directory: '([^/'][^']*)'", finding["text"])
-            where = "found only where a run starts in one folder, on one node: open Path(__file__).parent"
-            here = f". A relative path is {where} / '{name[1]}'" if name else ""
-            self.findings.append(Finding(**finding | {"text": finding["text"] + here}))
-        if code or "ended" not in self.found:
+        self.findings += [Finding(**finding) for finding in self.found.pop("findings", ())]
+        if not self.found.pop("ended", False):
             *_, last = log.read_text(errors="replace").strip().splitlines() or ["no output"]
-            part = "reward or agent" if "rows" in self.found else "model or rows"
-            self.find(f"{part}: its process ended with code {code}: {last}", stops=True)
+            part = "reward" if "rows" in self.found else "model or rows"
+            self.find(f"{part}: {last}" + f" (code {child.returncode})" * (child.returncode != 1), stops=True)
+        self.findings = [each._replace(text=RELATIVE.sub(ABSOLUTE, each.text)) for each in self.findings]
 
     def value(self, flag: str) -> Any:
         return reduce(getattr, flag.removeprefix("--").split("."), self.start.run.args)
 
-    def small(self, validates: bool) -> Request:
+    def small(self) -> Request:
         """The request of the small run: the same, with the changes as if typed."""
         request, flags = self.start.request, self.start.run.flags
-        ranks = 2 if request.user.get("--actor.num_gpus_per_node") == ("2",) else 1
         self.changes = [
-            Change(MODEL, self.found["model"], f"a random copy: {self.found['about']}"),
+            Change(MODEL, str(self.folder / "model"), f"a random copy: {self.found['about']}"),
             Change(TRAINING, str(self.folder / "train.jsonl"), "rows of median length"),
-            Change(VALIDATION, str(self.folder / "eval.jsonl") if validates else None, "a few rows"),
+            Change(VALIDATION, str(self.folder / "eval.jsonl") if self.files(VALIDATION) else None, "a few rows"),
             self.planted(),
-            *shrink.changes(self.value, self.found["longest"], ranks),
+            *shrink.changes(self.value, self.found["longest"]),
+            *(Change(flag, None, "no report of this") for flag in flags if flag.startswith("--logger.wandb.")),
         ]
-        self.changes += [
-            Change(flag, None, "no report of this") for flag in flags if flag.startswith("--logger.wandb.")
-        ]
-        recipe = replace(request.recipe, name=f"rehearsal-{request.recipe.name}", on_cpu=True, gpus=ranks)
+        recipe = replace(request.recipe, name=f"rehearsal-{request.recipe.name}", on_cpu=True)
         stem = run_folder.run_stem(recipe.name, request.args.algo, self.start.run.args.train.seed)
-        request = replace(request, recipe=recipe, stem=stem, folder=self.folder / RUN, secrets={})
-        request = _with(request, runs_dir=self.folder, run_name=RUN, dry_run=False)
+        args = argparse.Namespace(**vars(request.args) | {"runs_dir": self.folder, "run_name": RUN, "dry_run": False})
+        request = replace(request, args=args, recipe=recipe, stem=stem, folder=self.folder / RUN, secrets={})
         run = self.changed(request).run
         idle = {flag: why for flag, why in run.unread.items() if run.flags[flag].origin == USER}
         self.changes += [Change(flag, None, f"it would need {why}") for flag, why in idle.items()]
@@ -222,53 +202,63 @@ class Rehearsal(Page):
         """A file of the rehearsal's that asks the user's."""
         file, agent, reward = self.folder / "planted.py", self.start.run.text(AGENT), self.start.run.text(REWARD)
         asks = f"planted({reward.split(',')!r}, {self.found['trial'].get('form')!r}, {self.found['end']!r})"
-        line = f"AgentExecutor = planted_agent({agent!r})" if agent else f"reward_func = {asks}"
-        write_text(file, [PLANTED.format(line)])
+        plays = f"planted_agent({agent!r}, {self.value('--rollout.mismatch') != 'off'})"
+        write_text(file, [PLANTED.format(f"AgentExecutor = {plays}" if agent else f"reward_func = {asks}")])
         return Change(AGENT if agent else REWARD, str(file), "yours, and every second response is made right")
 
-    def train(self, small: Start) -> int:
+    def train(self) -> int | None:
+        small = Start.of(self.small())
+        print("\n".join(table(self.start.run, small.run, self.changes)), flush=True)
+        for problem in run_checks.findings(small).problems:
+            self.find(f"the small run: {problem}", stops=True)
+        return None if self.stops else self.killed_and_resumed(small)
+
+    def killed_and_resumed(self, small: Start) -> int:
         path, ended = self.folder / RUN, threading.Event()
         killer = threading.Thread(target=kill_at_last_step, args=(path, ended), daemon=True)
         killer.start()
         training = command.trained(small)
         ended.set()
         killer.join()
-        steps = {step: numbers(path, step) for step in range(1, STEPS + 1)}
-        if not steps[STEPS]:
-            if training.code not in command.SIGNALS:
-                step = sum(map(bool, steps.values())) + 1
-                loss = self.start.run.text(OBJECTIVE)
-                of = f" (with {loss})" * (".py:" in loss)
-                self.find(f"the training ends in step {step}: {training.reason}{of}. Its output: {path / 'train.log'}")
+        steps = [numbers(path, step) for step in range(1, STEPS + 1)]
+        if not steps[-1]:
+            loss = self.start.run.text(OBJECTIVE)
+            of = f" (with {loss})" * (".py:" in loss)
+            self.died(training, f"the training ends in step {sum(map(bool, steps)) + 1}: {training.reason}{of}")
             return training.code
-        self.notes.append(
-            f"step {STEPS}: {', '.join(f'{k} {steps[STEPS][k]:.4g}' for k in STORY if k in steps[STEPS])}"
-        )
-        ungraded = max(step.get("rollout/frac_ungraded", 0.0) for step in steps.values())
+        last = ", ".join(f"{key} {steps[-1][key]:.4g}" for key in STORY if key in steps[-1])
+        self.notes.append(f"step {STEPS}: {last}")
+        ungraded = max(step.get("rollout/frac_ungraded", 0.0) for step in steps)
         if ungraded > FEW:
             self.find(f"{ungraded:.0%} of a step's responses are ungraded", ungraded)
-        if not any(step.get("actor_grad_norm") for step in steps.values()):
+        if not any(step.get("actor_grad_norm") for step in steps):
             self.find("no step had a gradient: each group was all right, all wrong or ungraded")
         # whole, if the kill came late
         shutil.rmtree(path / CHECKPOINTS / "_actor" / f"global_step{STEPS}", ignore_errors=True)
-        training = command.trained(Start.of(_with(small.request, resume=True).resuming()))
-        if training.code not in command.SIGNALS:
-            self.compare(steps[STEPS], {} if training.code else numbers(path, STEPS), training.reason)
+        training = command.trained(Start.of(small.request.resuming()))
+        if training.code:
+            self.died(training, f"the run does not resume after a kill: {training.reason}")
+        else:
+            self.compare(steps[-1], numbers(path, STEPS))
         return training.code
 
-    def compare(self, before: dict, after: dict, reason: str | None) -> None:
+    def died(self, training: Training, text: str) -> None:
+        """A finding if the run ended itself; what is killed may lack this machine's memory."""
+        text = f"{text}. Its output: {training.path / 'train.log'}"
+        if training.code in (1, STALLED):
+            self.find(text)
+        elif training.code not in command.SIGNALS:
+            self.crash = text
+
+    def compare(self, before: dict, after: dict) -> None:
         differ = sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
         args, count = self.start.run.args, f"{len(after)} numbers of step {STEPS}"
-        if not after:
-            self.find(f"the run does not resume after a kill: {reason}")
-        elif not differ:
-            self.notes.append(f"killed and resumed from step {shrink.SAVED}: all {count} are the same, bit for bit")
+        if not differ:
+            self.notes.append(f"killed and resumed from step {SAVED}: all {count} are the same, bit for bit")
         elif args.rollout.seeded and not args.train.async_enable:
             self.find(f"resumed after a kill, {len(differ)} of {count} differ: {', '.join(differ[:4])}")
         else:
-            self.notes.append(
-                f"killed and resumed from step {shrink.SAVED}: unseeded, so {len(differ)} of {count} differ"
-            )
+            self.notes.append(f"killed and resumed from step {SAVED}: unseeded, so {len(differ)} of {count} differ")
 
 
 def kill_at_last_step(path: Path, ended: threading.Event) -> None:

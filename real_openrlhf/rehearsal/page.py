@@ -73,8 +73,6 @@ class Page:
             yield f"  reward: {trial['calls']}"
             yield f"  reward: {trial['seconds'] * 1e3:.1f} ms a call, at most {trial['slowest']}"
             yield f"    {trial['rate']:,.0f} calls/s here, {step / trial['rate']:,.1f} s for {step:,} of a step"
-        if "scores" in trial:
-            yield f"  agent: two episodes, their scores {trial['scores']}"
         if self.stops:
             yield f"  steps: none, before {', '.join(self.stops)} is mended. Then rehearse again"
         yield from (f"  {note}" for note in self.notes)

@@ -11,6 +11,8 @@ from typing import Any
 from real_openrlhf.base.user_files import load, reward_function
 from same_answer.extract import THINKING, golds_of
 
+EPISODE = ("observation_tokens", "action_ranges", "reward", "scores", "truncated")
+
 
 def golds(label: Any) -> list[str]:
     return [*golds_of(label)] or [str(label)]
@@ -31,7 +33,7 @@ def planted(reward: list[str], form: str | None, end: str) -> Callable:
     if reward[0].endswith(".py"):
         ask = reward_function(reward[0])
     else:
-        from real_openrlhf.hooks.engine.requests import executor
+        from real_openrlhf.hooks.engine.rewards import executor
 
         def ask(queries: list, prompts: list, labels: list) -> dict:
             return asyncio.run(executor(reward)._fetch_rewards_via_http(queries, prompts, labels))[0]
@@ -47,14 +49,30 @@ def planted(reward: list[str], form: str | None, end: str) -> Callable:
     return reward_func
 
 
-def planted_agent(file: str) -> Any:
-    """The user's agent, with a right verdict for every second episode."""
+def planted_agent(file: str, compared: bool) -> Any:
+    """The user's agent, checked, with a right verdict for every second episode."""
     agent: Any = load(f"{file}:AgentExecutor")
 
     class Planted(agent):
         async def execute(self, *words: Any, **named: Any) -> dict:
             result = await super().execute(*words, **named)
+            if fault := episode_fault(result, compared):
+                raise ValueError(f"{file}: {fault}")
             right = chosen(str(result["observation_tokens"]))
             return {**result, "reward": 1.0, "scores": 1.0} if right else result
 
     return Planted
+
+
+def episode_fault(result: dict, compared: bool) -> str:
+    """`compared`: the run compares the log-probabilities of vLLM with the policy's."""
+    if missing := [key for key in EPISODE if result.get(key) is None]:
+        return f"an episode lacks {', '.join(missing)}"
+    tokens, log_probs = len(result["observation_tokens"]), result.get("rollout_log_probs")
+    if compared and log_probs is None:
+        return "an episode has no rollout_log_probs: that vLLM and the policy differ is not seen, nor corrected"
+    if log_probs is not None and len(log_probs) != tokens:
+        return f"an episode has {len(log_probs)} rollout_log_probs for {tokens} tokens"
+    if not all(0 < start < end <= tokens for start, end in result["action_ranges"]):
+        return f"action_ranges {result['action_ranges']} do not lie in the {tokens} tokens of their episode"
+    return ""

@@ -59,29 +59,32 @@ def about(rows: list[Row], room: int) -> str:
 def findings(rows: list[Row], room: int, verifier: bool) -> Iterator[Finding]:
     """`verifier`: the reward is this package's."""
 
-    def of(some: list[Row], text: str, why: str = "", stops: bool = False) -> Iterator[Finding]:
-        if len(some) > FEW * len(rows):
+    def of(some: list[Row], text: str, why: str = "", few: float = FEW, stops: bool = False) -> Iterator[Finding]:
+        if len(some) > few * len(rows):
             share, why = len(some) / len(rows), why or f"which becomes {some[0].prompt[:80]!r}"
             told = f"{share:.0%} ({len(some):,} of {len(rows):,}) of the {text}, first row {some[0].number}, {why}"
             yield Finding(share, told, stops)
 
     long = [row for row in rows if row.tokens > room]
     longest = f"at most {max(row.tokens for row in rows):,}"
-    yield from of(long, f"prompts have more than {room:,} tokens and lose their beginning", longest)
+    # a run refuses the first of them
+    yield from of(long, f"prompts have more than {room:,} tokens and lose their beginning", longest, few=0)
     dropped = [row for row in rows if row.question.strip() not in row.prompt]
     yield from of(dropped, "prompts have lost their question to the chat template", stops=True)
     yield from of([row for row in rows if row.lost], "prompts have signs that the tokenizer does not know")
-    labels = {str(row.label): row.label for row in rows} if verifier else {}
-    unread = {text: why for text, label in labels.items() if (why := why_ungradable(label))}
-    wrong = [row for row in rows if str(row.label) in unread]
-    yield from of(wrong, "rows have a label that the verifier cannot grade by", next(iter(unread.values()), ""))
+    if verifier:
+        unread = {text: why_ungradable(label) for text, label in {str(row.label): row.label for row in rows}.items()}
+        wrong = [row for row in rows if unread[str(row.label)]]
+        why = unread[str(wrong[0].label)] if wrong else ""
+        yield from of(wrong, "rows have a label that the verifier cannot grade by", why)
 
 
-def trained(rows: list[Row], count: int, room: int, keys: list[str], file: Path) -> int:
+def trained(rows: list[Row], count: int, room: int, data: SimpleNamespace, file: Path) -> int:
     """Write those near the median, again if there are too few; return the tokens of the longest."""
     middle = statistics.median(row.tokens for row in rows)
     fit = [row for row in rows if row.tokens <= room] or rows
     near = sorted(fit, key=lambda row: abs(row.tokens - middle))[:count]
-    near = (near * -(-count // len(near)))[:count]
-    write_jsonl(file, [{key: row.source[key] for key in keys if key in row.source} for row in near])
+    keys = {data.input_key, data.label_key, "datasource"}
+    written = [{key: value for key, value in row.source.items() if key in keys} for row in near]
+    write_jsonl(file, (written * -(-count // len(written)))[:count])
     return max(min(row.tokens, room) for row in near)

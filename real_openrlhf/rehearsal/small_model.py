@@ -3,11 +3,7 @@
 It ends its responses now and then: an ordinary random model of 150,000 words never says the one that ends a text.
 """
 
-import contextlib
-import hashlib
-import json
 import math
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -24,8 +20,8 @@ CHATML = "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}
 CHATML += "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 
 
-def copy_of(model: str, cache: Path, temperature: float) -> Path:
-    """The folder of the copy, made once for each model and rule; at this temperature its responses end."""
+def copy_of(model: str, folder: Path, temperature: float) -> str:
+    """Write it; at this temperature its responses end. Returns what it is, in words."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
@@ -34,33 +30,22 @@ def copy_of(model: str, cache: Path, temperature: float) -> Path:
         from huggingface_hub import snapshot_download
 
         source = Path(snapshot_download(model, allow_patterns=["config.json", *FILES.split()]))
-    parts = sorted({path for pattern in FILES.split() for path in source.glob(pattern) if path.is_file()})
-    read = (source / "config.json", *parts, Path(__file__))  # another rule makes another copy
-    key = hashlib.sha256(b"".join(path.read_bytes() for path in read)).hexdigest()[:12]
-    folder = cache / f"small-{key}-{temperature:g}"
-    if folder.exists():
-        return folder
-    draft = folder.with_name(f"{folder.name}.making-{os.getpid()}")
-    draft.mkdir(parents=True)
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(source)
-        # the tokenizer's words only: a trained model never says the others of its config
-        config = _small(AutoConfig.from_pretrained(source), max(tokenizer.get_vocab().values()) + 1)
-        torch.manual_seed(0)
-        small = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-        _let_it_end(small, tokenizer.eos_token_id, max(temperature, COOLEST))
-        small.bfloat16().save_pretrained(draft)
-        for path in parts:  # over the generation_config that save_pretrained writes
-            shutil.copy(path, draft / path.name)
-        with contextlib.suppress(OSError):  # another process was faster
-            draft.rename(folder)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
-    return folder
+    tokenizer = AutoTokenizer.from_pretrained(source)
+    # the tokenizer's words only: a trained model never says the others of its config
+    words = max(tokenizer.get_vocab().values()) + 1
+    config = _small(AutoConfig.from_pretrained(source), words)
+    torch.manual_seed(0)
+    small = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    _let_it_end(small, tokenizer.eos_token_id, max(temperature, COOLEST))
+    small.bfloat16().save_pretrained(folder)
+    for path in {path for pattern in FILES.split() for path in source.glob(pattern) if path.is_file()}:
+        shutil.copy(path, folder / path.name)  # over the generation_config that save_pretrained writes
+    size = sum(path.stat().st_size for path in folder.glob("*.safetensors")) / 1e6
+    return f"{config.model_type}, {config.num_hidden_layers} layers, {words:,} words, {size:.0f} MB"
 
 
-def stand_in(cache: Path, temperature: float) -> Path:
-    """A small Qwen2 whose words are bytes, so it reads any text."""
+def model_of_bytes(folder: Path) -> str:
+    """Tokenizer and config of a Qwen2 whose words are bytes, so it reads any text. Returns the folder."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast, Qwen2Config
 
@@ -69,18 +54,10 @@ def stand_in(cache: Path, temperature: float) -> Path:
     words.decoder = decoders.ByteLevel()
     special = {"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>", "extra_special_tokens": ["<|im_start|>"]}
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, chat_template=CHATML, **special)
-    tokenizer.save_pretrained(cache / "bytes")
+    tokenizer.save_pretrained(folder)
     ends = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id}
-    Qwen2Config(architectures=["Qwen2ForCausalLM"], **ends).save_pretrained(cache / "bytes")
-    return copy_of(str(cache / "bytes"), cache, temperature)
-
-
-def about(folder: Path) -> str:
-    config = json.loads((folder / "config.json").read_text())
-    size = sum(path.stat().st_size for path in folder.glob("*.safetensors")) / 1e6
-    return (
-        f"{config['model_type']}, {config['num_hidden_layers']} layers, {config['vocab_size']:,} words, {size:.0f} MB"
-    )
+    Qwen2Config(architectures=["Qwen2ForCausalLM"], **ends).save_pretrained(folder)
+    return str(folder)
 
 
 def _small(config: Any, words: int) -> Any:
@@ -109,11 +86,12 @@ def _let_it_end(model: Any, end: int, temperature: float) -> None:
     """Raise the end's logit: all words share a direction of the hidden state, and the end's row of the head has it."""
     import torch
 
-    words, head = model.get_input_embeddings().weight, model.get_output_embeddings().weight
+    head = model.get_output_embeddings().weight
     with torch.no_grad():
-        words[:, 0] = SHARED
-        draw = torch.randint(words.shape[0], (8, 32), generator=torch.Generator().manual_seed(0))
-        hidden = model(draw, output_hidden_states=True).hidden_states[-1]
-        logits = hidden @ head.T
-        rest = temperature * ((logits / temperature).logsumexp(-1) + math.log(ENDS / (1 - ENDS)))
-        head[end, 0] += ((rest - logits[..., end]) / hidden[..., 0]).median()
+        model.get_input_embeddings().weight[:, 0] = SHARED
+        draw = torch.randint(head.shape[0], (8, 32), generator=torch.Generator().manual_seed(0))
+        before = model(draw).logits / temperature
+        head[end, 0] += 1  # what this adds is scaled as the model scales its logits
+        slope = (model(draw).logits / temperature - before)[..., end]
+        wanted = before.logsumexp(-1) + math.log(ENDS / (1 - ENDS))
+        head[end, 0] += ((wanted - before[..., end]) / slope).median() - 1

@@ -41,6 +41,7 @@ class RewardCalls:
         self.seconds = self.limit = float(os.environ.get("REAL_REWARD_SECONDS", SECONDS))
         self.turns = asyncio.Semaphore(AT_ONCE)
         self.faults: Counter[str] = Counter()
+        self.details: dict[str, str] = {}  # of the first of each kind
 
     async def reward(self, query: str, prompt: str, label: Any) -> dict:
         """The reward as OpenRLHF expects it; after a fault the score is nan, which means: ungraded."""
@@ -52,6 +53,7 @@ class RewardCalls:
 
     def failed(self, fault: Fault, prompt: str) -> dict:
         self.faults[fault.kind] += 1
+        self.details.setdefault(fault.kind, str(fault))
         count = self.faults[fault.kind]
         if str(count).strip("0") == "1":  # the 1st, 10th, 100th
             logger.warning(

@@ -93,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
     begun = start.request.resumed
     if begun and not args.dry_run and (unseen := end_unwatched(begun)):
         print(f"{unseen}\n")
-    show(start)
+    show(start, every_flag=args.dry_run)
     if not args.dry_run and start.request.missing():
         start = Start.of(start.request.made())
         findings.add(run_checks.data(start))
@@ -159,10 +159,10 @@ def _show_ending(training: Training) -> None:
         print(f"no step was trained: {mend}start again with {again if args.run_name else 'the same command'}")
 
 
-# What is printed before a run; a dry run prints every flag
+# What is printed before a run
 
 
-def show(start: Start) -> None:
+def show(start: Start, every_flag: bool) -> None:
     run, recipe, args = start.run, start.request.recipe, start.request.args
     algorithm = ALGORITHMS[args.algo]
     print(f"real_openrlhf {__version__}")
@@ -172,7 +172,7 @@ def show(start: Start) -> None:
     about = f"with the loss {loss.rpartition('/')[2]}{beside}" if ".py" in loss else algorithm.about
     print(f"  algorithm  {algorithm.name}: {about}")
     print(f"  where      {start.target.about}\n")
-    if args.dry_run:
+    if every_flag:
         print(" ".join([sys.executable, *TRAINER]))
         words = {flag: f"{flag} {setting.text}".strip() for flag, setting in run.flags.items()}
         left = min(max(map(len, words.values())), 46)

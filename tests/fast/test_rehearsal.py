@@ -52,7 +52,8 @@ def both(tmp_path, *words: str):
     start = Start.of(replace(request, args=argparse.Namespace(**vars(request.args) | {"dry_run": True})))
     assert not start.run.problems
     rehearsal = Rehearsal(start, tmp_path, found=FOUND)
-    small = Start.of(rehearsal.small(True))
+    rehearsal.files = lambda flag: [start.run.text(flag)]  # as if they were here
+    small = Start.of(rehearsal.small())
     assert [*small.run.problems, *size_problems(small.run.args), *gpu_problems(small.run.args)] == []
     return start.run, small.run, "\n".join(table(start.run, small.run, rehearsal.changes))
 
@@ -93,7 +94,7 @@ def test_two_ranks_are_rehearsed_where_two_are_typed(tmp_path):
 def test_a_rehearsals_run_cannot_be_taken_for_the_run(tmp_path):
     """Its record names no recipe, so `--resume --run-name` refuses it; others look for a stem that it has not."""
     start = Start.of(request_of(["--recipe", "qwen7b"]))
-    request = Rehearsal(start, tmp_path, found=FOUND).small(True)
+    request = Rehearsal(start, tmp_path, found=FOUND).small()
     assert request.words[:2] == ["--recipe", "rehearsal-qwen7b"] and request.stem == "rehearsal-qwen7b-real-s42"
     with pytest.raises(SystemExit):
         request_of(request.words)

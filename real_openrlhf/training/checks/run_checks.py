@@ -38,6 +38,7 @@ def _flags(start: Start) -> Iterator[str]:
 
 def _reward(start: Start) -> Iterator[str]:
     """A fault of the file would show after the model is loaded."""
+    only_read = start.request.args.dry_run and not start.request.args.rehearse
     yield from variables.variable_problems()
     for url in start.run.text(REWARD).split(","):
         if url.endswith(".py") and (wrong := reward_problem(Path(url))):
@@ -46,7 +47,7 @@ def _reward(start: Start) -> Iterator[str]:
             yield f"--reward.remote_url {url} is neither a FILE.py nor an address with http://. Give one of these."
         elif LOGIN.search(url):
             yield "--reward.remote_url: OpenRLHF would print the password in it. Call that server from a file.py."
-        elif url.endswith(".py") and start.request.args.dry_run and provenance.PACKAGE not in Path(url).parents:
+        elif url.endswith(".py") and only_read and provenance.PACKAGE not in Path(url).parents:
             yield Note(f"{url} was read, not run: try its reward_func yourself", f"{Path(url).name} (not run)")
 
 
