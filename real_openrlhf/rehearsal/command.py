@@ -12,7 +12,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
@@ -24,6 +24,7 @@ from real_openrlhf.base.parsing import flag_name
 from real_openrlhf.base.run_files import CHECKPOINTS, LOCK, METRICS
 from real_openrlhf.base.run_files import MODEL as WEIGHTS
 from real_openrlhf.base.secrets import REWARD
+from real_openrlhf.base.signals import Ended
 from real_openrlhf.comparison.runs import Runs
 from real_openrlhf.flags import refusals
 from real_openrlhf.recipes import shrink
@@ -57,12 +58,7 @@ def run(args: argparse.Namespace) -> int:
     os.environ.pop("RAY_ADDRESS", None)  # of the cluster that will train the run
     if lacking := Start.of(command.request_of([])).lacking:  # for a run without GPUs
         raise UserError(*lacking)
-    codes = []
-    for each in [args] if args.command == "train" else of_methods(args):
-        codes.append(rehearse(each))
-        if codes[-1] in command.SIGNALS:
-            break
-    return max(codes)
+    return max(map(rehearse, [args] if args.command == "train" else of_methods(args)))
 
 
 def of_methods(args: argparse.Namespace) -> Iterator[argparse.Namespace]:
@@ -88,8 +84,8 @@ def rehearse(args: argparse.Namespace) -> int:
     print(f"rehearsal folder: {folder}", flush=True)
     rehearsal = Rehearsal(start, folder)
     try:
-        if (code := rehearsal.run()) not in command.SIGNALS:
-            rehearsal.write()
+        code = rehearsal.run()
+        rehearsal.write()
         return code
     except Exception as error:
         rehearsal.crash = f"{type(error).__name__}: {last_line(error)}"
@@ -106,14 +102,13 @@ class Rehearsal(Page):
 
     def run(self) -> int:
         """The exit code. A part ends the rehearsal if the next one would try nothing."""
-        parts: dict[str, Callable[[], int | None]] = {"checks of a dry run": self.check}
-        parts |= {"model, rows and reward": self.try_parts, f"{STEPS} steps, a kill, a resume": self.train}
+        parts = {"checks of a dry run": self.check, "model, rows and reward": self.try_parts}
+        parts |= {f"{STEPS} steps, a kill, a resume": self.train}
         for name, part in parts.items():
             if not self.stops:
                 print(f"\nrehearsal: {name}", flush=True)
                 begin = time.monotonic()
-                if (code := part()) in command.SIGNALS:
-                    return code
+                part()
                 self.seconds[name] = round(time.monotonic() - begin, 1)
         return CRASHED if self.crash else SPOILED if self.findings else 0
 
@@ -206,18 +201,15 @@ class Rehearsal(Page):
         write_text(file, [PLANTED.format(f"AgentExecutor = {plays}" if agent else f"reward_func = {asks}")])
         return Change(AGENT if agent else REWARD, str(file), "yours, and every second response is made right")
 
-    def train(self) -> int | None:
-        small = Start.of(self.small())
+    def train(self) -> None:
+        small, path, ended = Start.of(self.small()), self.folder / RUN, threading.Event()
         print("\n".join(table(self.start.run, small.run, self.changes)), flush=True)
-        for problem in run_checks.findings(small).problems:
-            self.find(f"the small run: {problem}", stops=True)
-        return None if self.stops else self.killed_and_resumed(small)
-
-    def killed_and_resumed(self, small: Start) -> int:
-        path, ended = self.folder / RUN, threading.Event()
+        if problems := run_checks.findings(small).problems:
+            self.findings += [Finding(1, f"the small run: {problem}", True) for problem in problems]
+            return
         killer = threading.Thread(target=kill_at_last_step, args=(path, ended), daemon=True)
         killer.start()
-        training = command.trained(small)
+        training = trained(small)
         ended.set()
         killer.join()
         steps = [numbers(path, step) for step in range(1, STEPS + 1)]
@@ -225,7 +217,7 @@ class Rehearsal(Page):
             loss = self.start.run.text(OBJECTIVE)
             of = f" (with {loss})" * (".py:" in loss)
             self.died(training, f"the training ends in step {sum(map(bool, steps)) + 1}: {training.reason}{of}")
-            return training.code
+            return
         last = ", ".join(f"{key} {steps[-1][key]:.4g}" for key in STORY if key in steps[-1])
         self.notes.append(f"step {STEPS}: {last}")
         ungraded = max(step.get("rollout/frac_ungraded", 0.0) for step in steps)
@@ -235,19 +227,18 @@ class Rehearsal(Page):
             self.find("no step had a gradient: each group was all right, all wrong or ungraded")
         # whole, if the kill came late
         shutil.rmtree(path / CHECKPOINTS / "_actor" / f"global_step{STEPS}", ignore_errors=True)
-        training = command.trained(Start.of(small.request.resuming()))
+        training = trained(Start.of(small.request.resuming()))
         if training.code:
             self.died(training, f"the run does not resume after a kill: {training.reason}")
         else:
             self.compare(steps[-1], numbers(path, STEPS))
-        return training.code
 
     def died(self, training: Training, text: str) -> None:
         """A finding if the run ended itself; what is killed may lack this machine's memory."""
         text = f"{text}. Its output: {training.path / 'train.log'}"
         if training.code in (1, STALLED):
             self.find(text)
-        elif training.code not in command.SIGNALS:
+        else:
             self.crash = text
 
     def compare(self, before: dict, after: dict) -> None:
@@ -259,6 +250,13 @@ class Rehearsal(Page):
             self.find(f"resumed after a kill, {len(differ)} of {count} differ: {', '.join(differ[:4])}")
         else:
             self.notes.append(f"killed and resumed from step {SAVED}: unseeded, so {len(differ)} of {count} differ")
+
+
+def trained(start: Start) -> Training:
+    training = command.trained(start)
+    if training.code in command.SIGNALS:
+        raise Ended(training.code - 128)
+    return training
 
 
 def kill_at_last_step(path: Path, ended: threading.Event) -> None:

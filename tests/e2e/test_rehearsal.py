@@ -38,9 +38,7 @@ FOUND = {
 @pytest.fixture(scope="module")
 def model(tmp_path_factory) -> Path:
     """The tokenizer and config of a Qwen2 of bytes, of common sizes and without weights."""
-    folder = tmp_path_factory.mktemp("model")
-    small_model.stand_in(folder, 1.0)
-    return folder / "bytes"
+    return Path(small_model.model_of_bytes(tmp_path_factory.mktemp("model") / "bytes"))
 
 
 @pytest.fixture
@@ -63,17 +61,15 @@ def rehearse(train, model, tmp_path):
         texts = [f"What is {a}+{b}?{' Think.' * 200 * (n < long)}{tail}" for n, (a, b) in enumerate(sums)]
         lines = [{"prompt": text, "label": str(a + b)} for text, (a, b) in zip(texts, sums, strict=True)]
         (tmp_path / "sums.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-        command = replace(train, runs=tmp_path, words=())
-        environment = {**command.environment, "REAL_CACHE": str(tmp_path / "cache")}
         files = ("--model", str(model), "--data", str(tmp_path / "sums.jsonl"))
-        run = replace(command, environment=environment)("none", *words, *files, *flags, "--rehearse", code=code)
+        run = replace(train, runs=tmp_path, words=())("none", *words, *files, *flags, "--rehearse", code=code)
         (folder,) = tmp_path.glob("rehearsal-*")
         page = (folder / "rehearsal.txt").read_text()
         assert run.output.endswith(page) and len(page.splitlines()) < 40
         found = json.loads((folder / "rehearsal.json").read_text())
         for finding in found["findings"]:
             assert finding["text"] in page and f"cost: {finding['cost']}" in page
-        assert {path.name for path in tmp_path.iterdir()} <= {"sums.jsonl", "cache", folder.name, "mine.py", "model"}
+        assert {path.name for path in tmp_path.iterdir()} <= {"sums.jsonl", folder.name, "mine.py", "model"}
         return found | {"page": page, "folder": folder}
 
     return typed
@@ -96,7 +92,7 @@ def texts(found: dict) -> list[str]:
 
 @pytest.mark.parametrize("name", ["raises", "constant", "plain", pytest.param("slow", marks=every)])
 def test_a_rewards_fault_is_found_before_anything_is_trained(rehearse, tmp_path, name):
-    found = rehearse("--reward.remote_url", reward(tmp_path, name), "--train.max_steps", "100")
+    found = rehearse("--reward.remote_url", reward(tmp_path, name), "--train.max_steps", "100", "--nodes", "2")
     (finding,) = found["findings"]
     assert finding["text"].startswith(FOUND[name]) and "steps: none, before 1 is mended" in found["page"]
     # 256 calls, 36 or fewer at once
@@ -112,7 +108,10 @@ def test_a_reward_of_two_arguments_and_one_that_opens_a_relative_path_are_told_w
 def test_a_relative_path_is_told_as_one(rehearse, tmp_path):
     text = "import json\nTABLE = json.load(open('table.json'))\ndef reward_func(queries, prompts, labels): return 1\n"
     (finding,) = texts(rehearse("--reward.remote_url", mine(tmp_path, text)))
-    assert "line 2, FileNotFoundError" in finding and "open Path(__file__).parent / 'table.json'" in finding
+    assert (
+        "line 2, FileNotFoundError" in finding
+        and "A run starts elsewhere: open Path(__file__).parent / 'table.json'" in finding
+    )
 
 
 def test_faults_of_data_and_template_and_an_empty_response_that_is_right_are_told_at_once(
@@ -132,7 +131,7 @@ def test_faults_of_data_and_template_and_an_empty_response_that_is_right_are_tol
     assert "100% (60 of 60) of the prompts have lost their question to the chat template, first row 1, " in told
 
 
-def test_an_agent_without_log_probabilities_is_told(rehearse, dropping, tmp_path):
+def test_an_agent_without_log_probabilities_is_told(rehearse, tmp_path):
     agent = """
     from openrlhf.utils.agent import AgentExecutorBase
 
@@ -146,9 +145,8 @@ def test_an_agent_without_log_probabilities_is_told(rehearse, dropping, tmp_path
                     "rollout_log_probs": None, "truncated": False, "extra_logs": {}}
     """
     flags = ("--train.agent_func_path", mine(tmp_path, textwrap.dedent(agent)), "--no-rollout.seeded")
-    lost, unseen = texts(rehearse("--model", dropping, *flags))
-    assert "have lost their question" in lost
-    assert "mine.py: no rollout_log_probs: that vLLM and the policy differ is not seen" in unseen
+    (finding,) = texts(rehearse(*flags))
+    assert "mine.py: an episode has no rollout_log_probs: that vLLM and the policy differ is not seen" in finding
 
 
 class Ones(http.server.BaseHTTPRequestHandler):
@@ -176,6 +174,7 @@ def test_a_reward_server_is_asked_as_a_run_asks_it(rehearse):
 def test_compare_rehearses_each_method(train, tmp_path):
     wrong = mine(tmp_path, "def reward_func(queries, labels):\n    return 1\n")
     words = ["compare", "--algos", "real", "grpo", "--seeds", "2", "--out", str(tmp_path / "out"), "--rehearse"]
+    words += ["--grid", "actor.adam.lr", "1e-4", "1e-5"]  # of which the first is rehearsed
     run = subprocess.run(
         [*train.python, *words, "--reward.remote_url", wrong], env=train.environment, capture_output=True, text=True
     )

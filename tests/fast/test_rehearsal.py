@@ -2,15 +2,18 @@
 
 import argparse
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from every import EVERY
 
 from real_openrlhf.flags.refusals import gpu_problems, size_problems
 from real_openrlhf.recipes.recipes import RECIPES
+from real_openrlhf.rehearsal import command, small_model
 from real_openrlhf.rehearsal.command import Rehearsal
 from real_openrlhf.rehearsal.page import flat, table
 from real_openrlhf.rehearsal.planted import planted
+from real_openrlhf.training.checks import Findings
 from real_openrlhf.training.command import request_of
 from real_openrlhf.training.start import Start
 
@@ -98,6 +101,43 @@ def test_a_rehearsals_run_cannot_be_taken_for_the_run(tmp_path):
     assert request.words[:2] == ["--recipe", "rehearsal-qwen7b"] and request.stem == "rehearsal-qwen7b-real-s42"
     with pytest.raises(SystemExit):
         request_of(request.words)
+
+
+@pytest.mark.parametrize("code, told", [(1, 3), (137, 1)])
+def test_a_training_that_fails_is_a_finding_and_one_that_is_killed_is_a_crash(
+    tmp_path, monkeypatch, capsys, code, told
+):
+    start = Start.of(request_of(["--recipe", "qwen7b", "--no-eval.dataset", "--dry-run"]))
+    rehearsal = Rehearsal(start, tmp_path, found=FOUND)
+    rehearsal.check = rehearsal.try_parts = lambda: None
+    monkeypatch.setattr(command.run_checks, "findings", lambda start: Findings())
+    ended = SimpleNamespace(code=code, reason="killed by SIGKILL", path=tmp_path)
+    monkeypatch.setattr(command.command, "trained", lambda start: ended)
+    assert rehearsal.run() == told
+    rehearsal.write()
+    page = capsys.readouterr().out
+    assert "the training ends in step 1: killed by SIGKILL. Its output: " in page
+    assert ("THE REHEARSAL ITSELF FAILED and is not complete: the training ends" in page) == (told == 1)
+
+
+# Whose logits are scaled, whose norms grow, whose layers differ
+FAMILIES = {"granite": {"logits_scaling": 8.0}, "gemma3_text": {}, "gpt_oss": {}}
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_a_small_copy_ends_its_responses(kind, tmp_path):
+    """A random model never does: all would be truncated."""
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    folder = small_model.model_of_bytes(tmp_path / "bytes")
+    transformers.AutoConfig.for_model(kind, eos_token_id=256, pad_token_id=257, **FAMILIES[kind]).save_pretrained(
+        folder
+    )
+    about = small_model.copy_of(folder, tmp_path / "model", 0.6)
+    assert about.startswith(f"{kind}, 2 layers, 259 words, ")
+    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "model", dtype=torch.float32)
+    with torch.no_grad():
+        ends = (model(torch.arange(256).view(8, 32)).logits / 0.6).softmax(-1)[..., 256]
+    assert 0.02 < ends.mean() < 0.2
 
 
 def test_rehearse_and_dry_run_are_not_given_together(refused):
