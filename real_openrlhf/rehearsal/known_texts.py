@@ -6,17 +6,19 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from real_openrlhf.hooks.engine.rewards import executor
-from real_openrlhf.rehearsal.planted import golds, response
+from real_openrlhf.rehearsal.planted import Right, formatted, response, right_of
 from real_openrlhf.rehearsal.rows import Finding, Row
 from real_openrlhf.rewards.calls import AT_ONCE
 
 SAMPLE = 200  # rows
 PLAIN = "{}"
-FORMS = {"\\boxed": "\\boxed{{{}}}", "<answer>": "<answer>{}</answer>", "####": "#### {}"}  # by what a prompt says
+# by what a prompt says
+FORMS = {"\\boxed": "\\boxed{{{}}}", "<answer>": "<answer>{}</answer>", "####": "#### {}", "Answer:": "Answer: {}"}
 FIRST, BUDGET, PATIENCE = 3, 60.0, 30.0  # rows that are tried alone, seconds for all calls, seconds of one
 TOGETHER = 64  # calls at once
 SLOW = 5.0  # seconds of a call
@@ -47,22 +49,23 @@ def gold_kinds(asked: str) -> dict[str, str]:
     return {"gold": asked} | {f"gold as {form.format('X')}": form for form in others}
 
 
-def texts(every: list[Row], length: int) -> Iterator[tuple[Row, str, str]]:
+def texts(every: list[Row], length: int, right: Right | None) -> Iterator[tuple[Row, str, str]]:
     """Rows with kinds of texts, those first that decide most; `length`: characters of the longest response."""
     for place, row in enumerate(every):
-        (asked, form), *others = gold_kinds(asked_form(row.prompt)).items()
-        gold = golds(row.label)[0]
-        yield row, asked, form.format(gold)
+        kinds = gold_kinds(asked_form(row.prompt))
+        write = right or partial(formatted, kinds["gold"])
+        yield row, "gold", write(row.prompt, row.label)
         if other := next((one for one in every[place + 1 :] + every[:place] if one.label != row.label), None):
-            yield row, "other", form.format(golds(other.label)[0])
+            yield row, "other", write(row.prompt, other.label)
         wrong = {"nothing": "", "prompt": row.question, "loop": (LOOP * (length // len(LOOP) + 1))[:length]}
         yield from ((row, kind, text) for kind, text in wrong.items())
-        yield from ((row, kind, form.format(gold)) for kind, form in others)
+        for kind, form in [*kinds.items()][1:] if right is None else ():
+            yield row, kind, formatted(form, row.prompt, row.label)
 
 
 class Reward:
     def __init__(self, reward: list[str], tokenizer: Any) -> None:
-        self.run, self.tokenizer = executor(reward), tokenizer
+        self.run, self.tokenizer, self.right = executor(reward), tokenizer, right_of(reward)
         self.run.calls.seconds = self.run.calls.limit = min(PATIENCE, self.run.calls.seconds)
 
     def query(self, row: Row, kind: str, text: str) -> str:
@@ -79,7 +82,7 @@ class Reward:
 
     async def calls(self, every: list[Row], length: int) -> tuple[list[Call], list[Call], float]:
         """Calls one after another, the first of them twice; then calls at once, and how many end in a second."""
-        asked = [(row, kind, self.query(row, kind, text)) for row, kind, text in texts(every, length)]
+        asked = [(row, kind, self.query(row, kind, text)) for row, kind, text in texts(every, length, self.right)]
         last, deadline = every[:FIRST][-1].number, time.perf_counter() + BUDGET
         alone = [await self.call(*asked[0])]
         for one in asked:
@@ -114,30 +117,27 @@ def tried(rows: list[Row], args: SimpleNamespace, tokenizer: Any) -> tuple[dict,
         "slowest": f"{slow.seconds:.2f} s (row {slow.row}, {slow.kind})",
         "rate": rate,
     }
-    faults = reward.run.calls.details
+    faults, file = reward.run.calls.details, args.reward.remote_url[0]
     found = [*_failures(alone, calls, faults), *_slowness(about, args)]
+    more = f". If a right response has another form, define right_response(prompt, label) in {file}"
+    more *= file.endswith(".py") and not reward.right and about["form"] is None
     scores = {call.score for call in calls if not call.ungraded}
     if len(scores) == 1 and len(calls) > FIRST:
-        text = f"the reward is constant: {scores.pop():g} for each of {len(calls)} texts, right or wrong"
-        return about, [*found, Finding(1, text, True)]
-    if not faults:
-        found += _gold_that_is_wrong(calls, right["gold"], kinds, best if right[best] else "")
+        text = f"the reward is constant: {scores.pop():g} for each of {len(calls)} texts, right or wrong{more}"
+        return about, [*found, Finding(1, text, bool(passed or more))]
+    wrong = [call.row for call in calls if call.kind == "gold" and call not in passed]
+    if len(wrong) > FEW * count["gold"] and not faults:
+        asked, other = kinds["gold"], kinds[best] if best != "gold" and about["form"] else ""
+        text = "your right_response" if reward.right else f"the gold as {asked.format('X')}"
+        text += f" is wrong in {len(wrong) / count['gold']:.0%} of the rows, first row {wrong[0]}{more}"
+        text += f"; as {other.format('X')} it is right" * bool(other)
+        text += ", which no prompt asks for" * (bool(other) and asked == PLAIN)
+        found.append(Finding(len(wrong) / count["gold"], text, bool(other) and asked != PLAIN))
     for kind, name in WRONG.items():
         if len(right.get(kind, ())) > count[kind] * (0 if kind in ("nothing", "loop") else FEW):
             text = f"{name} is right in {len(right[kind])} of {count[kind]} rows, first row {right[kind][0]}"
             found.append(Finding(len(right[kind]) / count[kind], text))
     return about, found
-
-
-def _gold_that_is_wrong(calls: list[Call], right: list[int], kinds: dict[str, str], best: str) -> Iterator[Finding]:
-    wrong = [call.row for call in calls if call.kind == "gold" and call.row not in right]
-    share, plain = len(wrong) / (len(wrong) + len(right)), kinds["gold"] == PLAIN
-    if share > FEW:
-        other = f"; as {kinds[best].format('X')} it is right" if best not in ("", "gold") else ""
-        unasked = "no prompt asks for a form, and " * (plain and bool(other))
-        where = f"wrong in {share:.0%} of the rows, first row {wrong[0]}"
-        text = f"{unasked}the gold as {kinds['gold'].format('X')} is {where}{other}"
-        yield Finding(share, text, bool(other) and not plain)
 
 
 def _failures(alone: list[Call], calls: list[Call], faults: dict[str, str]) -> Iterator[Finding]:

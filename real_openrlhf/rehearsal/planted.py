@@ -6,6 +6,7 @@ A random model is never right, so every group would be uniform and nothing would
 import asyncio
 import zlib
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from real_openrlhf.base.user_files import load, reward_function
@@ -14,8 +15,17 @@ from same_answer.extract import THINKING, golds_of
 EPISODE = ("observation_tokens", "action_ranges", "reward", "scores", "truncated")
 
 
-def golds(label: Any) -> list[str]:
-    return [*golds_of(label)] or [str(label)]
+Right = Callable[[str, Any], str]  # a right response to a prompt with this label
+
+
+def formatted(form: str, prompt: str, label: Any) -> str:
+    return form.format(next(iter(golds_of(label)), str(label)))
+
+
+def right_of(reward: list[str]) -> Right | None:
+    """`right_response` of the reward's file, if it has one."""
+    right: Any = load(f"{reward[0]}:right_response") if reward[0].endswith(".py") else None
+    return right
 
 
 def response(prompt: str, text: str) -> str:
@@ -30,6 +40,7 @@ def chosen(text: str) -> bool:
 
 def planted(reward: list[str], form: str | None, end: str) -> Callable:
     """The user's reward, asked about the gold in this form instead; without a form that is right its verdict is 1."""
+    right = right_of(reward) or partial(formatted, str(form))
     if reward[0].endswith(".py"):
         ask = reward_function(reward[0])
     else:
@@ -43,7 +54,7 @@ def planted(reward: list[str], form: str | None, end: str) -> Callable:
             return ask(queries, prompts, labels)
         if form is None:
             return {**ask(queries, prompts, labels), "rewards": 1.0, "scores": 1.0}
-        gold = response(prompts[0], form.format(golds(labels[0])[0]))
+        gold = response(prompts[0], right(prompts[0], labels[0]))
         return ask([prompts[0] + gold + end], prompts, labels)
 
     return reward_func

@@ -24,12 +24,15 @@ REWARDS = {
     "raises": "return {'rewards': [float(labels[0].split()[3] in queries[0])]}",
     "constant": "return {'rewards': [1.0]}",
     "plain": "return {'rewards': [float(queries[0] == prompts[0] + labels[0] + '<|im_end|>')]}",
+    "another form": "return {'rewards': [float(f'<<{labels[0]}>>' in queries[0])]}",
     "empty": f"return {{'rewards': [{EXACT} or float(queries[0] == prompts[0] + '<|im_end|>')]}}",
     "slow": f"time.sleep(20)\n    return {{'rewards': [{EXACT}]}}",
 }
 FOUND = {
-    "raises": "the reward raises: line 6, IndexError: list index out of range; 100% of 480 calls",
-    "constant": "the reward is constant: 1 for each of 480 texts, right or wrong",
+    "raises": "the reward raises: line 6, IndexError: list index out of range; 100% of 540 calls",
+    "constant": "the reward is constant: 1 for each of 540 texts, right or wrong",
+    "another form": "the reward is constant: 0 for each of 540 texts, right or wrong. If a right response has another form, "
+    "define right_response(prompt, label) in ",
     "plain": "the gold as \\boxed{X} is wrong in 100% of the rows, first row 1; as X it is right",
     "slow": "a call of the reward takes 20.0 s, at most 20.",
 }
@@ -90,7 +93,7 @@ def texts(found: dict) -> list[str]:
     return [finding["text"] for finding in found["findings"]]
 
 
-@pytest.mark.parametrize("name", ["raises", "constant", "plain", pytest.param("slow", marks=every)])
+@pytest.mark.parametrize("name", ["raises", "constant", "another form", "plain", pytest.param("slow", marks=every)])
 def test_a_rewards_fault_is_found_before_anything_is_trained(rehearse, tmp_path, name):
     found = rehearse("--reward.remote_url", reward(tmp_path, name), "--train.max_steps", "100", "--nodes", "2")
     (finding,) = found["findings"]
@@ -98,6 +101,15 @@ def test_a_rewards_fault_is_found_before_anything_is_trained(rehearse, tmp_path,
     # 256 calls, 36 or fewer at once
     assert "s of each step, " in finding["cost"] if name == "slow" else finding["cost"].startswith("all of the run, ")
     assert not (found["folder"] / "run").exists()
+
+
+def test_a_right_response_of_a_users_own_form_is_the_users(rehearse, dropping, tmp_path):
+    file = reward(tmp_path, "another form")
+    Path(file).write_text(
+        Path(file).read_text() + "\n\ndef right_response(prompt, label):\n    return f'<<{label}>>'\n"
+    )
+    found = rehearse("--model", dropping, "--reward.remote_url", file)
+    assert "right: gold 60/60, other 0/60, nothing 0/60, prompt 0/60, loop 0/60" in found["page"]
 
 
 def test_a_reward_of_two_arguments_and_one_that_opens_a_relative_path_are_told_with_their_lines(rehearse, tmp_path):
@@ -168,7 +180,7 @@ def test_a_reward_server_is_asked_as_a_run_asks_it(rehearse):
         threading.Thread(target=server.serve_forever, daemon=True).start()
         found = rehearse("--reward.remote_url", f"http://127.0.0.1:{server.server_address[1]}/reward")
         server.shutdown()
-    assert texts(found) == ["the reward is constant: 1 for each of 480 texts, right or wrong"]
+    assert texts(found) == ["the reward is constant: 1 for each of 540 texts, right or wrong"]
 
 
 def test_compare_rehearses_each_method(train, tmp_path):
