@@ -31,8 +31,7 @@ REWARDS = {
 FOUND = {
     "raises": "the reward raises: line 6, IndexError: list index out of range; 100% of 540 calls",
     "constant": "the reward is constant: 1 for each of 540 texts, right or wrong",
-    "another form": "the reward is constant: 0 for each of 540 texts, right or wrong. If a right response has another form, "
-    "define right_response(prompt, label) in ",
+    "another form": "the reward is constant: 0 for each of 540 texts, right or wrong. If a right response has ",
     "plain": "the gold as \\boxed{X} is wrong in 100% of the rows, first row 1; as X it is right",
     "slow": "a call of the reward takes 20.0 s, at most 20.",
 }
