@@ -1,6 +1,13 @@
-"""A training service on CPU: a tiny model with real gradients, and a stand-in for the client of `tinker`."""
+"""A training service on CPU: a tiny model with real gradients, and a stand-in for the client of `tinker`.
+
+    python examples/tinker/tinker_stub.py examples/tinker/probe.py --model tiny --tokens 3,4,5,6,7 9,8,7,6,5
+
+runs a program with both, without the service.
+"""
 
 import copy
+import runpy
+import sys
 import types as python
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -165,3 +172,11 @@ class ServiceClient:
     def create_lora_training_client(self, model, rank, seed):
         self.service.begin()
         return Done(Client(self.service))
+
+
+if __name__ == "__main__":
+    from real_openrlhf.training import tiny_task
+
+    sys.modules["tinker"], sys.argv = stand_in(), sys.argv[1:]
+    sys.modules["tinker"].ServiceClient = lambda: ServiceClient(Service(tiny_task.unpack() / "model"))
+    runpy.run_path(sys.argv[0], run_name="__main__")

@@ -54,11 +54,34 @@ def test_the_blocks_of_the_page_of_objectives_run(tmp_path, monkeypatch):
         run(block)
 
 
-def test_the_blocks_that_need_torch_alone_run(capsys):
-    first, _, advantages = BLOCKS
-    assert run(first)["new"].grad.abs().sum() > 0
-    run(advantages)
-    assert capsys.readouterr().out.strip() == advantages.rpartition("# ")[2].strip()  # as the page says
+DOORS = ROOT / "README.md", PAGE, ROOT / "same_answer/README.md"
+ELSEWHERE = {
+    "# train.py": "trains a model of the hub with TRL: test_the_program_of_the_page_trains_real_..., in every"
+}
+
+
+@pytest.mark.parametrize("page", DOORS, ids=lambda page: f"{page.parent.name}/{page.name}")
+def test_every_block_of_the_pages_that_people_paste_from_runs(page, capsys, tmp_path, monkeypatch):
+    """Shell blocks run in tests/smoke; the other languages are not for running."""
+    monkeypatch.chdir(tmp_path)
+    blocks = [block for block in python_of(page) if block.partition("\n")[0] not in ELSEWHERE]
+    assert blocks and {*re.findall(r"^```(\w+)", page.read_text(), re.MULTILINE)} <= {
+        "bash",
+        "python",
+        "text",
+        "math",
+        "bibtex",
+    }
+    for block in blocks:
+        names, said = run(block), capsys.readouterr().out
+        shown = re.findall(r"^print\(.*\)  # (.*)$", block, re.MULTILINE)  # with what it prints behind
+        assert said.splitlines() == shown or "print" in block and not shown
+        learning = [
+            value
+            for value in names.values()
+            if isinstance(value, torch.Tensor) and value.is_leaf and value.requires_grad
+        ]
+        assert all(value.grad.abs().sum() > 0 for value in learning)
 
 
 GROUP, TOKENS = 4, 5
