@@ -17,7 +17,6 @@ from vllm import LLM, SamplingParams
 
 from real_openrlhf.training import tiny_task
 
-
 # without Inductor, whose kernels nobody computes
 GRAPHS = {"mode": 0, "cudagraph_mode": "FULL", "cudagraph_capture_sizes": [1, 8]}
 
