@@ -106,6 +106,10 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         print(findings.conclusion)
         return 0
+    return _train(start)
+
+
+def _train(start: Start) -> int:
     gpus = start.target.take_gpus(start.run.layout.gpus)
     training = trained(replace(start, environment=start.environment | gpus))
     _show_ending(training)
