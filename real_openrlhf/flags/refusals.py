@@ -102,7 +102,8 @@ def notes(args: SimpleNamespace) -> Iterator[str]:
     if args.train.async_enable and plain:
         yield (
             "--train.async_enable: with four batches waiting plain REAL reached 0.18 less pass@1 than GRPO with "
-            "importance correction. With --algo.real.set score=log_ratio_rollout --algo.real.tau 0.1 it was equivalent"
+            "importance correction. With --algo.real.set score=log_ratio_rollout --algo.real.tau 0.1 and twice the "
+            "learning rate it was equivalent"
         )
     if args.derived.loss != "upstream" and kl.init_coef > 0:
         yield (

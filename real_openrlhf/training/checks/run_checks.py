@@ -153,8 +153,9 @@ def _resumed(start: Start) -> Iterator[str]:
     if folder is None or record is None:
         runs, name = request.args.runs_dir, request.args.run_name
         run_folder.refuse_name(runs, name)
-        if request.args.resume and name and (near := run_folder.near_name(runs, name, request.stem)):
-            yield Note(f"{request.folder} is new. {near} is unfinished")
+        if request.args.resume and name:
+            near = run_folder.near_name(runs, name, request.stem)
+            yield Note(f"{request.folder} is new" + (f". {near} is unfinished" if near else ": nothing to continue"))
         return
     if run_folder.stem_of(record) != request.stem:
         yield (
