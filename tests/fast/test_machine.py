@@ -194,7 +194,7 @@ def test_shells_take_other_gpus_until_none_is_left(shells, capsys):
 
 
 def test_gpus_that_a_user_or_a_job_names_are_the_same_by_number_and_uuid(shells):
-    assert shells("3,GPU-5", 1) == "3" and shells("GPU-33,5", 1) == "5"
+    assert shells("3,GPU-5", 1) == "3" and shells("GPU-3,5", 1) == "5"
     assert shells("MIG-GPU-1/1/0,MIG-b", 1) == "MIG-GPU-1/1/0" and shells("MIG-GPU-1/1/0,MIG-b", 1) == "MIG-b"
     assert shells("7", 1) is None  # the one that it names, as a job of SLURM
     with pytest.raises(UserError, match="needs 1 free GPU of 1"):
