@@ -151,6 +151,18 @@ def test_adapters_of_a_layer_that_the_model_lacks_are_refused():
     assert problem.startswith("--ds.lora.target_modules nonsense is not trained in")
 
 
+def test_a_model_without_a_chat_template_is_told_before_a_gpu_is_rented(tmp_path):
+    args = run_of("real", f"--actor.model_name_or_path {tmp_path}", "--data.apply_chat_template").args
+    (problem,) = model_problems(args, {"model_type": "qwen2"})
+    assert problem.endswith("has no chat template. Give --no-data.apply_chat_template, or a model that has one")
+    (tmp_path / "tokenizer_config.json").write_text('{"chat_template": "-"}')
+    assert not [*model_problems(args, {"model_type": "qwen2"})]
+    (tmp_path / "tokenizer_config.json").write_text('{"bos_token": "-"}')
+    assert [*model_problems(args, {"model_type": "qwen2"})]
+    (tmp_path / "chat_template.jinja").write_text("-")
+    assert not [*model_problems(args, {"model_type": "qwen2"})]
+
+
 def test_a_method_trains_with_its_own_loss():
     for algo, other in (("real", "ppo"), ("grpo", "real")):
         problems = run_of(algo, f"--actor.policy_loss_type {other}").problems

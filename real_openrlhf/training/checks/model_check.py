@@ -29,21 +29,44 @@ def read_config(model: str) -> dict:
                 f"model {model} has no readable config.json ({reason}). Give an existing model folder, or a hub id "
                 "such as Qwen/Qwen2.5-1.5B."
             ) from None
+    try:
+        return dict(parsed(_hub_file(model, "config.json").read_bytes()))
+    except Exception as error:  # the hub's client raises a dozen unrelated types
+        raise Unreachable(
+            f"model {model} is no folder here, not in the cache, and the hub does not give it "
+            f"({last_line(error)}). Check its name, the network, and `hf auth login`."
+        ) from None
+
+
+def _hub_file(model: str, name: str) -> Path:
+    """From the hub; where it does not give it, from the cache."""
     from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
 
     refused = None
     try:  # once: a download would try for half a minute
-        get_hf_file_metadata(hf_hub_url(model, "config.json"), timeout=5)
-    except Exception as error:  # the hub's client raises a dozen unrelated types
+        get_hf_file_metadata(hf_hub_url(model, name), timeout=5)
+    except Exception as error:
         refused = error
     try:
-        file = hf_hub_download(model, "config.json", local_files_only=refused is not None)
-        return dict(parsed(Path(file).read_bytes()))
+        return Path(hf_hub_download(model, name, local_files_only=refused is not None))
     except Exception as error:
-        raise Unreachable(
-            f"model {model} is no folder here, not in the cache, and the hub does not give it "
-            f"({last_line(refused or error)}). Check its name, the network, and `hf auth login`."
-        ) from None
+        raise refused or error from None
+
+
+def lacks_chat_template(model: str) -> bool:
+    """Whether its tokenizer has none; False where the hub does not tell."""
+    from huggingface_hub.errors import EntryNotFoundError
+
+    for name in ("chat_template.jinja", "tokenizer_config.json"):
+        try:
+            file = _hub_file(model, name) if is_hub_name(model, "model") else Path(model).expanduser() / name
+            if file.suffix == ".jinja" and file.exists() or "chat_template" in parsed(file.read_bytes()):
+                return False
+        except (EntryNotFoundError, FileNotFoundError):
+            continue
+        except Exception:
+            return False
+    return True
 
 
 def model_problems(args: SimpleNamespace, config: dict) -> Iterator[str]:
@@ -52,6 +75,8 @@ def model_problems(args: SimpleNamespace, config: dict) -> Iterator[str]:
     if "auto_map" in config:
         yield Note(f"model {model} brings Python code of its own, which OpenRLHF runs")
     yield from (f"model {model}: {wrong}" for wrong in unfit_problems(args, config))
+    if args.data.apply_chat_template and lacks_chat_template(model):
+        yield f"model {model} has no chat template. Give --no-data.apply_chat_template, or a model that has one"
     names, typed = LINEAR.split(), args.ds.lora.target_modules
     wrong = [name for name in typed if name.rpartition(".")[2] not in names] if isinstance(typed, list) else []
     if args.ds.lora.rank and wrong and config.get("model_type") in PLAIN:  # PEFT would leave out one of several
