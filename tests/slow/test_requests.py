@@ -8,12 +8,15 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 from openrlhf.trainer.ray import vllm_engine
+from torch.nn import Identity, Module, ModuleList
 from vllm import AsyncEngineArgs, SamplingParams
+from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
 from vllm.platforms import current_platform
 from vllm.platforms.interface import DeviceCapability
 from vllm.sampling_params import RequestOutputKind
 
 from real_openrlhf.evaluation import engine_process
+from real_openrlhf.hooks.cpu.vllm import reload
 from real_openrlhf.hooks.engine import plugin
 from real_openrlhf.hooks.engine.requests import Requests, TokenizerRef, engine_arguments, held
 
@@ -158,3 +161,18 @@ def test_each_engine_is_told_how_many_answers_it_draws_at_once(monkeypatch):
     vllm_engine.create_vllm_engines(*places, max_num_seqs=256)
     vllm_engine.create_vllm_engines(*places)
     assert [one["max_num_seqs"] for one in made] == [256, 256, None, None]
+
+
+def test_on_a_cpu_a_sync_packs_experts_and_a_tied_head_again():
+    """vLLM would keep their packed copies. The head in a run: e2e/test_like_gpu.py; experts: docs/models.py."""
+    head, experts, packed = ParallelLMHead.__new__(ParallelLMHead), Identity(), []
+    Module.__init__(head)
+    head.quant_method = SimpleNamespace(process_weights_after_loading=packed.append)
+    experts.quant_method = SimpleNamespace(moe_kernel="of the first load")
+
+    def load(weights_iterator):
+        packed.append((experts.quant_method.moe_kernel, *weights_iterator))
+
+    runner = SimpleNamespace(get_model=lambda: ModuleList([head, experts]), reload_weights=load)
+    reload(runner, [("name", "weight")])
+    assert packed == [(None, ("name", "weight")), head]
