@@ -13,7 +13,7 @@ from real_openrlhf.base.errors import UserError, first_line
 from real_openrlhf.base.files import parsed
 from real_openrlhf.base.run_files import EVALUATION, METRICS, PHASES, RECORD
 from real_openrlhf.base.terminal import plain
-from real_openrlhf.runs.run_folder import early_end, logged_rows, state
+from real_openrlhf.runs.run_folder import early_end, last_step, logged_rows, state
 from real_openrlhf.runs.run_record import EARLIER_FLAGS, flags_of
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def read_run(folder: str | Path) -> Run:
 
 def _is_cut_off(folder: Path, meta: dict) -> bool:
     steps, every = flags_of(meta).get("--train.max_steps", 0), flags_of(meta).get("--logger.logging_steps", 1)
-    return type(steps) is type(every) is int and early_end(folder, steps, every) is not None
+    return type(steps) is type(every) is int and early_end(last_step(folder / METRICS), steps, every) is not None
 
 
 def run_of(path: Path, meta: dict[str, Any], logged: "Mapping[str, pandas.DataFrame]", evaluation: Any = None) -> Run:

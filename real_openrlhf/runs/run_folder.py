@@ -169,12 +169,11 @@ def last_step(log: Path) -> int:
     return max((row["step"] for row in rows if row["phase"] == "train"), default=0)
 
 
-def early_end(path: Path, steps: int, every: int = 1) -> str | None:
+def early_end(last: int, steps: int, every: int) -> str | None:
     """Why a finished run has fewer steps than were asked for; None if it has all of them.
 
-    `every` is the number of steps between two logged ones.
+    `every` is the number of steps between two logged ones, of which `last` is the last.
     """
-    last = last_step(path / METRICS)
     more = "give more rows, or a larger --train.num_episodes"
     dropped = "(with --algo.dynamic_filtering_enable most prompts may be dropped)"
     return f"the data ended after step {last} of {steps}: {more} {dropped}" if last <= steps - every else None

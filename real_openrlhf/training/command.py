@@ -13,14 +13,13 @@ from pathlib import Path
 
 from real_openrlhf import __version__
 from real_openrlhf.base.parsing import command_line, path_of, shortest
-from real_openrlhf.base.run_files import LOG, METRICS, ROLLOUTS
+from real_openrlhf.base.run_files import LOG, ROLLOUTS
 from real_openrlhf.base.signals import ENDING, code_and_words
 from real_openrlhf.data.sources import SUFFIXES, TRAINING_SETS
 from real_openrlhf.flags import parser as flags_parser
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.recipes.run import KINDS, RECIPE, USER, FlagValue
-from real_openrlhf.runs import run_folder
 from real_openrlhf.training.checks import run_checks
 from real_openrlhf.training.launch_target import TRAINER
 from real_openrlhf.training.progress import Progress, end_unwatched, final_summary
@@ -156,7 +155,7 @@ def _show_ending(training: Training) -> None:
     print(f"its output: {path / LOG}")
     again = "the same command" if args.resume else "the same command with --resume"
     other = "" if args.run_name else f"; to train on with other flags add --run-name {path.name}"
-    if run_folder.last_step(path / METRICS):
+    if training.last_step:
         print(f"continue it: {again}{other}")
     else:
         mend = "" if training.code in SIGNALS else "mend the cause, then "

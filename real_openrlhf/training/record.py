@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from real_openrlhf.base.run_files import FINISHED
+from real_openrlhf.base.run_files import FINISHED, METRICS
 from real_openrlhf.base.signals import signals_held
 from real_openrlhf.recipes.run import Run
 from real_openrlhf.runs import run_folder, run_record
@@ -21,7 +21,7 @@ ROOM = ".room"  # in a run's folder while it trains: what its record takes on a 
 
 @dataclass
 class Training:
-    """A run in its folder, which this command has locked; `code` and `reason` say how it ended."""
+    """A run in its folder, which this command has locked; `code`, `reason`, `last_step`: how it ended."""
 
     start: Start
     path: Path
@@ -29,6 +29,7 @@ class Training:
     lock: int
     code: int = 1
     reason: str | None = "the launcher failed"
+    last_step: int = 0  # that was logged, by this command or before a resume
     record: dict[str, Any] = field(default_factory=dict)
 
 
@@ -86,6 +87,8 @@ def _end(training: Training) -> None:
             reason = f"the disk of {place} is full: free some space, or {other}"
     (path / ROOM).unlink(missing_ok=True)
     status = "failed" if reason else "finished"
-    reason = reason or run_folder.early_end(path, run.args.train.max_steps, run.args.logger.logging_steps)
+    training.last_step = run_folder.last_step(path / METRICS)
+    every = run.args.logger.logging_steps
+    reason = reason or run_folder.early_end(training.last_step, run.args.train.max_steps, every)
     training.record |= {"status": status, "reason": reason, "finished": run_folder.now()}
     run_folder.write(path, training.record)

@@ -293,6 +293,7 @@ def test_a_record_has_versions_patches_hashes_the_machine_and_what_chooses_verdi
 
 def test_a_finished_run_with_fewer_steps_says_why(tmp_path):
     (tmp_path / "metrics.jsonl").write_text('{"phase": "train", "step": 6}\n')
-    assert run_folder.early_end(tmp_path, 6) is None and run_folder.early_end(tmp_path, 0) is None
-    assert "the data ended after step 6 of 8" in run_folder.early_end(tmp_path, 8)
-    assert run_folder.early_end(tmp_path, 8, every=3) is None and run_folder.early_end(tmp_path, 9, every=3)
+    last = run_folder.last_step(tmp_path / "metrics.jsonl")
+    assert run_folder.early_end(last, 6, 1) is None and run_folder.early_end(last, 0, 1) is None
+    assert "the data ended after step 6 of 8" in run_folder.early_end(last, 8, 1)
+    assert run_folder.early_end(last, 8, 3) is None and run_folder.early_end(last, 9, 3)
