@@ -54,7 +54,6 @@ class RolloutBatch:
         return len(self.labels)
 
     def select(self, rows: Tensor | Sequence[int]) -> "RolloutBatch":
-        """These rows of all columns."""
         chosen: dict[str, Any] = {
             name: None if column is None else column[rows] for name, column in vars(self).items()
         }

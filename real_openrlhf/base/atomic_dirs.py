@@ -32,7 +32,6 @@ def read(folder: Path, chosen: Iterable[str]) -> Files:
 
 
 def publish(draft: Path, target: Path, files: Files, about: dict) -> None:
-    """Move a finished folder to its target."""
     write_json(draft / MANIFEST, {**about, "files": files})
     _sync(draft)
     move(draft, target)

@@ -36,7 +36,6 @@ def refuse_foreign_rows(option: str, files: Sequence[Path], manifest: Path) -> N
 
 
 def write_rows(files: Mapping[Path, Iterable[dict]], manifest: Path, about: dict) -> None:
-    """Write the files, then their manifest."""
     hashes = {}
 
     def lines(file: Path) -> Iterator[str]:

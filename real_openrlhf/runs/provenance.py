@@ -28,7 +28,6 @@ CODE = ("code_version", "tree")
 
 
 def provenance(gpus: Iterable[str], variables: Mapping[str, str]) -> dict:
-    """Versions, code, patches and place."""
     series = load_series()
     return {
         "versions": versions(),

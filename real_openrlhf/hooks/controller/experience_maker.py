@@ -172,7 +172,6 @@ def rollout_means(items: list[Experience]) -> dict[str, float]:
 
 
 def describe(samples: list[Experience], labels: Tensor, values: Tensor, args: SimpleNamespace) -> RolloutBatch:
-    """The columns of a batch."""
     return RolloutBatch(
         labels=labels,
         groups=torch.tensor([number for number, own in enumerate(groups_of(samples, args)) for _ in own]),
