@@ -164,7 +164,7 @@ def test_each_engine_is_told_how_many_answers_it_draws_at_once(monkeypatch):
 
 
 def test_on_a_cpu_a_sync_packs_experts_and_a_tied_head_again():
-    """vLLM would keep their packed copies. The head in a run: e2e/test_like_gpu.py; experts: docs/models.py."""
+    """vLLM would keep their packed copies. In runs: docs/models.py; adapters change no head."""
     head, experts, packed = ParallelLMHead.__new__(ParallelLMHead), Identity(), []
     Module.__init__(head)
     head.quant_method = SimpleNamespace(process_weights_after_loading=packed.append)
