@@ -98,7 +98,7 @@ def test_vllm_tells_log_probabilities_where_someone_looks_at_them(flags, mismatc
 def test_plain_real_with_stale_responses_is_told_what_did_better():
     stale = f"{REAL} --train.async_enable"
     (told,) = notes(resolve(stale))
-    mended = re.search(r"With (--algo.*0.1) it", told)[1]
+    mended = re.search(r"With (--algo.*0.1) and", told)[1]
     for flags in (REAL, f"{stale} {mended}", f"{stale} {SAPO}", "--train.async_enable"):
         assert [*notes(resolve(flags))] == []
 
