@@ -4,7 +4,6 @@ import argparse
 import contextlib
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -31,7 +30,6 @@ from real_openrlhf.recipes import shrink
 from real_openrlhf.recipes.run import AGENT, MODEL, OBJECTIVE, TRAINING, USER, VALIDATION
 from real_openrlhf.recipes.shrink import FOLLOWS, SAVED, STEPS, Change
 from real_openrlhf.rehearsal.page import Page, table
-from real_openrlhf.rehearsal.rows import Finding
 from real_openrlhf.runs import run_folder
 from real_openrlhf.training import command
 from real_openrlhf.training.checks import Findings, data_check, run_checks
@@ -45,9 +43,6 @@ RUN = "run"  # the small run's folder, in the rehearsal's
 SPOILED, CRASHED = 3, 1  # exit codes; a command that cannot be read has 2
 SECONDS = 1800.0  # of the trial, at most
 FEW = 0.05  # a share of ungraded responses that is no finding
-# of a file that the reward opens
-RELATIVE = re.compile(r"No such file or directory: '([^/'][^']*)'")
-ABSOLUTE = r"\g<0>. A run starts elsewhere: open Path(__file__).parent / '\1'"
 PLANTED = "from real_openrlhf.rehearsal.planted import planted, planted_agent\n\n{}\n"
 STORY = ("rollout/pass_rate", "policy_loss", "actor_grad_norm", "sampling/logprob_diff_mean", "response_length")
 
@@ -124,13 +119,12 @@ class Rehearsal(Page):
                 # what does not fit is counted below, with the chat template
                 if problem not in others and "does not fit into --data.max_len" not in problem:
                     self.find(problem, stops=problem not in few and check.__name__ in ("data", "_reward"))
-        if not self.files(TRAINING) and not self.stops:
+        away = {flag: f"{run.text(flag)} is no file here" for flag in (TRAINING, VALIDATION) if not self.files(flag)}
+        if TRAINING in away and not self.stops:
             write = "`real-openrlhf data OWNER/NAME --out FILE.jsonl` writes one"
-            self.find(
-                f"{TRAINING} {run.text(TRAINING)} is no file here, and a rehearsal reads all rows. {write}", 1, True
-            )
-        if VALIDATION in run.flags and not self.files(VALIDATION):
-            self.notes.append(f"validation: not rehearsed, {run.text(VALIDATION)} is no file here")
+            self.find(f"{TRAINING} {away[TRAINING]}, and a rehearsal reads all rows. {write}", stops=True)
+        if VALIDATION in away and VALIDATION in run.flags:
+            self.notes.append(f"validation: not rehearsed, {away[VALIDATION]}")
 
     def files(self, flag: str) -> list[str]:
         """Files of rows, if all are here."""
@@ -156,12 +150,12 @@ class Rehearsal(Page):
         self.found = parsed(told.read_bytes()) if told.exists() else {}
         told.unlink(missing_ok=True)  # rehearsal.json has it
         self.notes += self.found.pop("notes", ())
-        self.findings += [Finding(**finding) for finding in self.found.pop("findings", ())]
+        for finding in self.found.pop("findings", ()):
+            self.find(**finding)
         if not self.found.pop("ended", False):
             *_, last = log.read_text(errors="replace").strip().splitlines() or ["no output"]
             part = "reward" if "rows" in self.found else "model or rows"
             self.find(f"{part}: {last}" + f" (code {child.returncode})" * (child.returncode != 1), stops=True)
-        self.findings = [each._replace(text=RELATIVE.sub(ABSOLUTE, each.text)) for each in self.findings]
 
     def value(self, flag: str) -> Any:
         return reduce(getattr, flag.removeprefix("--").split("."), self.start.run.args)
@@ -204,8 +198,9 @@ class Rehearsal(Page):
     def train(self) -> None:
         small, path, ended = Start.of(self.small()), self.folder / RUN, threading.Event()
         print("\n".join(table(self.start.run, small.run, self.changes)), flush=True)
-        if problems := run_checks.findings(small).problems:
-            self.findings += [Finding(1, f"the small run: {problem}", True) for problem in problems]
+        for problem in run_checks.findings(small).problems:
+            self.find(f"the small run: {problem}", stops=True)
+        if self.stops:
             return
         killer = threading.Thread(target=kill_at_last_step, args=(path, ended), daemon=True)
         killer.start()

@@ -1,5 +1,6 @@
 """What a rehearsal found, as a page and as rehearsal.json."""
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -7,12 +8,16 @@ from types import SimpleNamespace
 from typing import Any
 
 from real_openrlhf.base.files import write_json, write_text
+from real_openrlhf.base.parsing import number_of
 from real_openrlhf.forecast import duration
 from real_openrlhf.recipes.run import PLACES, Run
 from real_openrlhf.recipes.shrink import Change
 from real_openrlhf.rehearsal.rows import Finding
 from real_openrlhf.training.start import Start
 
+# of a file that the reward opens
+RELATIVE = re.compile(r"No such file or directory: '([^/'][^']*)'")
+ABSOLUTE = r"\g<0>. A run starts elsewhere: open Path(__file__).parent / '\1'"
 NOT_SHOWN = "memory, speed, NCCL, sleep, compiled graphs, several ranks, long responses, whether the model learns"
 
 
@@ -27,19 +32,16 @@ class Page:
     seconds: dict[str, float] = field(default_factory=dict)
     crash: str = ""
 
-    def find(self, text: str, share: float = 1.0, stops: bool = False) -> None:
-        self.findings.append(Finding(share, text, stops))
+    def find(self, text: str, share: float = 1.0, stops: bool = False, cost: str = "") -> None:
+        self.findings.append(Finding(share, RELATIVE.sub(ABSOLUTE, text), stops, cost))
+        self.findings.sort(key=lambda finding: (not finding.stops, -finding.share))
 
     @property
     def stops(self) -> list[str]:
-        return [str(number) for number, finding in enumerate(self.ordered, 1) if finding.stops]
-
-    @property
-    def ordered(self) -> list[Finding]:
-        return sorted(self.findings, key=lambda finding: (not finding.stops, -finding.share))
+        return [str(number) for number, finding in enumerate(self.findings, 1) if finding.stops]
 
     def write(self) -> None:
-        findings = [finding._asdict() | {"cost": self.cost(finding)} for finding in self.ordered]
+        findings = [finding._asdict() | {"cost": self.cost(finding)} for finding in self.findings]
         every = {"crash": self.crash, "findings": findings, "notes": self.notes, "dry_run": self.dry}
         write_json(self.folder / "rehearsal.json", every | {"trial": self.found, "seconds": self.seconds})
         lines = "\n".join(self.lines())
@@ -57,12 +59,12 @@ class Page:
 
     def lines(self) -> Iterator[str]:
         request, rollout, trial = self.start.request, self.start.run.args.rollout, self.found.get("trial", {})
-        count = f"{len(self.findings) or 'no'} finding{'s' * (len(self.findings) != 1)}"
+        count = number_of(len(self.findings), "finding") if self.findings else "no findings"
         seconds = f"{sum(self.seconds.values()):.0f} s"
         yield f"REHEARSED {request.recipe.name} with {request.args.algo} in {seconds}: {count}"
         if self.crash:
             yield f"THE REHEARSAL ITSELF FAILED and is not complete: {self.crash}"
-        for number, finding in enumerate(self.ordered, 1):
+        for number, finding in enumerate(self.findings, 1):
             yield f"  {number}. {finding.text}"
             yield f"     cost: {self.cost(finding)}"
         yield "tried"
