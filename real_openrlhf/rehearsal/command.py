@@ -65,13 +65,19 @@ def of_methods(args: argparse.Namespace) -> Iterator[argparse.Namespace]:
         yield command.parse([*words, "--runs-dir", str(runs.out)])
 
 
-def rehearse(args: argparse.Namespace) -> int:
-    # checked as a dry run is, for another machine, whatever has begun
+def asked(args: argparse.Namespace) -> Start:
+    """The run as it is typed: checked as a dry run is, for another machine, whatever has begun."""
     args.rehearse, args.dry_run, args.resume, args.run_name = True, True, False, None
-    start = Start.of(Request.from_args(args))
-    if start.run.problems:
-        raise UserError(*start.run.problems)
-    start = Start.of(start.request.made())
+    request = Request.from_args(args)
+    if request.run.problems:
+        raise UserError(*request.run.problems)
+    if [*refusals.gpu_problems(request.run.args)]:  # a command for GPUs with the recipe for none
+        request = replace(request, recipe=replace(request.recipe, on_cpu=False))
+    return Start.of(request.made())
+
+
+def rehearse(args: argparse.Namespace) -> int:
+    start = asked(args)
     if not (start.run.text(REWARD) or start.run.text(AGENT)):
         raise UserError("--rehearse tries a reward function, a server or an agent, and this run has a reward model.")
     command.show(start, every_flag=False)
@@ -111,13 +117,12 @@ class Rehearsal(Page):
         """What a dry run finds."""
         request, run = self.start.request, self.start.run
         few = {*data_check.step_problems(run.args, request.rows)} if request.rows is not None else set()
-        others = {*refusals.gpu_problems(run.args)}  # of a command for GPUs with the recipe for none
         for check in run_checks.CHECKS:
             (every := Findings()).add(check(self.start))
             self.dry += [note for note in every.notes if note not in self.start.lacking]
             for problem in every.problems:
                 # what does not fit is counted below, with the chat template
-                if problem not in others and "does not fit into --data.max_len" not in problem:
+                if "does not fit into --data.max_len" not in problem:
                     self.find(problem, stops=problem not in few and check.__name__ in ("data", "_reward"))
         away = {flag: f"{run.text(flag)} is no file here" for flag in (TRAINING, VALIDATION) if not self.files(flag)}
         if TRAINING in away and not self.stops:

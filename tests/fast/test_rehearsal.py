@@ -13,8 +13,8 @@ from real_openrlhf.rehearsal import command, small_model
 from real_openrlhf.rehearsal.command import Rehearsal
 from real_openrlhf.rehearsal.page import flat, table
 from real_openrlhf.rehearsal.planted import planted
-from real_openrlhf.training.checks import Findings
-from real_openrlhf.training.command import request_of
+from real_openrlhf.training.checks import Findings, run_checks
+from real_openrlhf.training.command import parse, request_of
 from real_openrlhf.training.start import Start
 
 # What may differ: sizes, places, what a CPU lacks, and the layout
@@ -92,6 +92,16 @@ def test_two_ranks_are_rehearsed_where_two_are_typed(tmp_path):
     for typed, ranks in (("2", 2), ("8", 1), ("1", 1)):
         _, small, _ = both(tmp_path, "--recipe", "qwen7b", "--gpus", typed)
         assert (small.args.derived.layout.ranks, small.args.vllm.num_engines) == (ranks, ranks)
+
+
+def test_a_command_for_gpus_with_the_recipe_for_none_is_checked_as_one_for_gpus(tmp_path, monkeypatch):
+    """An OpenRLHF user names no recipe: the room on this machine's disk and its missing GPUs are no findings."""
+    monkeypatch.setattr(run_checks.shutil, "disk_usage", lambda path: SimpleNamespace(free=1e9))
+    rehearsal = Rehearsal(
+        command.asked(parse([*METHODS["openrlhf"], "--algo", "grpo", "--no-eval.dataset"])), tmp_path
+    )
+    rehearsal.check()
+    assert rehearsal.findings == [] and any("hours and $" in note for note in rehearsal.dry)
 
 
 def test_a_rehearsals_run_cannot_be_taken_for_the_run(tmp_path):

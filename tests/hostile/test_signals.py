@@ -13,8 +13,8 @@ from every import every
 
 TRAIN = "train --max-steps 1000 --run-name mine"
 COMMANDS = {
-    "train": TRAIN,
     "rehearse": "train --rehearse",
+    "train": TRAIN,
     "compare": "compare --algos real grpo --seeds 2 --steps 1000 --out out",
     "eval": "eval --model model --benchmarks problems.jsonl --out e --k 4000 --think optional --max-new-tokens 8",
     "doctor": "doctor",
@@ -22,12 +22,8 @@ COMMANDS = {
 # Seconds after the start: while Python starts, while the stack is imported, while Ray and the engine start.
 MOMENTS = [
     *[("train", signal.SIGINT, 0.1), ("train", signal.SIGTERM, 3), ("train", signal.SIGINT, 12)],
-    *[
-        ("compare", signal.SIGINT, 6),
-        ("eval", signal.SIGTERM, 5),
-        ("doctor", signal.SIGINT, 2),
-        ("rehearse", signal.SIGINT, 45),
-    ],  # the last while it trains
+    *[("compare", signal.SIGINT, 6), ("eval", signal.SIGTERM, 5), ("doctor", signal.SIGINT, 2)],
+    *[("rehearse", signal.SIGINT, 9), pytest.param("rehearse", signal.SIGTERM, 60, marks=every)],  # trial, training
 ]
 MORE = [0.05, 0.2, 0.5, 1, 2, 4, 7, 10, 14, 18, 23, 30]
 
@@ -52,6 +48,7 @@ def below(folder) -> list[str]:
         *(
             pytest.param(command, number, seconds, marks=every)
             for command in COMMANDS
+            if command != "rehearse"
             for number in (signal.SIGINT, signal.SIGTERM)
             for seconds in MORE
         ),
