@@ -214,19 +214,29 @@ def test_a_loss_with_a_wrong_shape_in_the_second_update_is_found_by_training(reh
     )
 
 
-# What a run without a fault may be, too
+# What a run without a fault may be, too: the architecture and the flags
 KINDS = {
-    "adapters and a reference": ("--algo", "grpo", "--ds.lora.rank", "8", "--ds.lora.alpha", "16"),
-    "asynchronous": ("--algo", "dapo", "--train.async_enable", "--no-vllm.enable_sleep"),
-    "two ranks": ("--algo", "trpa", "--gpus", "2"),
-    "an agent": ("--train.agent_func_path", str(GAME), "--no-rollout.seeded"),
+    "lora-24gb": ("gemma3_text", "--recipe", "lora-24gb", "--algo", "grpo"),
+    "qwen1.5b-dapo17k": ("llama", "--recipe", "qwen1.5b-dapo17k", "--algo", "dapo"),
+    "qwen1.5b-1gpu": ("qwen3", "--recipe", "qwen1.5b-1gpu", "--algo", "trpa"),
+    "qwen7b-lora": ("qwen3_moe", "--recipe", "qwen7b-lora"),
+    "qwen1.5b": ("olmo2", "--recipe", "qwen1.5b", "--algo", "gspo"),
+    "asynchronous": ("qwen2", "--algo", "dapo", "--train.async_enable", "--no-vllm.enable_sleep"),
+    "two ranks": ("qwen2", "--algo", "trpa", "--gpus", "2"),
+    "an agent": ("qwen2", "--train.agent_func_path", str(GAME), "--no-rollout.seeded"),
 }
 
 
 @every
 @pytest.mark.parametrize("kind", KINDS)
-def test_kinds_of_runs_rehearse(rehearse, kind):
-    found = rehearse(*KINDS[kind], code=0)
+def test_kinds_of_runs_rehearse(rehearse, tmp_path, kind):
+    from transformers import AutoConfig
+
+    architecture, *flags = KINDS[kind]
+    folder = small_model.model_of_bytes(tmp_path / "model")
+    ends = {"eos_token_id": 256, "pad_token_id": 257, "bos_token_id": None}
+    AutoConfig.for_model(architecture, **ends).save_pretrained(folder)
+    found = rehearse("--model", folder, *flags, code=0)
     assert found["findings"] == [] and "killed and resumed from step 2" in found["page"]
 
 

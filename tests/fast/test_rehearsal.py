@@ -96,7 +96,7 @@ def test_two_ranks_are_rehearsed_where_two_are_typed(tmp_path):
 
 def test_a_command_for_gpus_with_the_recipe_for_none_is_checked_as_one_for_gpus(tmp_path, monkeypatch):
     """An OpenRLHF user names no recipe: the room on this machine's disk and its missing GPUs are no findings."""
-    monkeypatch.setattr(run_checks.shutil, "disk_usage", lambda path: SimpleNamespace(free=1e9))
+    monkeypatch.setattr(run_checks.shutil, "disk_usage", lambda path: SimpleNamespace(free=1e9, total=1e9))
     rehearsal = Rehearsal(
         command.asked(parse([*METHODS["openrlhf"], "--algo", "grpo", "--no-eval.dataset"])), tmp_path
     )
