@@ -125,7 +125,7 @@ def tried(rows: list[Row], args: SimpleNamespace, tokenizer: Any) -> tuple[dict,
     if len(scores) == 1 and len(calls) > FIRST:
         text = f"the reward is constant: {scores.pop():g} for each of {len(calls)} texts, right or wrong{more}"
         return about, [*found, Finding(1, text, bool(passed or more))]
-    wrong = [call.row for call in calls if call.kind == "gold" and call not in passed]
+    wrong = [call.row for call in calls if call.kind == "gold" and call.row not in right["gold"]]
     if len(wrong) > FEW * count["gold"] and not faults:
         asked, other = kinds["gold"], kinds[best] if best != "gold" and about["form"] else ""
         text = "your right_response" if reward.right else f"the gold as {asked.format('X')}"
@@ -158,6 +158,5 @@ def _slowness(about: dict, args: SimpleNamespace) -> Iterator[Finding]:
     if about["seconds"] > SLOW:
         step = args.rollout.batch_size * args.rollout.n_samples_per_prompt / about["rate"]
         cost = f"{step:,.0f} s of each step, {step * args.train.max_steps / 3600:,.0f} hours in all"
-        yield Finding(
-            1, f"a call of the reward takes {about['seconds']:.1f} s, at most {about['slowest']}", True, cost
-        )
+        text = f"a call of the reward takes {about['seconds']:.1f} s, at most {about['slowest']}"
+        yield Finding(1, text, True, cost)
