@@ -73,7 +73,10 @@ def asked(args: argparse.Namespace) -> Start:
         raise UserError(*request.run.problems)
     if [*refusals.gpu_problems(request.run.args)]:  # a command for GPUs with the recipe for none
         request = replace(request, recipe=replace(request.recipe, on_cpu=False))
-    return Start.of(request.made())
+    for path, make in request.missing().items():
+        if str(path) != request.run.text(VALIDATION) and not path.exists():  # that one is not needed
+            make()
+    return Start.of(replace(request))  # its flags follow from these files
 
 
 def rehearse(args: argparse.Namespace) -> int:
