@@ -19,8 +19,8 @@ import torch
 try:
     import tinker
     from tinker import types
-except ModuleNotFoundError:
-    raise SystemExit("probe.py: error: the package tinker is not installed: pip install tinker") from None
+except ModuleNotFoundError as error:
+    raise SystemExit(f"probe.py: error: the package {error.name} is not installed: pip install tinker") from None
 
 TEXTS = "The capital of France is Paris.", "Two and two are four, and three and three are six."
 FEWEST, MOST = 4, 32  # tokens of a text

@@ -31,8 +31,8 @@ from real_openrlhf.runs import run_folder
 try:
     import tinker
     from tinker import types
-except ModuleNotFoundError:
-    raise SystemExit("train.py: error: the package tinker is not installed: pip install tinker") from None
+except ModuleNotFoundError as error:
+    raise SystemExit(f"train.py: error: the package {error.name} is not installed: pip install tinker") from None
 
 
 @dataclass(frozen=True)
