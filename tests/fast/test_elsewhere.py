@@ -9,14 +9,18 @@ import json
 import math
 import os
 import re
+import signal
+import socket
 import subprocess
 import sys
+import time
 from argparse import Namespace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
 import tinker_stub
+import tiny_models
 import torch
 from every import every
 from naive import naive_losses, naive_score
@@ -529,3 +533,62 @@ def test_the_probe_names_what_a_server_does_with_the_weights(task, monkeypatch, 
     words = ["--model", "tiny", "--tokens", "3,4,5,6,7,8,9", "9,8,7,6,5,4,3,5,6"]
     failed = probe.main(words, lambda: tinker_stub.ServiceClient(service))
     assert re.findall(r"NOT: (.*)", capsys.readouterr().out) == wrong and failed == bool(wrong)
+
+
+# SkyRL's server, which a package index must have
+
+SKYRL = "skyrl[jax,tinker]==0.3.0", "tinker==0.18.0", "orjson"
+OURS = "torch transformers datasets peft accelerate numpy huggingface-hub tokenizers safetensors"  # what it gets of us
+SERVER = (
+    'python -m skyrl.tinker.api "$@" & wait'  # the server reads its parent's words to start its engine by `uv run`
+)
+UV = '#!/bin/bash\nwhile [ "$1" != -m ]; do shift; done\nexec python "$@"\n'
+ON_3_11 = "import typing, typing_extensions\ntyping.TypedDict = typing_extensions.TypedDict\n"  # pydantic asks for it
+
+
+@every
+def test_the_probe_names_what_skyrls_own_server_does_with_the_weights(tmp_path):
+    """Its JAX back end on a CPU, asked by the client of its time over HTTP."""
+    packages, model = tmp_path / "packages", tmp_path / "model"
+    (tmp_path / "ours.txt").write_text("".join(f'{name} ; python_version < "3"\n' for name in OURS.split()))
+    install = [f"{sys.prefix}/bin/uv", "pip", "install", "-q", "--python", sys.executable, "--target", packages]
+    done = subprocess.run([*install, "--override", tmp_path / "ours.txt", *SKYRL], capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"SkyRL's server cannot be installed here: {done.stderr[-300:]}")
+    (packages / "sitecustomize.py").write_text(ON_3_11)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/uv").write_text(UV)
+    (tmp_path / "bin/uv").chmod(0o755)
+    sizes = {"vocab_size": 100, "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 4, "head_dim": 16}
+    tiny_models.model_of("Qwen3", **sizes).save_pretrained(model)
+    tiny_models.letters().save_pretrained(model)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    words = ["--base-model", model, "--host", "127.0.0.1", "--port", port, "--checkpoints-base", tmp_path / "saved"]
+    words += ["--backend-config", '{"max_lora_adapters": 32, "max_lora_rank": 8}']
+    words += ["--database-url", f"sqlite:///{tmp_path}/tinker.db"]
+    variables = {**os.environ, "PATH": f"{tmp_path}/bin:{sys.prefix}/bin:{os.environ['PATH']}", "JAX_PLATFORMS": "cpu"}
+    variables |= {"PYTHONPATH": f"{packages}:{ROOT}", "TINKER_API_KEY": "tml-none", "HF_HUB_OFFLINE": "1"}
+    variables["TINKER_BASE_URL"] = f"http://127.0.0.1:{port}"
+    with (tmp_path / "log").open("w") as log:
+        server = subprocess.Popen(
+            ["bash", "-c", SERVER, "--", *map(str, words)], env=variables, cwd=tmp_path, stdout=log, stderr=log,
+            start_new_session=True,
+        )  # fmt: skip
+    try:
+        while server.poll() is None and not listens(port):
+            time.sleep(1)
+        probe = [sys.executable, FILE.with_name("probe.py"), "--model", model, "--tokens"]
+        asked = [*probe, "3,4,5,6,7,8,9", "9,8,7,6,5,4,3,5,6"]
+        done = subprocess.run(asked, env=variables, cwd=tmp_path, capture_output=True, text=True)
+    finally:
+        os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
+    said = done.stdout + done.stderr + (tmp_path / "log").read_text()[-3000:]
+    assert done.returncode == 1 and re.findall(r"NOT: (.*)", done.stdout) == ALL, said
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
