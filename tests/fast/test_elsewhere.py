@@ -1,6 +1,6 @@
 """Our losses in other trainers: examples/elsewhere, examples/tinker, the pages' Python and the notebook, on stand-ins.
 
-With the published TRL, which a package index must have: `run.sh every`.
+With the published TRL and SkyRL, which a package index must have: `run.sh every`.
 """
 
 import asyncio

@@ -100,5 +100,8 @@ def test_the_file_command(tmp_path):
 
 def test_the_readme_runs_as_pasted(capsys):
     page = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
-    exec("\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL)), {})
+    code, names = "\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL)), {}
+    exec(code, names)
     assert capsys.readouterr().out == "correct\n"
+    first, last = re.findall(r"# (Verdict\(.*\))", code)  # what the page says that two calls return
+    assert (str(names["verdict"]), str(eval(code.splitlines()[-1], names))) == (first, last)
