@@ -10,6 +10,7 @@ begins with one, or a dict with `score`, `acc` or `rewards`; None and nan are un
 
 import argparse
 import asyncio
+import ctypes
 import importlib
 import inspect
 import json
@@ -78,6 +79,7 @@ def drive(target: str, place: str) -> None:
     """Questions on standard input, results on what was standard output; the first says whether the grader is there."""
     replies = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: one that hangs dies with the audit
 
     def answer(line: str) -> None:
         question = json.loads(line)
@@ -105,7 +107,7 @@ class Process:
     """A grader in a process of its own, in an empty folder."""
 
     def __init__(self, target: str, place: str = "main", call: str = ""):
-        self.folder, self.seconds = tempfile.TemporaryDirectory(prefix="audit"), START
+        self.folder, self.seconds = tempfile.TemporaryDirectory(ignore_cleanup_errors=True), START
         paths = json.dumps([os.path.abspath(folder) for folder in ("", *sys.path)])
         words = [sys.executable, "-c", DRIVE + "drive(*sys.argv[2:])", paths, target, place]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "bufsize": 0}

@@ -75,10 +75,7 @@ BREAKS: dict[str, dict[str, str]] = {
     **_around(INTEGERS[:3], r"A\%", r"\text{not }A", "A0"),
 }
 HARD: dict[str, tuple[str, str]] = {  # what hung or silenced a grader, with the issue that says so: answer, gold
-    "tower of fives (Math-Verify 65)": (
-        r"\dfrac{5^{\left(5^{\left(5^{\left(5^5\right)}\right)} - 4\right)} - 5}{16}",
-        "7",
-    ),
+    "tower of fives (Math-Verify 65)": (r"\dfrac{5^{(5^{(5^{(5^5)})} - 4)} - 5}{16}", "7"),
     "ten to a tower (sympy 28112)": (r"10^{\left(5^{5^{5^{5^{5}}} \cdot \log_{10}(5)} - 4\right)}", "7"),
     "Chinese and a brace (Math-Verify 65)": ("人权 国 {1,1-3-10鼓励不停);5个_GENERAL2全校。 _H1", "92.58"),
     "series (NeMo Gym 1354)": ("+".join(f"x^{{{k}}}" for k in range(50)), r"\frac{x^{50}-1}{x-1}"),
