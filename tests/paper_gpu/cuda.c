@@ -30,7 +30,7 @@ struct block { char *at; size_t size; int card, kind, fd; };
 
 #ifdef DRIVER /* ---- the state of a process and of the machine ---- */
 #define OWNERS 4096
-struct machine { long peak[CARDS]; struct { int pid, card; long bytes; } owners[OWNERS]; };
+struct machine { struct { int pid, card; long bytes; } owners[OWNERS]; };
 static struct machine *machine;
 static int machine_fd = -1, looked; /* looked: the process that has read its environment; a fork reads it again */
 static struct block blocks[65536];
@@ -79,7 +79,6 @@ static long of_the_living(int card) {
     return sum;
 }
 EXPORT long paper_used(int card) { lock(); long sum = of_the_living(card); unlock(); return sum; }
-EXPORT long paper_peak(int card) { look(); return machine->peak[card]; }
 EXPORT int paper_owner(int i, int *card, long *bytes) { /* the processes that have memory, for nvidia-smi */
     look();
     if (i >= OWNERS) return -1;
@@ -100,7 +99,6 @@ EXPORT int paper_charge(int card, long bytes) {
     if (!full) {
         if (mine < 0) mine = empty, machine->owners[mine].pid = looked, machine->owners[mine].card = card, machine->owners[mine].bytes = 0;
         machine->owners[mine].bytes += more;
-        if (now + more > machine->peak[card]) machine->peak[card] = now + more;
     }
     unlock();
     return full;

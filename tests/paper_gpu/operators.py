@@ -22,17 +22,7 @@ NATIVE = {  # only describe memory, or allocate and copy bytes
 }
 MAKES_BIG = "mm", "index", "embedding", "gather", "expand", "repeat", "flash"  # out of two small ones
 HOST_TOO = "copy_", "_to_copy", "index.Tensor", "index_put", "_index_put_impl_", "set_", "resize"  # take both devices
-NO_NUMBERS_FROM_HOST = (
-    "cat",
-    "stack",
-    "gather",
-    "scatter",
-    "index_select",
-    "index_copy",
-    "index_add",
-    "mm",
-    "embedding",
-)
+NO_NUMBERS_FROM_HOST = tuple("cat stack gather scatter index_select index_copy index_add mm embedding".split())
 CPU = torch.device("cpu")
 # as they are now: where DeepSpeed makes a model it puts its own in their places
 MAKERS = torch.empty, torch.zeros, torch.ones, torch.tensor

@@ -52,7 +52,7 @@ def rows(folder: Path) -> list[Row]:
     data = ("--data", str(task / "train.jsonl"), "--eval.dataset", str(task / "eval.jsonl"))
     small = ("--model", str(task / "model"), *data, *SMALL, "--runs-dir", str(folder / "runs"))
     script = "examples/scripts/train_real_gpu.sh"
-    large = {"PAPER_LIMIT": "1000000", "PAPER_SKIP": "8000000"}
+    large = {"PAPER_LIMIT": "1000000", "PAPER_SKIP": "2000000"}
     return [
         *[
             Row("kernels", f"the head's kernels for {cc}", here("compiles"), r"\d+ cubins .*", {"PAPER_CC": cc} | one)
@@ -85,13 +85,16 @@ def rows(folder: Path) -> list[Row]:
         Row("engine", "vLLM, eager: draws, sleeps, wakes, gets weights by CUDA IPC", here("engine", "eager"),
             r"GB before.*", V2 | one),
         Row("engine", "the same with CUDA graphs", here("engine", "graphs"), r"GB before.*", V2 | one),
-        Row("memory", "a step of qwen1.5b-1gpu, 4 prompts", here("step_memory", "qwen1.5b-1gpu", "4"),
-            r"step 2.*", large | one),
-        Row("memory", "lora-24gb on an RTX 4090", here("step_memory", "lora-24gb", "4"), r"step 2.*",
-            large | RTX_4090 | one),
-        Row("memory", "qwen7b-lora", here("step_memory", "qwen7b-lora", "4"), r"step 2.*", large | one),
-        Row("memory", "qwen1.5b, one rank of eight", here("step_memory", "qwen1.5b", "32"), r"step 2.*", large | eight),
-        Row("memory", "qwen7b, one rank of eight", here("step_memory", "qwen7b", "32"), r"step 2.*", large | eight),
+        *[
+            Row("memory", f"two steps of {recipe}", here("step_memory", recipe, prompts), r"step 2.*", large | cards)
+            for recipe, prompts, cards in (
+                ("qwen1.5b-1gpu", "4", one),
+                ("lora-24gb", "4", one | RTX_4090),
+                ("qwen7b-lora", "4", one),
+                ("qwen1.5b", "32", eight),  # one rank alone
+                ("qwen7b", "32", eight),
+            )
+        ],
         Row("train", "train_real_gpu.sh qwen1.5b-1gpu, 3 steps", ("bash", script, "qwen1.5b-1gpu", *small),
             r".*finished.*", V2 | one),
         Row("train", "lora-24gb on an RTX 4090", ("bash", script, "lora-24gb", *small),
