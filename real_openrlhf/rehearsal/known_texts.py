@@ -17,8 +17,8 @@ from real_openrlhf.rewards.calls import AT_ONCE
 
 SAMPLE = 200  # rows
 PLAIN = "{}"
-# by what a prompt says
-FORMS = {"\\boxed": "\\boxed{{{}}}", "<answer>": "<answer>{}</answer>", "####": "#### {}", "Answer:": "Answer: {}"}
+# by what a prompt says; one that ends with "Answer:" asks for no form
+FORMS = {"\\boxed": "\\boxed{{{}}}", "<answer>": "<answer>{}</answer>", "####": "#### {}", "Answer: ": "Answer: {}"}
 FIRST, BUDGET, PATIENCE = 3, 60.0, 30.0  # rows that are tried alone, seconds for all calls, seconds of one
 TOGETHER = 64  # calls at once
 SLOW = 5.0  # seconds of a call
@@ -39,8 +39,9 @@ class Call(NamedTuple):
         return self.score != self.score
 
 
-def asked_form(prompt: str) -> str:
-    return next((form for sign, form in FORMS.items() if sign in prompt), PLAIN)
+def asked_form(row: Row) -> str:
+    texts = (row.question.rstrip(), row.prompt)  # a template may have signs of its own
+    return next((form for text in texts for sign, form in FORMS.items() if sign in text), PLAIN)
 
 
 def gold_kinds(asked: str) -> dict[str, str]:
@@ -52,7 +53,7 @@ def gold_kinds(asked: str) -> dict[str, str]:
 def texts(every: list[Row], length: int, right: Right | None) -> Iterator[tuple[Row, str, str]]:
     """Rows with kinds of texts, those first that decide most; `length`: characters of the longest response."""
     for place, row in enumerate(every):
-        kinds = gold_kinds(asked_form(row.prompt))
+        kinds = gold_kinds(asked_form(row))
         write = right or partial(formatted, kinds["gold"])
         yield row, "gold", write(row.prompt, row.label)
         if other := next((one for one in every[place + 1 :] + every[:place] if one.label != row.label), None):
@@ -106,7 +107,7 @@ def tried(rows: list[Row], args: SimpleNamespace, tokenizer: Any) -> tuple[dict,
     count = Counter(call.kind for call in calls)
     passed = [call for call in calls if call.score > args.derived.threshold]
     right = {kind: [call.row for call in passed if call.kind == kind] for kind in count}
-    forms = [asked_form(row.prompt) for row in every]
+    forms = [asked_form(row) for row in every]
     kinds = gold_kinds(max(forms, key=forms.count))
     best = max(kinds, key=lambda kind: len(right.get(kind, ())))
     sums = (f"{kind} {len(right[kind])}/{count[kind]}" for kind in ("gold", *WRONG) if kind in count)
@@ -120,19 +121,19 @@ def tried(rows: list[Row], args: SimpleNamespace, tokenizer: Any) -> tuple[dict,
     faults, file = reward.run.calls.details, args.reward.remote_url[0]
     found = [*_failures(alone, calls, faults), *_slowness(about, args)]
     more = f". If a right response has another form, define right_response(prompt, label) in {file}"
-    more *= file.endswith(".py") and not reward.right and about["form"] is None
+    more *= file.endswith(".py") and not reward.right
     scores = {call.score for call in calls if not call.ungraded}
     if len(scores) == 1 and len(calls) > FIRST:
-        text = f"the reward is constant: {scores.pop():g} for each of {len(calls)} texts, right or wrong{more}"
-        return about, [*found, Finding(1, text, bool(passed or more))]
+        text = f"the reward is constant: {scores.pop():g} for each of {len(calls)} texts, right or wrong"
+        return about, [*found, Finding(1, text + more * (not passed), bool(passed or more))]
     wrong = [call.row for call in calls if call.kind == "gold" and call.row not in right["gold"]]
     if len(wrong) > FEW * count["gold"] and not faults:
         asked, other = kinds["gold"], kinds[best] if best != "gold" and about["form"] else ""
         text = "your right_response" if reward.right else f"the gold as {asked.format('X')}"
-        text += f" is wrong in {len(wrong) / count['gold']:.0%} of the rows, first row {wrong[0]}{more}"
+        text += f" is wrong in {len(wrong) / count['gold']:.0%} of the rows, first row {wrong[0]}"
         text += f"; as {other.format('X')} it is right" * bool(other)
         text += ", which no prompt asks for" * (bool(other) and asked == PLAIN)
-        found.append(Finding(len(wrong) / count["gold"], text, bool(other) and asked != PLAIN))
+        found.append(Finding(len(wrong) / count["gold"], text + more, bool(other) and asked != PLAIN))
     for kind, name in WRONG.items():
         if len(right.get(kind, ())) > count[kind] * (0 if kind in ("nothing", "loop") else FEW):
             text = f"{name} is right in {len(right[kind])} of {count[kind]} rows, first row {right[kind][0]}"

@@ -11,6 +11,7 @@ from real_openrlhf.flags.refusals import gpu_problems, size_problems
 from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.rehearsal import command, small_model
 from real_openrlhf.rehearsal.command import Rehearsal
+from real_openrlhf.rehearsal.known_texts import asked_form
 from real_openrlhf.rehearsal.page import flat, table
 from real_openrlhf.rehearsal.planted import planted
 from real_openrlhf.training.checks import Findings, run_checks
@@ -153,6 +154,17 @@ def test_a_small_copy_ends_its_responses(kind, tmp_path):
 def test_rehearse_and_dry_run_are_not_given_together(refused):
     assert "Give one of them" in refused("train", "--dry-run", "--rehearse")
     assert "Give one of them" in refused("compare", "--dry-run", "--rehearse")
+
+
+def test_the_form_of_a_gold_is_the_one_that_the_question_asks_for():
+    asked = {
+        "2+2? Answer:": "{}",
+        "The last line is Answer: $Answer": "Answer: {}",
+        "Box it: \\boxed{}.": "\\boxed{{{}}}",
+    }
+    for question, form in asked.items():
+        assert asked_form(SimpleNamespace(question=question, prompt=f"User: {question}<end>")) == form
+    assert asked_form(SimpleNamespace(question="2+2?", prompt="Use <answer>. 2+2?")) == "<answer>{}</answer>"
 
 
 @pytest.mark.parametrize("form", ["\\boxed{{{}}}", None])
