@@ -142,6 +142,7 @@ def test_faults_of_data_and_template_and_an_empty_response_that_is_right_are_tol
     assert "100% (60 of 60) of the prompts have lost their question to the chat template, first row 1, " in told
 
 
+@every
 def test_an_agent_without_log_probabilities_is_told(rehearse, tmp_path):
     agent = """
     from openrlhf.utils.agent import AgentExecutorBase

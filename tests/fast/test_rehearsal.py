@@ -13,7 +13,7 @@ from real_openrlhf.rehearsal import command, small_model
 from real_openrlhf.rehearsal.command import Rehearsal
 from real_openrlhf.rehearsal.known_texts import asked_form
 from real_openrlhf.rehearsal.page import flat, table
-from real_openrlhf.rehearsal.planted import planted
+from real_openrlhf.rehearsal.planted import episode_fault, planted
 from real_openrlhf.training.checks import Findings, run_checks
 from real_openrlhf.training.command import parse, request_of
 from real_openrlhf.training.start import Start
@@ -154,6 +154,28 @@ def test_a_small_copy_ends_its_responses(kind, tmp_path):
 def test_rehearse_and_dry_run_are_not_given_together(refused):
     assert "Give one of them" in refused("train", "--dry-run", "--rehearse")
     assert "Give one of them" in refused("compare", "--dry-run", "--rehearse")
+
+
+def test_a_fault_of_an_agents_episode_is_named():
+    whole = {
+        "observation_tokens": [1, 2, 3],
+        "action_ranges": [(1, 3)],
+        "reward": 0.0,
+        "scores": 0.0,
+        "truncated": False,
+    }
+    whole["rollout_log_probs"] = [0.0, -1.0, -1.0]
+    faults = {
+        "": {},
+        "an episode lacks scores": {"scores": None},
+        "an episode has no rollout_log_probs": {"rollout_log_probs": None},
+        "an episode has 2 rollout_log_probs for 3 tokens": {"rollout_log_probs": [0.0, -1.0]},
+        "action_ranges [(1, 4)] do not lie in the 3 tokens": {"action_ranges": [(1, 4)]},
+    }
+    for told, change in faults.items():
+        fault = episode_fault({**whole, **change}, compared=True)
+        assert fault.startswith(told) and bool(fault) == bool(told)
+    assert episode_fault({**whole, "rollout_log_probs": None}, compared=False) == ""
 
 
 def test_the_form_of_a_gold_is_the_one_that_the_question_asks_for():
