@@ -96,7 +96,7 @@ def rehearse(args: argparse.Namespace) -> int:
         rehearsal.write()
         raise
     finally:
-        for made in ("model", f"{RUN}/{CHECKPOINTS}", f"{RUN}/{WEIGHTS}"):  # random weights
+        for made in ("model", "bytes", f"{RUN}/{CHECKPOINTS}", f"{RUN}/{WEIGHTS}"):  # random weights
             shutil.rmtree(folder / made, ignore_errors=True)
 
 
