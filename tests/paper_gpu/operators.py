@@ -20,7 +20,7 @@ NATIVE = {  # only describe memory, or allocate and copy bytes
     *"_local_scalar_dense is_pinned _pin_memory".split(),
     *"view_as_real view_as_complex unfold _efficientzerotensor alias lift _has_same_storage_numel".split(),
 }
-MAKES_BIG = "mm", "index", "embedding", "gather", "expand", "repeat", "flash"  # out of two small ones
+MAKES_BIG = "mm", "linear", "index", "embedding", "gather", "expand", "repeat", "flash"  # out of two small ones
 HOST_TOO = "copy_", "_to_copy", "index.Tensor", "index_put", "_index_put_impl_", "set_", "resize"  # take both devices
 NO_NUMBERS_FROM_HOST = tuple("cat stack gather scatter index_select index_copy index_add mm embedding".split())
 CPU = torch.device("cpu")

@@ -65,6 +65,7 @@ def main(name: str, prompts: int) -> None:
     nonfinite_guard.StepGuard.check_overflow = lambda guard, *_, **__: setattr(guard.engine.optimizer, "overflow", 0)
     policy_trainer.Mismatch.judge = lambda *_: None
     dist.distributed_c10d._store_based_barrier = lambda *_, **__: None  # it counts ranks
+    torch.Tensor.pin_memory = lambda one, *_: torch.empty_like(one, device="cpu", pin_memory=True)  # it would copy
     cuda, card, recipe = torch.cuda, torch.device("cuda", 0), RECIPES[name]
     config = dict(memory.KNOWN_CONFIGS[recipe.model])
     config["num_hidden_layers"] = int(os.environ.get("LAYERS", config["num_hidden_layers"]))
