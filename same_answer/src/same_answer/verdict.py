@@ -166,7 +166,7 @@ def _graded(answer: str, gold: object, prompt: str, allowed: tuple[str, ...]) ->
     else:
         verdict = Verdict(0.0, "too_deep") if too_deep(answer) else _compared(normal, clean(answer))
     if verdict.score == 0.0 and not all(map(_normal_gold, golds)):
-        raise NoVerdict("gold_unparsed", "too long or nested too deep")
+        raise NoVerdict("gold_unparsed", "too long, nested too deep, or a solution before its ####")
     if verdict.score == 1.0:
         broken = [conventions.broken(gold, answer, prompt, allowed, _equal) for gold in golds]
         return Verdict(0.0, max(broken)) if all(broken) else verdict
@@ -250,8 +250,8 @@ def _unfonted(text: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _normal_gold(gold: str) -> str:
-    """The gold in one spelling; an empty text if it is too long or nested too deep."""
-    return "" if len(gold) > _MAX_LENGTH or too_deep(gold) else clean(gold)
+    """The gold in one spelling; an empty text if it is too long, nested too deep or a whole solution of GSM8K."""
+    return "" if len(gold) > _MAX_LENGTH or "####" in gold or too_deep(gold) else clean(gold)
 
 
 @lru_cache(maxsize=4096)

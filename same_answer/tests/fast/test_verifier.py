@@ -123,6 +123,7 @@ DIGIT_FIRST = ("9. Anya climbs one floor; while Vanya needs five", "12 moves are
         PROSE,
         *DIGIT_FIRST,
         r"p \land q",
+        "2+3=5\n#### 72",
         "x+" * 501 + "1",
         "(" * 30 + "x" + ")" * 30,
         r"\int_0^1 x\,dx",
