@@ -111,7 +111,7 @@ def tried(rows: list[Row], args: SimpleNamespace, tokenizer: Any) -> tuple[dict,
     kinds = gold_kinds(max(forms, key=forms.count))
     best = max(kinds, key=lambda kind: len(right.get(kind, ())))
     sums = (f"{kind} {len(right[kind])}/{count[kind]}" for kind in ("gold", *WRONG) if kind in count)
-    about = {
+    about: dict[str, Any] = {
         "form": kinds[best] if right.get(best) else None,
         "calls": f"{len(calls):,} calls on {len({call.row for call in calls}):,} rows; right: {', '.join(sums)}",
         "seconds": statistics.median(call.seconds for call in alone),
@@ -127,13 +127,14 @@ def tried(rows: list[Row], args: SimpleNamespace, tokenizer: Any) -> tuple[dict,
         text = f"the reward is constant: {scores.pop():g} for each of {len(calls)} texts, right or wrong"
         return about, [*found, Finding(1, text + more * (not passed), bool(passed or more))]
     wrong = [call.row for call in calls if call.kind == "gold" and call.row not in right["gold"]]
-    if len(wrong) > FEW * count["gold"] and not faults:
-        asked, other = kinds["gold"], kinds[best] if best != "gold" and about["form"] else ""
+    asked, other = kinds["gold"], kinds[best] if best != "gold" and about["form"] else ""
+    if wrong and other and asked == PLAIN:  # as in a task whose model has learnt the form
+        about["calls"] += f"; no prompt asks for a form, and the gold is right as {other.format('X')}"
+    elif len(wrong) > FEW * count["gold"] and not faults:
         text = "your right_response" if reward.right else f"the gold as {asked.format('X')}"
         text += f" is wrong in {len(wrong) / count['gold']:.0%} of the rows, first row {wrong[0]}"
         text += f"; as {other.format('X')} it is right" * bool(other)
-        text += ", which no prompt asks for" * (bool(other) and asked == PLAIN)
-        found.append(Finding(len(wrong) / count["gold"], text + more, bool(other) and asked != PLAIN))
+        found.append(Finding(len(wrong) / count["gold"], text + more, bool(other)))
     for kind, name in WRONG.items():
         if len(right.get(kind, ())) > count[kind] * (0 if kind in ("nothing", "loop") else FEW):
             text = f"{name} is right in {len(right[kind])} of {count[kind]} rows, first row {right[kind][0]}"

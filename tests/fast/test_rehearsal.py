@@ -7,13 +7,15 @@ from types import SimpleNamespace
 import pytest
 from every import EVERY
 
+from real_openrlhf.base.model_tokenizer import load_tokenizer
 from real_openrlhf.flags.refusals import gpu_problems, size_problems
 from real_openrlhf.recipes.recipes import RECIPES
-from real_openrlhf.rehearsal import command, small_model
+from real_openrlhf.rehearsal import command, known_texts, small_model
 from real_openrlhf.rehearsal.command import Rehearsal
 from real_openrlhf.rehearsal.known_texts import asked_form
 from real_openrlhf.rehearsal.page import flat, table
 from real_openrlhf.rehearsal.planted import episode_fault, planted
+from real_openrlhf.rehearsal.rows import Row
 from real_openrlhf.training.checks import Findings, run_checks
 from real_openrlhf.training.command import parse, request_of
 from real_openrlhf.training.start import Start
@@ -176,6 +178,27 @@ def test_a_fault_of_an_agents_episode_is_named():
         fault = episode_fault({**whole, **change}, compared=True)
         assert fault.startswith(told) and bool(fault) == bool(told)
     assert episode_fault({**whole, "rollout_log_probs": None}, compared=False) == ""
+
+
+def test_a_form_that_no_prompt_asks_for_is_told_and_no_finding(tmp_path, monkeypatch):
+    """As in the tiny task, whose model has learnt it."""
+
+    def reward(queries, prompts, labels):
+        return {"rewards": [float(f"\\boxed{{{labels[0]}}}" in queries[0])]}
+
+    async def fetch(*call):
+        return [{"scores": reward(*call)["rewards"][0]}]
+
+    calls = SimpleNamespace(seconds=1.0, details={})
+    fake = SimpleNamespace(calls=calls, reward_func=reward, _fetch_rewards_via_func=fetch)
+    monkeypatch.setattr(known_texts, "executor", lambda url: fake)
+    monkeypatch.setattr(known_texts, "right_of", lambda url: None)
+    tokenizer = load_tokenizer(small_model.model_of_bytes(tmp_path / "bytes"))
+    every = [Row(n, f"{n}+1?", f"{n}+1?", str(n + 1), 4, False, {}) for n in range(1, 9)]
+    start = Start.of(request_of(["--recipe", "qwen7b", "--dry-run"]))
+    about, findings = known_texts.tried(every, start.run.args, tokenizer)
+    assert findings == [] and about["form"] == "\\boxed{{{}}}"
+    assert about["calls"].endswith("no prompt asks for a form, and the gold is right as \\boxed{X}")
 
 
 def test_the_form_of_a_gold_is_the_one_that_the_question_asks_for():
