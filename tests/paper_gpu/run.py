@@ -88,10 +88,10 @@ def rows(folder: Path) -> list[Row]:
             Row("memory", f"two steps of {recipe}", here("step_memory", recipe, prompts), r"step 2.*", large | cards)
             for recipe, prompts, cards in (
                 ("qwen1.5b-1gpu", "4", one),
-                ("lora-24gb", "4", one | RTX_4090),
+                ("lora-24gb", "2", one | RTX_4090),
                 ("qwen7b-lora", "4", one),
-                ("qwen1.5b", "32", eight),  # one rank alone
-                ("qwen7b", "32", eight),
+                ("qwen1.5b", "16", eight),  # one rank alone
+                ("qwen7b", "16", eight),
             )
         ],
         Row("train", "train_real_gpu.sh qwen1.5b-1gpu, 3 steps", ("bash", script, "qwen1.5b-1gpu", *small),
