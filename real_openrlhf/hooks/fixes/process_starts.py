@@ -54,6 +54,7 @@ def wait_longer() -> None:
         time.sleep(5)  # for what Ray says
         if ray.is_initialized() and raylet == [process]:
             print("RayError: Ray's raylet ended. Its raylet.err says why; then --resume", file=sys.stderr, flush=True)
+            sys.stdout.flush()
             os._exit(1)
 
     def get_node(*args: Any) -> Any:
