@@ -1,11 +1,8 @@
 """What runs on a rank: OpenRLHF's own policy actor on a real DeepSpeed engine, without Ray and vLLM around it."""
 
-import ctypes
-import gc
 import importlib
 import json
 import math
-import re
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -400,25 +397,29 @@ def optimizer(model: str) -> dict:
 # with `--ds.fused_logprobs` or without
 
 
-def points_and_memory(**case) -> dict:
-    """(loss, gradient norm) of each optimizer step, and by how many MB the memory of this rank rose at its peak."""
-    policy, _ = filled(**case)
-    before = fresh_peak()
-    points = points_of(policy)
-    return {"points": points, "peak": memory("VmHWM") - before}
+AT_ONCE = 1_000_000  # numbers, so that a small step has several blocks of tokens
 
 
-def fresh_peak() -> float:
-    """What this process holds now, from where its peak is measured anew."""
-    gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)  # what earlier cases left behind is not at hand for this one
-    Path("/proc/self/clear_refs").write_text("5")
-    return memory("VmRSS")
+def points_and_logits(vocabulary: int, **case) -> dict:
+    """(loss, gradient norm) of each optimizer step, and the logits that one tensor of it had at most."""
+    policy, _ = filled(vocabulary=vocabulary, **case)
+    small = mock.patch("real_openrlhf.algorithm.token_log_probs.LOGITS_AT_ONCE", AT_ONCE)
+    with small, Logits(vocabulary) as seen:
+        points = points_of(policy)
+    return {"points": points, "logits": seen.most}
 
 
-def memory(field: str) -> float:
-    """MB"""
-    return int(re.search(rf"{field}:\s+(\d+)", Path("/proc/self/status").read_text())[1]) / 1024
+class Logits(TorchDispatchMode):
+    def __init__(self, vocabulary: int):
+        super().__init__()
+        self.vocabulary, self.most = vocabulary, 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        for one in tree_leaves(result):
+            if isinstance(one, torch.Tensor) and one.shape[-1:] == (self.vocabulary,):
+                self.most = max(self.most, one.numel())
+        return result
 
 
 # ---------------------------------------------------------------------------------------------------------------------

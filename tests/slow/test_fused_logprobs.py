@@ -100,14 +100,14 @@ def with_logits_and_without(ranks, **case) -> tuple[dict, dict]:
     """The first rank's report of each; the ranks agree."""
     found = []
     for flag in (False, True):
-        first, second = ranks("points_and_memory", fused_logprobs=flag, **LAYOUT, **case)
+        first, second = ranks("points_and_logits", fused_logprobs=flag, **LAYOUT, **case)
         assert first["points"] == second["points"] and len(first["points"]) == STEPS
         found.append(first)
     return found[0], found[1]
 
 
 @pytest.mark.parametrize("loss", ["real", "ppo"])
-def test_with_a_real_vocabulary_steps_agree_and_memory_falls(two_ranks, real_vocabulary, loss):
+def test_with_a_real_vocabulary_steps_agree_and_no_logits_of_all_tokens_are_held(two_ranks, real_vocabulary, loss):
     plain, fused_logprobs = with_logits_and_without(
         two_ranks, model=real_vocabulary, vocabulary=VOCABULARY, loss=loss, batching="whole_groups", dtype="bf16",
         learning_rate=1e-6, uniform_groups="keep",
@@ -117,7 +117,7 @@ def test_with_a_real_vocabulary_steps_agree_and_memory_falls(two_ranks, real_voc
     ):
         assert found_loss == pytest.approx(expected_loss, rel=1e-3, abs=1e-3)
         assert norm == pytest.approx(expected_norm, rel=1e-2)
-    assert fused_logprobs["peak"] < 0.85 * plain["peak"]  # resident memory: 0.70 to 0.76 where nothing else runs
+    assert fused_logprobs["logits"] < plain["logits"] / 4
 
 
 class OnGpu(torch.Tensor):
