@@ -397,7 +397,7 @@ def optimizer(model: str) -> dict:
 # with `--ds.fused_logprobs` or without
 
 
-AT_ONCE = 1_000_000  # numbers, so that a small step has several blocks of tokens
+AT_ONCE = 1_000_000  # numbers, so that a block has a part of the vocabulary
 
 
 def points_and_logits(vocabulary: int, **case) -> dict:

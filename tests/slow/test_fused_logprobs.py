@@ -117,7 +117,7 @@ def test_with_a_real_vocabulary_steps_agree_and_no_logits_of_all_tokens_are_held
     ):
         assert found_loss == pytest.approx(expected_loss, rel=1e-3, abs=1e-3)
         assert norm == pytest.approx(expected_norm, rel=1e-2)
-    assert fused_logprobs["logits"] < plain["logits"] / 4
+    assert fused_logprobs["logits"] == 0 < plain["logits"]  # its blocks have a part of the words
 
 
 class OnGpu(torch.Tensor):
