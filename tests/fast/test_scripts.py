@@ -11,7 +11,6 @@ import signal
 import subprocess
 import time
 import weakref
-from collections import Counter
 from pathlib import Path
 
 import pyarrow.parquet
@@ -173,52 +172,6 @@ def test_the_gates_all_run_before_they_fail_and_are_silent_if_all_is_well(tmp_pa
 def test_what_python_prints_at_a_ctrl_c_in_set_up_goes_to_its_log():
     calls = re.findall(r'"\$PYTHON" "\$ROOT/requirements/.*', (SCRIPTS / "setup_env.sh").read_text())
     assert len(calls) == 5 and all('2>>"$LOG"' in call or '>>"$LOG" 2>&1' in call for call in calls)
-
-
-@pytest.mark.parametrize(
-    ("text", "row"),
-    [
-        ("(Task pid=1) step:1 - actor/ppo_kl:np.float64(0.02) - response_length/mean:4.0", ("verl", "0.4", "0.2")),
-        ("step:1 - actor/ppo_kl:0.000 - response_length/mean:100.0", ("verl", "0.0632", "0.00632")),
-        ("step:1 - actor/ppo_kl:0.0 - response_length/mean:4.0", ("verl", "0", "0")),  # one update a batch
-        ("{'ppo_kl': 0.02, 'response_length': 4.0}", ("OpenRLHF", "0.4", "0.2")),
-        ('{"log_history": [{"clip_ratio/region_mean": 0.0, "completions/mean_length": 9}]}', ("TRL", "0", "0")),
-        ('{"ppo_kl": 0.02, "rollout/response_length_mean": 4, "real/score_std": 0.1}', ("this project", "0.4", "0.2")),
-    ],
-)
-def test_bounds_on_z_are_read_from_any_trainers_log(text, row, tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(SCRIPTS.parents[1] / "benchmarks")
-    import z_from_logs
-
-    (tmp_path / "run.log").write_text("ppo_kl: 3 of a configuration\n" * (text[0] != "{") + text)
-    assert (*(z_from_logs.read(tmp_path / "run.log")[key] for key in ("trainer", "together", "independent")),) == row
-
-
-def test_the_page_of_z_says_what_its_table_of_logs_says():
-    page = SCRIPTS.parents[1] / "benchmarks/z_from_logs/PREDICTIONS.md"
-    rows = [*csv.DictReader(page.with_name("logs.csv").open())]
-    used = [row for row in rows if row["kind"].startswith(("whole", "part"))]
-    whole = [row for row in used if row["kind"].startswith("whole")]
-    places = Counter(re.split("[@ ]", row["address"])[0] for row in used)
-    together, independent, *worst = (
-        max(float(row[key]) for row in part)
-        for key, part in (
-            ("together", used),
-            ("independent", used),
-            ("worst_together", whole),
-            ("worst_independent", whole),
-        )
-    )
-    assert (len(rows), len(used), len(whole), sorted(places.values())) == (21, 12, 7, [1, 4, 7])
-    said = " ".join(page.read_text().split())
-    for sentence in (
-        "21 logs",
-        "of the twelve, seven are from one repository and four from another",
-        f"z together is at most {together:.3f} in all {len(used)}",
-        f"z independent is at most {independent:.3f}",
-        f"at most {worst[0]:.3f} together and {worst[1]:.3f} independent ({len(whole)} logs)",
-    ):
-        assert sentence in said, sentence
 
 
 def test_the_page_of_reliability_says_what_the_killed_runs_were_like():
