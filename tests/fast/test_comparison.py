@@ -296,7 +296,7 @@ def test_a_shell_has_the_gpus_of_its_largest_run_for_all_of_them(training, monke
 def test_shells_share_the_runs(training, monkeypatch, failing):
     """Two threads: locks of two open files exclude each other as those of two processes do."""
     monkeypatch.setattr(command, "exit_code", lambda _, run: run())  # which sets the process's streams
-    stand_in, runs = training(*failing, seconds=0.2), of("--algos", "real", "grpo", "dapo", "--out", "out")
+    stand_in, runs = training(*failing, seconds=0.2), of(*THREE)
     shells = [threading.Thread(target=command.work, args=(runs, runs.entries)) for _ in range(3)]
     for shell in shells:
         shell.start()

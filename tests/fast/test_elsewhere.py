@@ -9,6 +9,7 @@ import json
 import math
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -247,14 +248,24 @@ class Refuses:
         if name.partition(".")[0] in {"deepspeed", "openrlhf", "ray", "transformers", "vllm"}:
             raise ImportError(f"{name} is not there on a notebook service")
 sys.meta_path.insert(0, Refuses())
-sys.argv = ["notebook.py", "--check"]
 import runpy
-runpy.run_path("docs/notebook.py", run_name="__main__")
+runpy.run_path(sys.argv[1], run_name="__main__")
 """
 
 
-def test_the_notebook_runs_with_torch_and_matplotlib_alone_and_prints_what_is_stored():
-    done = subprocess.run([sys.executable, "-c", NOTEBOOK_ALONE], cwd=ROOT, capture_output=True, text=True)
+@pytest.mark.parametrize("steps", [1, pytest.param(60, marks=every)])
+def test_the_notebook_runs_with_torch_and_matplotlib_alone_and_prints_what_is_stored(tmp_path, steps):
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "examples").mkdir()
+    text = (ROOT / "examples/real_in_ten_minutes.ipynb").read_text()
+    fewer, count = re.subn(r"(0\.\d+) after a step, 0\.\d+ after 60", rf"\1 after a step, \1 after {steps}", text)
+    fewer, trainings = re.subn(r"(STEPS, UPDATES = .*?), 60, ", rf"\1, {steps}, ", fewer)
+    assert (count, trainings) == (3, 1)
+    (tmp_path / "examples/real_in_ten_minutes.ipynb").write_text(text if steps == 60 else fewer)
+    shutil.copy(ROOT / "docs/notebook.py", tmp_path / "docs")
+    words = [sys.executable, "-c", NOTEBOOK_ALONE, tmp_path / "docs/notebook.py", "--check"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -452,17 +463,17 @@ def test_the_weights_that_are_sent_are_the_gradient_in_float64(example, objectiv
 @pytest.mark.parametrize("old_policy", ["sampler", "trainer"])
 def test_two_updates_of_a_batch_have_one_old_policy_and_the_report_reads_the_run(example, task, old_policy):
     service = tinker_stub.Service(task[0] / "model")
-    counts = ["--steps", 2, "--prompts", 2, "--group", 64, "--updates", 2, "--lr", 1e-2, "--eval-samples", 1]
+    counts = ["--steps", 2, "--prompts", 2, "--group", 16, "--updates", 2, "--lr", 1e-2, "--eval-samples", 1]
     args = example.parse([*words(task, *counts), "--old-policy", old_policy, "--seed", "3"])
     run = read_run(example.train(args, lambda: tinker_stub.ServiceClient(service)))
     assert (run.algo, run.status, run.last_step) == ("real", "finished", 2)
     assert [*run.logged["eval"]["eval_few_pass1"].index] == [0, 2]
-    assert len(service.weights) == 2 * 128 and len(service.snapshots) == 3
+    assert len(service.weights) == 2 * 32 and len(service.snapshots) == 3
     assert abs(run.logged["train"]["real/score_neg"].iloc[0]) > 1e-3  # the second update found a moved policy
 
 
 def test_the_first_update_finds_the_policy_that_sampled(example, task):
-    counts = ["--steps", 1, "--prompts", 2, "--group", 64, "--updates", 1, "--eval-samples", 1]
+    counts = ["--steps", 1, "--prompts", 2, "--group", 16, "--updates", 1, "--eval-samples", 1]
     service = tinker_stub.ServiceClient(tinker_stub.Service(task[0] / "model"))
     numbers = read_run(example.train(example.parse(words(task, *counts)), lambda: service)).logged["train"]
     assert max(map(abs, numbers["real/score_pos"].values)) < 1e-5

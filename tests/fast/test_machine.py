@@ -16,6 +16,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from types import SimpleNamespace
 
+import forked_workers
 import pytest
 from small_runs import run_flags
 
@@ -405,6 +406,7 @@ def test_devices_that_torch_does_not_see_are_told(monkeypatch, for_cpu, cuda, bu
 @pytest.mark.parametrize("device, opens", [("cpu", True), ("meta", False)])
 def test_a_tensor_that_another_process_cannot_read_is_a_failure_before_any_download(monkeypatch, device, opens):
     pytest.importorskip("torch")
+    monkeypatch.setattr(sys, "executable", os.environ.get(forked_workers.PYTHON, sys.executable))
     monkeypatch.setattr(doctor, "HAND_OVER", doctor.HAND_OVER.replace("'cuda'", repr(device)))
     (check,) = doctor.check_hand_over()
     assert check.level == ("ok" if opens else "FAIL") and bool(check.todo) != opens

@@ -206,6 +206,7 @@ REFUSED = [
      f"{FILTER} --algo.real.label_threshold 0"),
     (f"{FILTER} --algo.dynamic_filtering_range 1 5", "nearly all prompts would be dropped",
      f"{FILTER} --algo.dynamic_filtering_range 0 5"),
+    (f"{FILTER} --algo.dynamic_filtering_range -1 0", "nearly all prompts would be dropped", FILTER),
     (f"{FILTER} --algo.dynamic_filtering_range 0.4 0.1", "give the lower number first",
      f"{FILTER} --algo.dynamic_filtering_range 0.1 0.4"),
     ("--train.batching upstream", "Use --train.batching whole_groups", "--train.batching whole_groups"),
