@@ -24,7 +24,8 @@ os.environ.setdefault("TORCH_EXTENSIONS_DIR", f"{sys.prefix}/torch_extensions") 
 
 hold_environment()  # no set-up may change it below the tests
 
-FAST = ("torch", "transformers", "matplotlib.pyplot")  # what fast tests import of the stack, where they run alone
+# what fast tests import of the stack, where they run alone
+FAST = "torch transformers transformers.models.auto.auto_factory matplotlib.pyplot pandas".split()
 
 # Files whose tests share what takes long to start; any other file is a group of its own.
 GROUPS = {

@@ -1,14 +1,13 @@
 """What vLLM gets from a run: seeds of samples, merged weights of a LoRA policy."""
 
+import importlib
 from types import SimpleNamespace
 
-import peft
 import pytest
 import torch
 from tiny_models import model_of
 from torchdata.stateful_dataloader import StatefulDataLoader
 
-from real_openrlhf.hooks.model.lora_weights import MergedWeights, SharedAdapterError
 from real_openrlhf.hooks.prompt_stream import PromptStream, SampleSeeds, seeded_each
 
 
@@ -51,11 +50,21 @@ def test_without_a_seed_nothing_is_touched():
     assert seeded_each(params, 2) == [params, params]
 
 
-# What vLLM is given of a LoRA policy, against PEFT's own merge.
+# What vLLM is given of a LoRA policy, against PEFT's own merge. The import of both takes seconds: here alone.
+
+
+@pytest.fixture(scope="module")
+def peft():
+    return pytest.importorskip("peft")
+
+
+@pytest.fixture(scope="module")
+def ours():
+    return importlib.import_module("real_openrlhf.hooks.model.lora_weights")
 
 
 @pytest.fixture(params=[True, False], ids=["tied", "untied"])
-def models(request):
+def models(request, peft):
     """(the base model, a LoRA policy on it whose adapters are no longer zero)."""
     sizes = {"hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2}
     base = model_of(tie_word_embeddings=request.param, **sizes)
@@ -67,10 +76,10 @@ def models(request):
     return names, policy
 
 
-def test_vllm_gets_the_base_models_names_and_pefts_merged_weights(models):
+def test_vllm_gets_the_base_models_names_and_pefts_merged_weights(ours, models):
     names, policy = models
     before = {name: p.detach().clone() for name, p in policy.named_parameters()}
-    weights = MergedWeights(policy)
+    weights = ours.MergedWeights(policy)
     handed = {name: weight.detach().clone() for name, weight in weights}
     assert len(weights) == len(handed)
     assert [(name, weight.shape) for name, weight in handed.items()] == names
@@ -85,23 +94,23 @@ def test_vllm_gets_the_base_models_names_and_pefts_merged_weights(models):
 
 
 @pytest.mark.parametrize("target", ["lm_head", "embed_tokens"])
-def test_an_adapter_on_a_weight_that_two_layers_share_is_refused(target):
+def test_an_adapter_on_a_weight_that_two_layers_share_is_refused(peft, ours, target):
     """vLLM has that weight once: with the adapter of one layer, both would change there, or none."""
     for tied in (False, True):
         policy = peft.get_peft_model(
             model_of(tie_word_embeddings=tied), peft.LoraConfig(r=2, target_modules=["q_proj", target])
         )
         if tied:
-            with pytest.raises(SharedAdapterError, match=f"{target} shares its weight with"):
-                MergedWeights(policy)
+            with pytest.raises(ours.SharedAdapterError, match=f"{target} shares its weight with"):
+                ours.MergedWeights(policy)
         else:
-            assert any(f"{target}.weight" in name for name, _ in MergedWeights(policy))
+            assert any(f"{target}.weight" in name for name, _ in ours.MergedWeights(policy))
 
 
-def test_in_bf16_the_merge_is_right_to_bf16s_last_digits(models):
+def test_in_bf16_the_merge_is_right_to_bf16s_last_digits(ours, models):
     _, policy = models
-    exact = {name: weight.detach().clone() for name, weight in MergedWeights(policy)}
+    exact = {name: weight.detach().clone() for name, weight in ours.MergedWeights(policy)}
     policy.to(torch.bfloat16)
-    for name, weight in MergedWeights(policy):
+    for name, weight in ours.MergedWeights(policy):
         assert weight.dtype == torch.bfloat16
         torch.testing.assert_close(weight.float(), exact[name], rtol=1.6e-2, atol=2e-2)

@@ -394,9 +394,9 @@ def test_a_verdict_on_random_answers_keeps_its_promise(holds):
 
 def test_random_values_in_random_spellings():
     """benchmarks/fuzz.py --pairs tries a hundred thousand."""
-    tried = [spelled_pairs.pair(random.Random(seed)) for seed in range(2000)]
+    tried = [spelled_pairs.pair(random.Random(seed)) for seed in range(1000)]
     assert [one for one in tried if verify(boxed(one[1]), one[0]).score != one[2]] == []
-    assert 800 < sum(equal for *_, equal in tried) < 1200
+    assert 400 < sum(equal for *_, equal in tried) < 600
 
 
 def test_a_repeated_or_nested_piece_ends_in_the_caller_too(monkeypatch):
