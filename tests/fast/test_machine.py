@@ -207,7 +207,7 @@ def test_a_gpu_where_another_program_computes_is_left_to_it_unless_it_is_named(s
     assert shells(None, 2) == "1,3" and "; 0 is in use by process 4711; 2 is in" in capsys.readouterr().out
     with pytest.raises(UserError, match="needs 8 free GPUs of 8; in use: 0 .process 4711"):
         shells(None, 8)
-    assert shells("0", 1) is None
+    assert shells("0", 1) is None and shells("0,2,5", 1) == "5"  # it names more than are needed
     with pytest.raises(UserError, match="in use"):
         shells("0", 1)  # not a second run of ours
 

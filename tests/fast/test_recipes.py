@@ -195,8 +195,9 @@ def test_rows_that_are_not_read_are_not_counted_and_filtering_gets_passes_to_spa
     assert run_flags("cpu", user=bounded, rows=8000).args.train.num_episodes == 7  # six steps of 32 prompts a pass
     filtered = run_flags("cpu", user={**bounded, "--algo.dynamic_filtering_enable": ()}, rows=8000)
     assert filtered.args.train.num_episodes == 140
-    (said,) = step_problems(run_flags("cpu", user={**bounded, "--train.num_episodes": ("2",)}).args, 8000)
-    assert said.startswith("--train.num_episodes 2 over 200 rows ends after 12 steps, not after 40")
+    short = {**bounded, "--train.max_steps": ("25",), "--train.num_episodes": ("4",)}  # each pass leaves 8 rows
+    (said,) = step_problems(run_flags("cpu", user=short).args, 8000)
+    assert said.startswith("--train.num_episodes 4 over 200 rows ends after 24 steps, not after 25")
 
 
 @pytest.mark.parametrize("flag", run_flags("qwen7b", rows=1000).flags.keys() - {LOSS})  # that one names the method

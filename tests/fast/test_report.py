@@ -238,6 +238,9 @@ def test_a_seed_counts_once_and_the_steps_stand_in_the_table(tmp_path):
     rows = tables.results(task_of(tmp_path)).rows
     assert [row["Runs"] for row in rows] == ["3; 1 of a repeated seed, not averaged", "3", "1"]
     assert [row["Step"] for row in rows] == ["20", "20", "10"]
+    for name in ("one", "other"):  # whose machine nobody knows: these are no repeats
+        invented.write_run(tmp_path, "gspo", 1, name=name)
+    assert tables.results(task_of(tmp_path)).rows[-1]["Runs"] == "2"
 
 
 # Benchmarks
@@ -285,8 +288,9 @@ def test_runs_that_broke_off_are_shown_but_not_averaged(tmp_path):
     invented.write_run(tmp_path, "real", 1)
     invented.write_run(tmp_path, "real", 2)
     invented.write_run(tmp_path, "real", 3, steps=7, status="failed")
+    invented.write_run(tmp_path, "real", 4, steps=7, status="running", host="elsewhere")
     (row,) = tables.results(task_of(tmp_path)).rows
-    assert row["Runs"] == "2; 1 failed, not averaged"
+    assert row["Runs"] == "2; 1 failed, not averaged; 1 running, not averaged"
     assert row["Step"] == "20"
     drawn = figures.dynamics(task_of(tmp_path), tmp_path / "dynamics.png")
     assert set(drawn["runs"]) == {2} and drawn["step"].max() == 20

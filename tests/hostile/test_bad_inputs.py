@@ -124,6 +124,7 @@ DATA = [
     Case("labels that the model cannot write", _file("rows.jsonl", (_row(label="\\pi") + "\n") * ROWS),
          "rows.jsonl: the model cannot write its labels, 100% of their tokens are <unk>: '\\\\pi'.", MATH_REWARD),
     Case("no label at all", _file("rows.jsonl", (_row(label="") + "\n") * ROWS), "no row has a label in 'label'"),
+    Case("a prompt that leaves no room for a response", _rows(_row(prompt="1" * 19)), "row 65 has a prompt that does"),
     Case("a line of 10 MB", _rows(_row(prompt="1" * 10_000_000)), "row 65 has a prompt that does not fit into"),
 ]  # fmt: skip
 
