@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from small_runs import run_flags
@@ -18,6 +19,7 @@ import real_openrlhf
 import same_answer
 from real_openrlhf.base import signals
 from real_openrlhf.base.errors import UserError
+from real_openrlhf.base.run_files import PHASE, enter
 from real_openrlhf.cli import main
 from real_openrlhf.flags import words as flag_words
 from real_openrlhf.machine import nvidia
@@ -441,7 +443,7 @@ def test_an_interrupted_trainer_is_stopped_and_waited_for(tmp_path, child, signa
     for number in signals:
         time.sleep(0.2)
         watcher.send_signal(number)
-    said, _ = watcher.communicate(timeout=30)
+    said, _ = watcher.communicate(timeout=300)
     assert said.splitlines()[-1] == expected
 
 
@@ -490,38 +492,41 @@ def test_a_long_folder_for_temporary_files_is_not_rays(tmp_path):
 
 # A run that stands still ends, with a code and the phase: real processes, real signals
 
-ENTER = "import os, signal, sys, time\nfrom real_openrlhf.base.run_files import enter\n"
+WAITS = "import time; time.sleep({})"
 
 
 @pytest.mark.parametrize(
-    "program, minutes, where",
+    "program, minutes, phase, where",
     [
-        (ENTER + "enter(sys.argv[1], 'generation and rewards')\ntime.sleep(60)", 0.05, "generation and rewards"),
-        ("while True: print('waiting', flush=True)", 0.02, "the start of Ray, the engine and the policy"),
-        (
-            "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)",
-            0.02,
-            "the start of Ray",
-        ),  # which hears no SIGTERM
-        (ENTER + "for n in range(12): enter(sys.argv[1], f'phase {n}') or time.sleep(0.5)", 0.05, None),
-        ("import time; time.sleep(2)", 0, None),
+        (WAITS.format(60), 0.02, "generation and rewards", "generation and rewards"),
+        ("while True: print('waiting', flush=True)", 0.02, "", "the start of Ray, the engine and the policy"),
+        # which hears no SIGTERM
+        ("import os, signal; os.kill(os.getpid(), signal.SIGSTOP)", 0.02, "", "the start of Ray"),
+        (WAITS.format(2), 0, "", None),
     ],
 )
-def test_a_run_that_hangs_ends_and_says_in_which_phase(tmp_path, program, minutes, where):
-    script = tmp_path / "trainer.py"
-    script.write_text(program)
+def test_a_run_that_hangs_ends_and_says_in_which_phase(tmp_path, program, minutes, phase, where):
+    if phase:
+        enter(tmp_path, phase)
     with open(tmp_path / ".lock", "w") as lock:
-        progress = Progress(tmp_path, None, tmp_path / "train.log")
-        command, watch = [sys.executable, str(script), str(tmp_path)], Watch(tmp_path, minutes)
-        code, reason = supervise(command, os.environ, lock.fileno(), progress, watch)
+        progress, watch = Progress(tmp_path, None, tmp_path / "train.log"), Watch(tmp_path, minutes)
+        code, reason = supervise([sys.executable, "-c", program], os.environ, lock.fileno(), progress, watch)
     assert code == (STALLED if where else 0)
     assert reason is None or reason.startswith(f"stalled: nothing new for {minutes:g} minutes in {where}")
 
 
-def test_a_watch_that_stood_still_itself_judges_nobody(tmp_path):
-    watch = Watch(tmp_path, 1)
-    watch.last = watch.looked = time.monotonic() - 3600
-    assert watch.stalled() is None
+def test_a_run_that_enters_phases_is_left_alone_and_a_watch_that_stood_still_itself_judges_nobody(
+    tmp_path, monkeypatch
+):
+    looks = iter((50.0, 100.0, 150.0, 200.0, 250.0, 300.0, 3600.0, 3650.0, 3700.0, 3750.0))
+    monkeypatch.setattr(trainer_process, "time", SimpleNamespace(monotonic=looks.__next__))
+    watch, told = Watch(tmp_path, 2, last=0.0, looked=0.0), []
+    for phase in range(4):
+        enter(tmp_path, f"phase {phase}")
+        os.utime(tmp_path / PHASE, ns=(phase, phase))  # a disk's clock may be coarse
+        told.append(watch.stalled())
+    told += [watch.stalled() for _ in range(6)]
+    assert told[:-1] == [None] * 9 and told[-1].startswith("stalled: nothing new for 2 minutes in phase 3.")
 
 
 def test_nohup_keeps_its_meaning(tmp_path):

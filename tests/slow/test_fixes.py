@@ -145,4 +145,4 @@ listening = [line.split()[1] for line in open("/proc/net/tcp") if line.split()[3
 assert [place for place in listening if place.endswith(f":{port:04X}")] == [f"0100007F:{port:04X}"]
 """
     python, environment = forked
-    subprocess.run([python, "-c", program], env=environment, check=True, timeout=120)
+    subprocess.run([python, "-c", program], env=environment, check=True, timeout=600)
