@@ -52,7 +52,8 @@ def test_labels_that_the_verifier_would_take_whole_are_called_raw():
     "more, score", [({}, 1.0), ({"scores": 0}, 0.0), ({"scores": None}, math.nan), ({"scores": [None]}, math.nan)]
 )
 def test_a_reward_is_the_label_where_there_is_no_score_and_null_is_ungraded(more, score):
-    assert checked({"rewards": 1.0, **more})["scores"] == pytest.approx(score, nan_ok=True)
+    found = checked({"rewards": 1.0, "extra_logs": {"length": 2, "judge": None}, **more})
+    assert found["scores"] == pytest.approx(score, nan_ok=True) and found["extra_logs"] == {"length": 2.0}
 
 
 @pytest.mark.parametrize("wrong", [{"scores": math.inf}, {"rewards": math.inf}, {"rewards": math.nan}])

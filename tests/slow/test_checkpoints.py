@@ -15,6 +15,7 @@ from real_openrlhf.base import atomic_dirs
 from real_openrlhf.base.files import write_json
 from real_openrlhf.hooks import run_strategy
 from real_openrlhf.hooks.controller import run_controller
+from real_openrlhf.hooks.controller.run_controller import RunController
 from real_openrlhf.hooks.run_strategy import RunStrategy
 
 TAGS = ("global_step1", "best_global_step1", "global_step2", "global_step3")
@@ -213,7 +214,11 @@ def test_a_checkpoint_is_evaluated_after_a_resume_if_its_evaluation_came_later(c
 
 
 def test_a_run_that_had_ended_goes_on_with_its_last_evaluation():
-    args = SimpleNamespace(train=SimpleNamespace(max_steps=10, num_episodes=2), eval=SimpleNamespace(at_end=True))
+    train = SimpleNamespace(max_steps=10, num_episodes=2, run_dir="")
+    kl = SimpleNamespace(target=None)
+    args = SimpleNamespace(train=train, eval=SimpleNamespace(at_end=True), algo=SimpleNamespace(kl=kl))
+    controller, found = RunController(SimpleNamespace(args=args, experience_maker=SimpleNamespace())), []
+    controller.log = SimpleNamespace(resume=lambda states, evaluates: found.append(evaluates))
     for step, episode, stream, ended in (
         (9, 0, {}, False),
         (10, 0, {}, True),
@@ -222,7 +227,8 @@ def test_a_run_that_had_ended_goes_on_with_its_last_evaluation():
         (9, 1, {"drained": True, "ahead": [1]}, False),
     ):
         states = {"global_step": step, "episode": episode, "data_loader_state_dict": stream}
-        assert run_controller.nothing_is_left(args, states) == ended
+        controller.restore(states)
+        assert found.pop() == ended
 
 
 @pytest.mark.parametrize(
