@@ -98,28 +98,6 @@ def test_a_wrong_flag_of_one_method_is_told_before_the_first_run_starts(tmp_path
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(
-    "words, message",
-    [
-        (["--algos", "real --seed 7"], "--seed is set for each run"),
-        (["--algos", "real", "real_bce --train.seed=7"], "--train.seed is set"),
-        (["--algos", "real --no-train.seed"], "--train.seed is set"),
-        (["--algos", "real --runs-dir D"], "--runs-dir is set"),
-        (["--ckpt.path=D"], "--ckpt.path is set"),
-        (["--algos", "real --dry-run"], "--dry-run is set"),
-        (["--grid", "train.seed", "1", "2"], "--train.seed is set"),
-        (["--grid", "algo", "real", "grpo"], "--algo is set"),
-        (["--algos", ""], "--algos or --grid is empty"),
-        (["--grid", "", "1"], "--algos or --grid is empty"),
-        (["--algos", "real --algo.real.tau 0.1", "real --algo.real.tau 0.1"], "names real-tau-0.1-s1 twice"),
-    ],
-)
-def test_what_a_comparison_sets_itself_is_refused_wherever_it_is_given(words, message):
-    """It would win over the comparison's own words: all seeds in one folder."""
-    with pytest.raises(UserError, match=re.escape(message)):
-        of(*words)
-
-
 @pytest.mark.parametrize("recipe, norm", [("cpu", "100"), ("cpu-like-gpu", "100"), ("qwen7b", "1.0")])
 def test_a_comparison_clips_as_a_single_run_of_its_recipe_does(recipe, norm):
     """On the tiny model a norm of 1 would clip nearly all updates of REAL and few of GRPO's."""

@@ -196,10 +196,5 @@ def test_a_grid_trains_a_method_once_that_does_not_read_its_flag():
         once_each(entries(["dapo", "grpo"], 1, 1, grid), ("--recipe", "cpu"), ["--algo.real.tau"])
 
 
-def test_more_gpus_for_an_engine_than_the_policy_has_are_told():
-    (problem,) = request_of(["--vllm.tensor_parallel_size", "4"]).run.problems
-    assert "--vllm.tensor_parallel_size 4 needs 4 GPUs of the policy, which has 1" in problem
-
-
 def test_a_seed_has_one_spelling():
     assert request_of(["--seed", "007"]).stem == request_of(["--seed", "7"]).stem == "cpu-real-s7"

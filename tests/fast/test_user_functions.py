@@ -65,54 +65,28 @@ def checks_its_settings(scores, groups, settings):
     ("function", "reason"),
     [
         (checks_its_settings, "^tau=0.5 is below 1: take a larger one$"),
-        (
-            lambda scores, groups, settings: float("one"),
-            "^it raises ValueError: could not .* Change it so that it takes",
-        ),
-        (lambda scores, groups, settings: scores, r"returns shape \(27,\), not one loss for each group, \(7,\)"),
-        (lambda scores, groups, settings: scores.sum(), r"returns shape \(\), not one"),
-        (lambda scores, groups, settings: 1.0, "returns float, not one"),
-        (lambda scores, groups, settings: groups.nonsense, "it raises AttributeError: .*nonsense"),
-        (lambda scores, groups: scores, "it raises TypeError: .*3 were given"),
-        (
-            lambda scores, groups, settings: groups.sum(scores, groups.positive).detach(),
-            "it raises RuntimeError: .*does not require grad",
-        ),
-        (
-            lambda scores, groups, settings: groups.sum(scores, groups.positive) / groups.size(groups.positive),
-            "is not finite for a group of incorrect responses alone, a group without a graded response. On an empty",
-        ),
+        (lambda s, g, c: float("one"), "^it raises ValueError: could not .* Change it so that it takes"),
+        (lambda s, g, c: s, r"returns shape \(27,\), not one loss for each group, \(7,\)"),
+        (lambda s, g, c: s.sum(), r"returns shape \(\), not one"),
+        (lambda s, g, c: 1.0, "returns float, not one"),
+        (lambda s, g, c: g.nonsense, "it raises AttributeError: .*nonsense"),
+        (lambda s, g: s, "it raises TypeError: .*3 were given"),
+        (lambda s, g, c: g.sum(s, g.positive).detach(), "it raises RuntimeError: .*does not require grad"),
+        (lambda s, g, c: g.sum(s, g.positive) / g.size(g.positive),
+         "is not finite for a group of incorrect responses alone, a group without a graded response. On an empty"),
         (oapl, r"finite for a group without a graded response. .*logmeanexp are -inf: .*where\(groups.valid, 0.0\)"),
-        (lambda scores, groups, settings: groups.sum(scores, groups.positive) * 0, "its gradient is 0 everywhere"),
+        (lambda s, g, c: g.sum(s, g.positive) * 0, "its gradient is 0 everywhere"),
         (divided_by_spread, "is not finite"),  # only where all scores are alike, as in the first update
-        (
-            lambda scores, groups, settings: groups.sum((scores - 0.0).abs().sqrt(), groups.valid),
-            "gradient is not finite for a group",
-        ),
-        (lambda scores, groups, settings: groups.sum(scores, ~groups.positive), "gives weight to ungraded responses"),
+        (lambda s, g, c: g.sum((s - 0.0).abs().sqrt(), g.valid), "gradient is not finite for a group"),
+        (lambda s, g, c: g.sum(s, ~g.positive), "gives weight to ungraded responses"),
         (against_the_mean_of_all, "reads other groups"),
-        (
-            lambda scores, groups, settings: groups.sum(scores, groups.valid) * (1 + scores.detach().mean()),
-            "reads other groups",
-        ),
-        (
-            lambda scores, groups, settings: groups.sum(scores, groups.valid) / len(scores),
-            "reads other groups",
-        ),
-        (
-            lambda scores, groups, settings: groups.sum(scores, groups.valid) * groups.count,
-            "reads other groups",
-        ),
-        (
-            lambda scores, groups, settings: groups.sum(scores, groups.valid) * torch.rand(()),
-            "gives another loss when called again",
-        ),
-        (
-            lambda scores, groups, settings: groups.sum(scores, groups.valid) * groups.progress,
-            "^in step 1 of 10 its gradient is 0 everywhere",
-        ),
+        (lambda s, g, c: g.sum(s, g.valid) * (1 + s.detach().mean()), "reads other groups"),
+        (lambda s, g, c: g.sum(s, g.valid) / len(s), "reads other groups"),
+        (lambda s, g, c: g.sum(s, g.valid) * g.count, "reads other groups"),
+        (lambda s, g, c: g.sum(s, g.valid) * torch.rand(()), "gives another loss when called again"),
+        (lambda s, g, c: g.sum(s, g.valid) * g.progress, "^in step 1 of 10 its gradient is 0 everywhere"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_trained_with_is_told_why(function, reason):
     found = problem(function)
     assert found and "\n" not in found
@@ -136,19 +110,13 @@ def by_the_mean_of_the_micro_batch(log_ratio, advantage, mask, group):
 @pytest.mark.parametrize(
     ("function", "reason"),
     [
-        (
-            lambda ratio, advantage, mask, group: advantage[:, 0],
-            r"returns shape \(27,\), not one weight for each token",
-        ),
-        (lambda ratio, advantage, mask, group: 1.0, "returns float, not one weight"),
-        (
-            lambda ratio, advantage, mask, group: group["beta"],
-            "the objective reads beta, and its `settings` do not have it",
-        ),
-        (lambda ratio, advantage, mask, group: advantage / ratio.relu(), "its weights are not finite. Clamp"),
-        (lambda ratio, advantage, mask, group: 0 * advantage, "its weights are 0 everywhere"),
+        (lambda ratio, a, mask, group: a[:, 0], r"returns shape \(27,\), not one weight for each token"),
+        (lambda ratio, a, mask, group: 1.0, "returns float, not one weight"),
+        (lambda ratio, a, mask, group: group["beta"], "the objective reads beta, and its `settings` do not have it"),
+        (lambda ratio, a, mask, group: a / ratio.relu(), "its weights are not finite. Clamp"),
+        (lambda ratio, a, mask, group: 0 * a, "its weights are 0 everywhere"),
         (by_the_mean_of_the_micro_batch, "change with the other rollouts of its micro-batch. Sum over the last"),
-        (lambda ratio, advantage, mask, group: mask.float() * group.rate, "weights to tokens of advantage 0, which"),
+        (lambda ratio, a, mask, group: mask.float() * group.rate, "weights to tokens of advantage 0, which"),
     ],
 )
 def test_a_loss_of_tokens_that_cannot_train_exactly_is_told_why(function, reason):

@@ -14,6 +14,8 @@ from real_openrlhf.cli import main
 
 NONSENSE = "\u202e\x1b[31m; rm -rf \x00/".replace("\x00", "")
 TRAIN = "train --data rows.jsonl --model model --max-steps 1"
+QWEN = "train --recipe qwen7b"
+MINE = "import sys\nfives = 5\ndef ends(scores, groups, settings):\n    sys.exit(0)\n"
 COMPARE = "compare --algos real --seeds 1 --data rows.jsonl --model model"
 TWICE = {"prompt": [{"role": "user", "content": "a"}] * 2, "answer": "1"}
 BENCH = f"{COMPARE} --benchmarks problems.jsonl"
@@ -43,6 +45,29 @@ REFUSED = [
     (f"{TRAIN} --ckpt.load_enable", "is set by --runs-dir, --run-name and --resume. Leave it out"),
     (f"{TRAIN} --actor.aux_loss_coef 0.01", "model has no auxiliary loss of experts"),
     (f"{TRAIN} --actor.aux_loss_coef -1", "--actor.aux_loss_coef -1: give 0 or more"),
+    ("train --model gpt2", "model gpt2 is no folder here, not in the cache, and the hub does not give it"),
+    ("train --model openai-community/gpt2", "model openai-community/gpt2 is no folder here, not in the cache, "),
+    ("train --model no/such/folder", "or a hub id such as Qwen/Qwen2.5-1.5B."),
+    ("train --model no/such-model --lr 1", "unknown flag --lr. Did you mean --actor.adam.lr?"),  # no hub is asked
+    ("train --vllm.tensor_parallel_size 4", "--vllm.tensor_parallel_size 4 needs 4 GPUs of the policy, which has 1"),
+    # what would crash a long run late
+    (f"{QWEN} --ckpt.save_steps 0", "or -1 for never"),
+    (f"{QWEN} --train.seed", "--train.seed : expected one argument."),
+    (f"{QWEN} --actor.adam.lr nan", "--actor.adam.lr nan: give a number above 0"),
+    (f"{QWEN} --adam.lr 1e-4", "unknown flag --adam.lr. Did you mean --actor.adam.lr?"),
+    (f"{QWEN} --no-vllm.num_engines", "OpenRLHF's own checks fail on this combination (TypeError"),
+    (f"{QWEN} --actor.adam.betas 0.9", "--actor.adam.betas 0.9: expected 2 arguments."),
+    (f"{QWEN} --temperature 1", "unknown flag --temperature. Did you mean --rollout.temperature?"),
+    (f"{QWEN} --rollout.max_new_tokens 9216", "--rollout.max_new_tokens 9216 is not below --data.max_len 9216"),
+    (f"{QWEN} --algo.real.objective it.py:ends", "it raises SystemExit: 0, which ends the process", MINE),
+    (f"{QWEN} --algo.real.objective it.py:fives", "'fives' is no function of …it.py", MINE),
+    (f"{QWEN} --algo.real.truncated often", "--algo.real.truncated often: invalid choice: 'often' (choose from "),
+    (f"{QWEN} --algo.real.max_live_micro_batches -1", "give auto, or a number of micro-batches of 0 or more"),
+    (f"{QWEN} --train.max_steps=-1", "--train.max_steps -1: "),
+    (f"{QWEN} --algo grpo --train.partial_rollout_enable",
+     "OpenRLHF refuses this combination: --train.partial_rollout_enable"),
+    (f"{QWEN} --algo grpo --train.batch_size 240", "into equal updates of whole groups. Give 256."),
+    (f"{QWEN} --train.num_episodes 1", "ends after 314 steps, not after 1000"),  # 40,315 rows of 128 prompts
     ("compare --algos listwise", "Did you mean …examples/objectives/listwise.py:listwise?"),
     (f"{COMPARE} --algos real real", "--algos or --grid names real-s1 twice"),
     (f"""{COMPARE} --algos "real --algo.real.tau 'x" """, "Close each quote"),
@@ -73,6 +98,18 @@ REFUSED = [
     (f"{BENCH} --eval-flags '--top-p 0'", "--top-p above 0 and at most 1"),
     (f"{BENCH} --ds.lora.rank 4 --ds.fused_logprobs", "`eval` cannot load the adapter that a LoRA run saves"),
     (f"{COMPARE} --seed 3", "--seed is set for each run. Use --algos, --seeds, --first-seed, --out"),
+    # it would win over the comparison's own words: all seeds in one folder
+    ("compare --algos 'real --seed 7'", "--seed is set for each run"),
+    ("compare --algos real 'real_bce --train.seed=7'", "--train.seed is set"),
+    ("compare --algos 'real --no-train.seed'", "--train.seed is set"),
+    ("compare --algos 'real --runs-dir D'", "--runs-dir is set"),
+    ("compare --ckpt.path=D", "--ckpt.path is set"),
+    ("compare --algos 'real --dry-run'", "--dry-run is set"),
+    ("compare --grid train.seed 1 2", "--train.seed is set"),
+    ("compare --grid algo real grpo", "--algo is set"),
+    ("compare --algos ''", "--algos or --grid is empty"),
+    ("compare --grid '' 1", "--algos or --grid is empty"),
+    ("compare --algos 'real --algo.real.tau 0.1' 'real --algo.real.tau 0.1'", "names real-tau-0.1-s1 twice"),
     # evaluations
     (f"{ALONE} --benchmarks /no/such.jsonl", "no file or folder /no/such.jsonl"),
     (f"{ALONE} --grader guess", "unknown grader guess"),
@@ -132,6 +169,7 @@ def test_a_command_that_cannot_be_meant_is_refused_and_changes_nothing(here, run
     code, said = ends(capsys, words)
     assert code == 2 and re.search(".*".join(map(re.escape, expected.split("…"))), said, re.DOTALL), said
     assert {path: path.stat().st_mtime_ns for path in here.rglob("*")} == before
+    assert not words.startswith("train") or said.count("\n") == 1  # nothing comes before the error
     assert "Traceback" not in said and "\x1b" not in said and max(map(len, said.splitlines())) < 2500
 
 

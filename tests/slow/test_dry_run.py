@@ -195,20 +195,6 @@ def test_all_that_is_wrong_is_told_at_once_each_with_its_fix(capsys, monkeypatch
     assert len(problems) == 12
 
 
-def test_a_model_of_the_hub_may_have_a_name_without_owner(capsys):
-    for name in ("gpt2", "openai-community/gpt2"):
-        assert [problem[:60] for problem in dry_run(capsys, "--model", name)[2]] == [
-            f"model {name} is no folder here, not in the cache, and the hub d"[:60]
-        ]
-    assert dry_run(capsys, "--model", "no/such/folder")[2][0].endswith("or a hub id such as Qwen/Qwen2.5-1.5B.")
-
-
-def test_a_wrong_flag_is_told_before_the_hub_is_asked(capsys):
-    assert dry_run(capsys, "--model", "no/such-model", "--lr", "1")[2] == [
-        "unknown flag --lr. Did you mean --actor.adam.lr?"
-    ]
-
-
 def test_a_hub_that_does_not_answer_is_asked_once(tmp_path):
     """Its client would try for half a minute, with a warning each time."""
     asked = []
@@ -300,41 +286,6 @@ def test_a_dry_run_does_not_import_the_stack():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout.splitlines()[-1] == "0 set()", done.stderr
-
-
-@pytest.mark.parametrize(
-    "words, expected",
-    [
-        ("--ckpt.save_steps 0", "or -1 for never"),
-        ("--train.seed", "--train.seed : expected one argument."),
-        ("--actor.adam.lr nan", "--actor.adam.lr nan: give a number above 0"),
-        ("--adam.lr 1e-4", "unknown flag --adam.lr. Did you mean --actor.adam.lr?"),
-        ("--no-vllm.num_engines", "OpenRLHF's own checks fail on this combination (TypeError"),
-        ("--actor.adam.betas 0.9", "--actor.adam.betas 0.9: expected 2 arguments."),
-        ("--lr 1e-4", "unknown flag --lr. Did you mean --actor.adam.lr?"),
-        ("--temperature 1", "unknown flag --temperature. Did you mean --rollout.temperature?"),
-        ("--rollout.max_new_tokens 9216", "--rollout.max_new_tokens 9216 is not below --data.max_len 9216"),
-        ("--algo.real.objective {tmp}/mine.py:ends", "it raises SystemExit: 0, which ends the process"),
-        (
-            "--algo.real.objective {tmp}/mine.py:fives",
-            "'fives' is no function of {tmp}/mine.py",
-        ),
-        ("--algo.real.truncated often", "--algo.real.truncated often: invalid choice: 'often' (choose from "),
-        ("--algo.real.max_live_micro_batches -1", "give auto, or a number of micro-batches of 0 or more"),
-        ("--train.max_steps=-1", "--train.max_steps -1: "),
-        (
-            "--algo grpo --train.partial_rollout_enable",
-            "OpenRLHF refuses this combination: --train.partial_rollout_enable",
-        ),
-        ("--algo grpo --train.batch_size 240", "into equal updates of whole groups. Give 256."),
-        ("--train.num_episodes 1", "ends after 314 steps, not after 1000"),  # 40,315 rows of 128 prompts
-    ],
-)
-def test_what_would_crash_later_is_one_line_now(capsys, tmp_path, words, expected):
-    (tmp_path / "mine.py").write_text("import sys\nfives = 5\ndef ends(scores, groups, settings):\n    sys.exit(0)\n")
-    code, printed, (problem,) = dry_run(capsys, "--recipe", "qwen7b", *words.replace("{tmp}", str(tmp_path)).split())
-    assert (code, printed) == (2, "")  # the error is first
-    assert expected.replace("{tmp}", str(tmp_path)) in problem
 
 
 def test_an_unpatched_openrlhf_is_told_with_the_fix(tmp_path):
