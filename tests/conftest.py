@@ -107,19 +107,11 @@ def start_ranks():
         ranks.close()
 
 
-@pytest.fixture(scope="session")
-def loss_ranks(start_ranks):
-    return start_ranks(2, "loss_jobs")
+def ranks(count: int, module: str):
+    return pytest.fixture(lambda start_ranks: start_ranks(count, module), scope="session")
 
 
-@pytest.fixture(scope="session")
-def two_ranks(start_ranks):
-    return start_ranks(2, "zero_jobs")
-
-
-@pytest.fixture(scope="session")
-def one_rank(start_ranks):
-    return start_ranks(1, "zero_jobs")
+loss_ranks, two_ranks, one_rank = ranks(2, "loss_jobs"), ranks(2, "zero_jobs"), ranks(1, "zero_jobs")
 
 
 @pytest.fixture(scope="session")

@@ -15,39 +15,27 @@ BESIDE = "same_answer"  # the verifier, a package of its own: it imports the sta
 TOP = ""  # the folder of the modules that lie in no folder
 
 # room -> (packages that its modules may import at their top, rooms of ours that they may use anywhere)
-ROOMS = {
-    TOP: (set(), {TOP, "base"}),
-    "base": (set(), set()),
-    "machine": (set(), {TOP, "base"}),
-    "algorithm": ({"torch"}, {"base"}),
-    "flags": (set(), {"algorithm", "base"}),
-    "forecast": (set(), {"algorithm", "base", "flags"}),
-    "hooks": (
-        {"deepspeed", "openrlhf", "packaging", "peft", "psutil", "ray", "torch", "transformers"},
-        {TOP, "algorithm", "base", "flags", "forecast", "machine", "rewards"},
-    ),
-    "runs": (set(), {TOP, "base", "machine", "recipes", "rewards"}),
-    "recipes": (set(), {"algorithm", "base", "flags"}),
-    "report": (
-        {"jinja2", "matplotlib", "numpy", "pandas"},
-        {TOP, "base", "data", "recipes", "runs"},
-    ),
-    "training": (
-        set(),
-        {TOP, "base", "data", "flags", "forecast", "hooks", "machine", "recipes", "report", "rewards", "runs"},
-    ),
-    "comparison": (set(), {"base", "evaluation", "forecast", "recipes", "report", "runs", "training"}),
-    "rehearsal": (
-        set(),
-        {"base", "comparison", "data", "flags", "forecast", "hooks", "recipes", "rewards", "runs", "training"},
-    ),
-    "rewards": (set(), {"base"}),
-    "data": ({"tqdm"}, {TOP, "base"}),
-    "evaluation": (
-        {"numpy", "tqdm"},
-        {"base", "data", "hooks", "machine", "report", "rewards", "runs", "training"},
-    ),
-}
+RULES = {
+    TOP: ("", "base top"),
+    "base": ("", ""),
+    "machine": ("", "base top"),
+    "algorithm": ("torch", "base"),
+    "flags": ("", "algorithm base"),
+    "forecast": ("", "algorithm base flags"),
+    "hooks": ("deepspeed openrlhf packaging peft psutil ray torch transformers",
+        "algorithm base flags forecast machine rewards top"),
+    "runs": ("", "base machine recipes rewards top"),
+    "recipes": ("", "algorithm base flags"),
+    "report": ("jinja2 matplotlib numpy pandas", "base data recipes runs top"),
+    "training": ("", "base data flags forecast hooks machine recipes report rewards runs top"),
+    "comparison": ("", "base evaluation forecast recipes report runs training"),
+    "rehearsal": ("", "base comparison data flags forecast hooks recipes rewards runs training"),
+    "rewards": ("", "base"),
+    "data": ("tqdm", "base top"),
+    "evaluation": ("numpy tqdm", "base data hooks machine report rewards runs training"),
+}  # fmt: skip
+ROOMS = {name: tuple({TOP if word == "top" else word for word in words.split()} for words in rule)
+         for name, rule in RULES.items()}  # fmt: skip
 # Run where nothing is installed yet, before a process has chosen its device, or in thousands of processes.
 STANDARD_LIBRARY_ONLY = """
     cli patching base.environment base.errors base.files base.ownership base.parsing machine.doctor recipes.recipes

@@ -496,51 +496,32 @@ def test_what_cannot_train_is_one_line_before_the_service_is_asked(example, task
         example.train(example.parse(words(task, *more)), None)
 
 
-def served(service, loss):
-    """The service with another loss of log-probabilities and weights, each a list with an entry a response."""
-    service.loss = loss
-    return service
-
-
 def summed(log_probs, weights, scale=lambda own: 1.0):
     return sum(-(new * own).sum() * scale(own) for new, own in zip(log_probs, weights, strict=True))
 
 
 ALL = ["linear", "signed", "sums responses", "sums tokens", "exact"]
-FAULTS = {  # by what a server does with the weights: what the probe says that it does not
+FAULTS = {  # by what a server does with log-probabilities and weights: what the probe says that it does not
     "the API's loss": (summed, []),
-    "divided by their sum, as SkyRL 0.3.0's JAX back end": (
-        lambda log_probs, weights: summed(log_probs, weights, lambda own: 1 / own.sum().clamp(min=1e-9)),
-        ALL,
-    ),
-    "divided by the number of tokens": (
-        lambda log_probs, weights: summed(log_probs, weights, lambda own: 1 / len(own)),
-        ["sums tokens"],
-    ),
-    "divided by the number of weights that are not 0": (
-        lambda log_probs, weights: summed(log_probs, weights, lambda own: 1 / (own != 0).sum().clamp(min=1)),
-        ["sums tokens"],
-    ),
-    "divided by the number of responses": (
-        lambda log_probs, weights: summed(log_probs, weights) / len(weights),
-        ["sums responses", "sums tokens", "exact"],
-    ),
-    "taken for a mask": (
-        lambda log_probs, weights: summed(log_probs, [(own > 0).float() for own in weights]),
-        ["linear", "signed", "sums responses", "exact"],
-    ),
-    "cut at 0": (
-        lambda log_probs, weights: summed(log_probs, [own.clamp(min=0) for own in weights]),
-        ["signed", "sums responses"],
-    ),
-}
+    "divided by their sum, as SkyRL 0.3.0's JAX back end":
+        (lambda new, own: summed(new, own, lambda one: 1 / one.sum().clamp(min=1e-9)), ALL),
+    "divided by the number of tokens": (lambda new, own: summed(new, own, lambda one: 1 / len(one)), ["sums tokens"]),
+    "divided by the number of weights that are not 0":
+        (lambda new, own: summed(new, own, lambda one: 1 / (one != 0).sum().clamp(min=1)), ["sums tokens"]),
+    "divided by the number of responses":
+        (lambda new, own: summed(new, own) / len(own), ["sums responses", "sums tokens", "exact"]),
+    "taken for a mask": (lambda new, own: summed(new, [(one > 0).float() for one in own]),
+                         ["linear", "signed", "sums responses", "exact"]),
+    "cut at 0": (lambda new, own: summed(new, [one.clamp(min=0) for one in own]), ["signed", "sums responses"]),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_probe_names_what_a_server_does_with_the_weights(task, monkeypatch, capsys, fault):
     loss, wrong = FAULTS[fault]
     probe = names_of(FILE.with_name("probe.py"), monkeypatch)
-    service = served(tinker_stub.Service(task[0] / "model"), loss)
+    service = tinker_stub.Service(task[0] / "model")
+    service.loss = loss
     words = ["--model", "tiny", "--tokens", "3,4,5,6,7,8,9", "9,8,7,6,5,4,3,5,6"]
     failed = probe.main(words, lambda: tinker_stub.ServiceClient(service))
     assert re.findall(r"NOT: (.*)", capsys.readouterr().out) == wrong and failed == bool(wrong)
