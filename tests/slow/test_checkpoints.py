@@ -18,7 +18,7 @@ from real_openrlhf.hooks.controller import run_controller
 from real_openrlhf.hooks.controller.run_controller import RunController
 from real_openrlhf.hooks.run_strategy import RunStrategy
 
-TAGS = ("global_step1", "best_global_step1", "global_step2", "global_step3")
+TAGS = ("global_step1", "best_global_step1", "global_step2", "best_global_step2", "global_step3")
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +171,7 @@ def test_a_full_disk_leaves_the_checkpoint_before(trained, case, copy):
 def test_an_old_one_goes_when_the_new_one_is_there(trained, case, tmp_path):
     trained(folder=str(tmp_path), until=3, save=TAGS, max_num=2, **case)
     left = {"global_step2", "global_step3"}
-    assert tags(tmp_path) == left | {"best_global_step1"}
+    assert tags(tmp_path) == left | {"best_global_step2"}
     assert (actor(tmp_path) / "latest").read_text() == "global_step3"
     manifest = json.loads((actor(tmp_path) / "global_step3" / atomic_dirs.MANIFEST).read_text())
     assert manifest["global_step"] == 3 and manifest["ranks"] == 2
