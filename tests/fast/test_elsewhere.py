@@ -500,11 +500,11 @@ def summed(log_probs, weights, scale=lambda own: 1.0):
     return sum(-(new * own).sum() * scale(own) for new, own in zip(log_probs, weights, strict=True))
 
 
-ALL = ["linear", "signed", "sums responses", "sums tokens", "exact"]
+SKYRL_FAILS = ["linear", "signed", "sums responses", "exact"]
 FAULTS = {  # by what a server does with log-probabilities and weights: what the probe says that it does not
     "the API's loss": (summed, []),
-    "divided by their sum, as SkyRL 0.3.0's JAX back end":
-        (lambda new, own: summed(new, own, lambda one: 1 / one.sum().clamp(min=1e-9)), ALL),
+    "divided by their sum and the number of responses, as SkyRL 0.3.0's JAX back end":
+        (lambda new, own: summed(new, own, lambda one: 1 / one.sum().clamp(min=1e-9) / len(own)), SKYRL_FAILS),
     "divided by the number of tokens": (lambda new, own: summed(new, own, lambda one: 1 / len(one)), ["sums tokens"]),
     "divided by the number of weights that are not 0":
         (lambda new, own: summed(new, own, lambda one: 1 / (one != 0).sum().clamp(min=1)), ["sums tokens"]),
@@ -578,7 +578,7 @@ def test_the_probe_names_what_skyrls_own_server_does_with_the_weights(tmp_path):
         os.killpg(server.pid, signal.SIGKILL)
         server.wait()
     said = done.stdout + done.stderr + (tmp_path / "log").read_text()[-3000:]
-    assert done.returncode == 1 and re.findall(r"NOT: (.*)", done.stdout) == ALL, said
+    assert done.returncode == 1 and re.findall(r"NOT: (.*)", done.stdout) == SKYRL_FAILS, said
 
 
 def listens(port: int) -> bool:
