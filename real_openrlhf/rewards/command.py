@@ -16,6 +16,8 @@ from real_openrlhf.rewards.variables import GRADERS, refuse_unreadable
 from same_answer.conventions import CONVENTIONS
 from same_answer.extract import Think
 
+MOST_TOLD = 5  # rows that are named when they cannot be graded
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     file: dict[str, Any] = {"required": True, "type": path_of, "metavar": "FILE.jsonl"}
@@ -43,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     manifest = Path(f"{args.output}{MANIFEST}")
     refuse_foreign_rows("--output", [args.output], manifest)
     keys = Asked(args.response_key, args.label_key, args.prompt_key)
-    rows = _rows(args.input, keys)
+    rows, wrong = _rows(args.input, keys)
     asked = [Asked(row[keys.response], row[keys.label], _text(row.get(keys.prompt))) for row in rows]
     judged = judge_many(asked, args.think, args.grader, tuple(args.allow), threads=min(8, os.cpu_count() or 1))
     verdicts = [*tqdm(judged, args.grader, len(asked), unit="row", disable=not sys.stderr.isatty())]
@@ -54,7 +56,11 @@ def run(args: argparse.Namespace) -> int:
     counts, reasons = Counter(scores), Counter(verdict.reason for verdict in verdicts)
     print(f"{len(rows)} responses: {counts[1]} correct, {counts[0]} incorrect, {counts[None]} ungraded")
     print(", ".join(f"{reason} {count}" for reason, count in reasons.most_common()))
-    return 0
+    for line in wrong[:MOST_TOLD]:
+        print(f"real-openrlhf: error: {line}", file=sys.stderr)
+    if wrong:
+        print(f"{len(wrong)} of {len(rows) + len(wrong)} rows were left out", file=sys.stderr)
+    return int(bool(wrong))
 
 
 def _text(prompt: object) -> str:
@@ -64,24 +70,26 @@ def _text(prompt: object) -> str:
     return _text(prompt.get("content")) if isinstance(prompt, dict) else str(prompt or "")
 
 
-def _rows(path: Path, keys: Asked) -> list[dict]:
+def _rows(path: Path, keys: Asked) -> tuple[list[dict], list[str]]:
+    """The rows, and what is wrong with the others."""
     try:
         with path.open(encoding="utf-8-sig") as lines:
-            rows = [_row(path, number, line, keys) for number, line in enumerate(lines, start=1) if line.strip()]
+            read = [_row(path, number, line, keys) for number, line in enumerate(lines, start=1) if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"--input {path} cannot be read ({first_line(error)}). Give a text file in UTF-8.") from None
+    rows, wrong = [one for one in read if isinstance(one, dict)], [one for one in read if isinstance(one, str)]
     if not rows:
-        raise UserError(f"--input {path}: the file is empty. Write one JSON object a line.")
-    return rows
+        raise UserError(wrong[0] if wrong else f"--input {path}: the file is empty. Write one JSON object a line.")
+    return rows, wrong
 
 
-def _row(path: Path, number: int, line: str, keys: Asked) -> dict:
+def _row(path: Path, number: int, line: str, keys: Asked) -> dict | str:
     try:
         row = parsed(line)
     except ValueError:
         row = None
     if not isinstance(row, dict) or not isinstance(row.get(keys.response), str) or keys.label not in row:
-        raise UserError(
+        return (
             f"--input {path}: line {number} is no JSON object with `{keys.response}`, a text, and `{keys.label}`. "
             "--response-key and --label-key name other fields."
         )

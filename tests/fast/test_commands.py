@@ -73,13 +73,15 @@ def write(path, rows):
 
 
 def test_grades_every_row_in_order_and_keeps_its_columns(tmp_path, capsys):
-    source, target = write(tmp_path / "in.jsonl", ROWS), tmp_path / "out.jsonl"
-    assert main(["grade", "--input", str(source), "--output", str(target)]) == 0
+    source, target = write(tmp_path / "in.jsonl", [*ROWS, {"response": "x"}]), tmp_path / "out.jsonl"
+    assert main(["grade", "--input", str(source), "--output", str(target)]) == 1  # a row is left out
     graded = [json.loads(line) for line in target.read_text().splitlines()]
     assert [{key: row[key] for key in ("response", "label", "id")} for row in graded] == ROWS
     assert [row["score"] for row in graded] == [1, 1, 0, 0, None, 1]
     assert [row["reason"] for row in graded] == ["exact", "exact", "different", "no_answer", "no_gold", "algebra"]
-    assert "6 responses: 3 correct, 2 incorrect, 1 ungraded" in capsys.readouterr().out
+    out, told = capsys.readouterr()
+    assert "6 responses: 3 correct, 2 incorrect, 1 ungraded" in out and "1 of 7 rows were left out" in told
+    assert "line 7 is no JSON object with `response`, a text, and `label`" in told
     assert {path.name for path in tmp_path.iterdir()} == {"in.jsonl", "out.jsonl", "out.jsonl.manifest.json"}
 
 

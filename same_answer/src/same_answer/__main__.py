@@ -1,7 +1,8 @@
 """Grade a file: `python -m same_answer FILE.jsonl > graded.jsonl`; `-` is standard input.
 
 A row has `response`, `gold` (a text, or a list of texts of which any counts) and, if you have it, `prompt`. It is
-printed with `score`, which is 1, 0 or null for ungraded, and `reason`. A summary goes to standard error.
+printed with `score`, which is 1, 0 or null for ungraded, and `reason`. A summary goes to standard error, where other
+rows are named and left out; the exit code is then 1.
 """
 
 import argparse
@@ -18,6 +19,8 @@ from same_answer import Verdict, __version__, verify
 from same_answer.extract import Think
 from same_answer.pool import settings
 
+MOST_TOLD = 5  # rows that are named when they cannot be graded
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(
@@ -33,10 +36,10 @@ def main() -> None:
     parser.add_argument("--version", action="version", version=f"same_answer {__version__}")
     args = parser.parse_args()
     logging.disable(logging.WARNING)  # the reasons are in the rows
-    outcomes, reasons = Counter(correct=0, incorrect=0, ungraded=0), Counter[str]()
+    outcomes, reasons, wrong = Counter(correct=0, incorrect=0, ungraded=0), Counter[str](), list[int]()
     try:
         settings()  # raises ValueError for one that cannot be
-        for row, verdict in graded(args.file, args.think):
+        for row, verdict in graded(args.file, args.think, wrong):
             outcomes["correct" if verdict else "ungraded" if verdict.ungraded else "incorrect"] += 1
             reasons[verdict.reason] += 1
             print(json.dumps({**row, "score": None if verdict.ungraded else verdict.score, "reason": verdict.reason}))
@@ -48,17 +51,24 @@ def main() -> None:
         parser.exit(2, f"same_answer: error: {error}\n")
     told = [", ".join(f"{count} {name}" for name, count in one.most_common()) for one in (outcomes, reasons)]
     print(f"{outcomes.total()} responses: {told[0]} ({told[1]})", file=sys.stderr)
+    for line in wrong[:MOST_TOLD]:
+        print(f"same_answer: error: {args.file}:{line}: no JSON object with response and gold", file=sys.stderr)
+    if wrong:
+        parser.exit(1, f"{len(wrong)} rows were left out\n")
 
 
-def graded(file: Path, think: Think) -> Iterator[tuple[dict, Verdict]]:
+def graded(file: Path, think: Think, wrong: list[int]) -> Iterator[tuple[dict, Verdict]]:
+    """The rows with their verdicts; the numbers of other lines are added to `wrong`."""
     piped = contextlib.nullcontext(sys.stdin)
     with piped if str(file) == "-" else file.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):
             try:
                 row = json.loads(line)
-                yield row, verify(row["response"] or "", row["gold"], think=think, prompt=row.get("prompt") or "")
+                verdict = verify(row["response"] or "", row["gold"], think=think, prompt=row.get("prompt") or "")
             except (ValueError, KeyError, TypeError, AttributeError):
-                raise ValueError(f"{file}:{number}: no JSON object with response and gold") from None
+                wrong.append(number)
+            else:
+                yield row, verdict
 
 
 if __name__ == "__main__":

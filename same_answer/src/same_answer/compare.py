@@ -37,10 +37,11 @@ from same_answer.reading.tree import (
     quantity,
 )
 from same_answer.reading.units import Dimensions, Unit
-from same_answer.reading.words import OPPOSITES
+from same_answer.reading.words import OPPOSITES, ORDERED_SHAPES, SHAPES
 
 _APPROXIMATE_DIGITS = 2  # significant digits that a decimal after `\approx` needs, as in `\sqrt{2} \approx 1.4`
 _OPERATIONS: dict[Dimensions, str] = {(("%", 1),): "percent", (("deg", 1),): "degrees"}
+_DEGREES, _RADIANS = Unit(dimensions=(("deg", 1),)), Unit(dimensions=(("rad", 1),))
 _UNIT_VECTORS = (r"\vec{i}", r"\vec{j}", r"\vec{k}")
 _DECORATION = str.maketrans("", "", "|{}[]() ")
 
@@ -115,8 +116,10 @@ class _Comparison:
             return True
         if isinstance(gold.value, Either) or isinstance(answer.value, Either):
             given = self._forms(answer)
-            if isinstance(answer.value, Either) and self._contradictory(given[0], answer.value.forms):
-                return False
+            if isinstance(answer.value, Either):
+                doubted = answer.value.all_hold and len(given) < len(answer.value.forms)
+                if doubted or self._contradictory(given[0], answer.value.forms):
+                    return False
             return any(self.equal(one, other) for one in self._forms(gold) for other in given)
         if residues := _residues(gold, answer):
             return self._values(*residues)
@@ -161,9 +164,11 @@ class _Comparison:
 
     def _contradictory(self, first: Answer, forms: tuple[Answer, ...]) -> bool:
         """Whether a number is said to be another one, as in `4 \\approx 5`."""
-        numbers = [
-            expr for form in (first, *forms) if (expr := quantity(form)) and not (form.unit or letters_of(expr))
-        ]
+        if isinstance(first.value, Row):
+            rough = _Comparison(self.digits, _APPROXIMATE_DIGITS)
+            return any(isinstance(form.value, Row) and not rough._told(first, form) for form in forms)
+        alike = [form for form in (first, *forms) if form.unit == first.unit and quantity(form)]
+        numbers = [expr for form in alike if (expr := quantity(form)) and not letters_of(expr)]
         if numbers[:1] != [first.value]:
             return False
         try:
@@ -300,6 +305,13 @@ class _Comparison:
         return arithmetic.proportional(gold, answer)
 
     def _quantities(self, gold: Expr, gold_unit: Unit | None, answer: Expr, unit: Unit | None) -> bool:
+        if _size(gold, gold_unit) or _size(answer, unit):
+            ordered = any(one and {*one.words.split()} & ORDERED_SHAPES for one in (gold_unit, unit))
+            return gold == answer if ordered else form(gold) == form(answer)
+        if gold_unit and unit and {gold_unit, unit} == {_DEGREES, _RADIANS}:
+            gold, answer = (Call("degrees", (one,)) if of == _DEGREES else one
+                            for one, of in ((gold, gold_unit), (answer, unit)))  # fmt: skip
+            return self._same(gold, answer)
         if gold_unit and unit:
             factor = _conversion(gold_unit, unit)
             if factor is None:
@@ -329,6 +341,12 @@ class _Comparison:
             return arithmetic.same_value(gold, _in_letters_of(gold, answer), self.rounded, self.digits)
         except NoValue:
             return False
+
+
+def _size(expr: Expr, unit: Unit | None) -> bool:
+    """Whether this is `3 \\times 2 \\text{ matrix}`, which is no product."""
+    words = unit.words.split() if unit else []
+    return isinstance(expr, Call) and expr.name == "*" and not letters_of(expr) and bool({*words} & SHAPES)
 
 
 def _agree(gold: Answer, answer: Answer) -> bool:

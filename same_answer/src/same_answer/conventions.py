@@ -5,6 +5,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable
+from fractions import Fraction
 from functools import lru_cache
 
 from same_answer import compare
@@ -39,6 +40,10 @@ FORMULA = re.compile(
     re.DOTALL,
 )
 _PROSE = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{2,}(?![a-zA-Z(_^{])|[.?!:](?:\s|$)")  # words between unmarked formulas
+_FORM = re.compile(  # a question that asks for another form of a number
+    r"\b(?:decimals?|percent\w*|fractions?|mixed|simpl\w*|reduc\w*|lowest|convert\w*|express\w*|(?:re)?write|form)\b",
+    re.IGNORECASE,
+)
 _FUNCTION = 3  # operations: a sine is more work than a sum
 _OPERATIONS = {*FUNCTIONS, "mod", "floor", "ceil", "abs", "factorial", "root"}
 
@@ -59,13 +64,14 @@ def broken(gold: str, answer: str, prompt: str, allowed: tuple[str, ...], equal:
     if UNEVALUATED not in allowed and _is_plain(core(parse_answer(gold))) and _is_operation(value):
         return UNEVALUATED
     sides = value.value.sides if isinstance(value.value, Relation) and value.value.sign == "=" else (value,)
-    return COPIED if formulas and all(_is_copied(side, gold, formulas, equal) for side in sides) else ""
+    asked = _FORM.search(prompt) is not None
+    return COPIED if formulas and all(_is_copied(side, gold, formulas, equal, asked) for side in sides) else ""
 
 
-def _is_copied(answer: Answer, gold: str, formulas: Formulas, equal: Equal) -> bool:
+def _is_copied(answer: Answer, gold: str, formulas: Formulas, equal: Equal, form_asked: bool) -> bool:
     """Whether a right answer is a formula of the question, with a part that changes nothing, or another formula of its
     value that leaves as much work, and more than the gold."""
-    if _is_whole(answer):
+    if _is_whole(answer) or (_is_evaluated(answer) and not form_asked):
         return False
     value, wanted = quantity(answer), quantity(core(parse_answer(gold)))
     if form_of(answer) in formulas:
@@ -114,6 +120,16 @@ def _is_whole(answer: Answer) -> bool:
     value = quantity(answer)
     size = value.args[0] if isinstance(value, Call) and value.name == "-" else value
     return isinstance(size, Number) and size.value.denominator == 1
+
+
+def _is_evaluated(answer: Answer) -> bool:
+    """Whether this is a decimal, or a fraction in lowest terms: it is copied only where its form was to change."""
+    value = quantity(answer)
+    size = value.args[0] if isinstance(value, Call) and value.name == "-" else value
+    if isinstance(size, Call) and size.name == "/" and all(isinstance(arg, Number) for arg in size.args):
+        above, below = (arg.value for arg in size.args if isinstance(arg, Number))
+        return below != 0 and Fraction(above, below).denominator == below
+    return isinstance(size, Number)
 
 
 def _contains(whole: Expr, part: Expr) -> bool:

@@ -8,6 +8,7 @@ import re
 import sys
 import threading
 import traceback
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import lru_cache
@@ -24,9 +25,10 @@ from same_answer.reading.tex import FUNCTIONS, clean, tokens, untokenize
 
 logger = logging.getLogger("same_answer")
 
-# No verdict: the label is "ignored" in training.
+# No verdict: the response is ungraded, and left out in training.
 FAILED = ("no_gold", "gold_unparsed", "timeout", "out_of_memory", "worker_died", "worker_unavailable", "worker_error",
           "verifier_error")  # fmt: skip
+_LOGGED = 3  # failures of a reason before they are counted alone
 _MAX_LENGTH = 1_000
 _MAX_NESTING = 24
 _DEEPEST_CALLER = 300  # frames; Python allows 1,000, and what is read and compared here needs the others
@@ -102,9 +104,19 @@ def answered(judge: Callable[[], Verdict], response: str, label: object) -> Verd
         why, reason = traceback.format_exc(), "verifier_error"
         if isinstance(error, NoVerdict):
             why, reason = str(error), error.reason
-        # all texts may come from a model, so control characters and surrogates are escaped
-        logger.warning("no verdict (%r): label %.200r, response ends %.200r", why, label, str(response)[-200:])
+        _log_failure(reason, why, response, label)
         return Verdict(math.nan, reason)
+
+
+def _log_failure(reason: str, why: str, response: str, label: object) -> None:
+    """The first few of a reason are logged, then the 10th, 100th and so on, with its number."""
+    with _failures_lock:
+        _failures[reason] += 1
+        count = _failures[reason]
+    if count <= _LOGGED or str(count).rstrip("0") == "1":
+        # all texts may come from a model, so control characters and surrogates are escaped
+        logger.warning("ungraded, no. %d of %s (%r): gold %.200r, response ends %.200r",
+                       count, reason, why, label, str(response)[-200:])  # fmt: skip
 
 
 def _on_any_stack(judge: Callable[[], Verdict]) -> Verdict:
@@ -270,10 +282,11 @@ def pool(program: str = ALGEBRA) -> WorkerPool:
 
 def _forget_workers() -> None:
     """Drop the workers in a forked child, which must not share its parent's pipes."""
-    global _workers, _pool_lock
-    _workers, _pool_lock = {}, threading.Lock()
+    global _workers, _pool_lock, _failures_lock
+    _workers, _pool_lock, _failures_lock = {}, threading.Lock(), threading.Lock()
 
 
+_failures, _failures_lock = Counter[str](), threading.Lock()  # by reason
 _warned = False  # of arguments in the other order
 _workers: dict[str, WorkerPool] = {}
 _pool_lock = threading.Lock()

@@ -92,10 +92,11 @@ def test_the_file_command(tmp_path):
         ["bash", "-c", '"$@" | head -1', "bash", *command], cwd=tmp_path, capture_output=True, text=True
     )
     assert json.loads(head.stdout)["reason"] == "no_answer" and head.stderr == ""
-    file.write_text('{"response": "2"}\n')
+    file.write_text('{"response": "2"}\n{"response": "2", "gold": "2"}\n')  # a bad row ends nothing
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "same_answer: error: rows.jsonl:1: no JSON object with response and gold\n"
+    assert (done.returncode, json.loads(done.stdout)["reason"]) == (1, "no_answer")
+    told = "same_answer: error: rows.jsonl:1: no JSON object with response and gold\n1 rows were left out\n"
+    assert done.stderr.endswith(told) and done.stderr.startswith("1 responses: 1 incorrect")
 
 
 def test_the_readme_runs_as_pasted(capsys):

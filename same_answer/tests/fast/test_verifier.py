@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections import Counter
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -169,10 +170,15 @@ def test_never_an_exception_whatever_it_is_given():
     assert verify(boxed("\ud800"), "7").score == 0.0
 
 
-def test_the_log_spells_out_what_a_terminal_would_obey(caplog):
+def test_the_log_spells_out_what_a_terminal_would_obey(caplog, monkeypatch):
+    monkeypatch.setattr(verdict_module, "_failures", Counter(gold_unparsed=99))
     assert verify("\\boxed{\\lim_{x\\to 0}}", "(<\x1b[2J\ud800").reason == "gold_unparsed"
     assert "\\x1b[2J" in caplog.text and "\\ud800" in caplog.text
     assert caplog.text.strip().replace("\n", "").isprintable() and caplog.text.encode()
+    for _ in range(20):  # after some of a reason, each power of ten
+        assert verify(boxed("7"), "").ungraded and verify(boxed("7"), r"\int_0^1 x\,dx").ungraded
+    counts = re.findall(r"no\. (\d+) of (\w+)", caplog.text)
+    assert counts == [("100", "gold_unparsed"), *((str(at), "no_gold") for at in (1, 2, 3, 10))]
 
 
 TOWERS = [answer for name, answer in hostile_inputs.COMPUTATIONS.items() if "tower" in name and "Python" not in name]
@@ -372,6 +378,9 @@ DISGUISES = ("F", "x = F", "(F)+0", "0+F", r"1\cdot(F)", "(F)^1", "-(-(F))", r"\
         (r"Simplify $\frac{x^2-1}{x-1}$.", "x+1", r"\frac{1-x^2}{1-x}", "copied"),
         (r"Write $\frac{21}{2^2 \cdot 5^7}$ as a decimal.", ".0000672", r"\frac{21}{312500}", ""),
         (r"Factor $58x^5-203x^{11}$.", "-29x^5(7x^6-2)", "(-1)29x^5(7x^6-2)", ""),
+        (r"Heads has probability $\frac{1}{2}$. And tails?", "0.5", "1/2", ""),
+        (r"How much is $\frac{2}{4}$?", "0.5", r"\frac{2}{4}", "copied"),
+        (r"Write $\frac{1}{2}$ as a decimal.", "0.5", r"\frac{1}{2}", "copied"),
         (r"Rationalize $\frac{1}{\sqrt{3}}$.", r"\frac{\sqrt{3}}{3}", r"\frac13\sqrt3", ""),
     ],
 )  # fmt: skip

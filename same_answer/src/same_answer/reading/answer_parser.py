@@ -56,6 +56,7 @@ from same_answer.reading.tree import (
     either,
     labelled,
     letters_of,
+    names_of,
     quantity,
 )
 from same_answer.reading.units import unit
@@ -138,7 +139,8 @@ def _conditioned(parts: Tokens) -> Answer | None:
         return labelled(answer_of(value), condition=condition)
     before, inside = _appended(parts)
     if before and inside and before[-1].text != "," and (_bounds(inside) or _begins_condition(inside[0])):
-        return labelled(answer_of(before), condition=_condition(inside))
+        denied = denies(texts_of(inside))
+        return as_text(parts) if denied else labelled(answer_of(before), condition=_condition(inside))
     *pieces, last = split(parts, ",", ";")
     head, last = parts[: len(parts) - len(last) - 1], trimmed(last)
     if not pieces or not _bounds(last):
@@ -188,7 +190,8 @@ def _approximated(parts: Tokens) -> Answer | None:
     value, inside = _appended(parts)
     if value and inside and (inside[0].text in (r"\approx", "=", "or") or inside[-1].text == "%"):
         again = inside[inside[0].kind in ("word", "command") or inside[0].text == "=" :]
-        return either(answer_of(value), answer_of(again))
+        again = again[texts_of(again[:1]) == ["equivalently"] :]
+        return either(answer_of(value), answer_of(again), all_hold=inside[0].text == "or")
     return None
 
 
@@ -346,7 +349,10 @@ def _related(parts: Tokens) -> Answer | None:
     if not signs or not all(pieces):
         return None
     if r"\Rightarrow" in signs:
-        return answer_of(pieces[-1])
+        sides = [answer_of(side) for side in split(parts, r"\Rightarrow") if trimmed(side)]
+        name = untokenize(sides[-1].name)
+        alike = [replace(one, name=()) for one in sides if untokenize(one.name) == name]
+        return as_text(parts) if _disagree(alike) else answer_of(pieces[-1])  # 4 \Rightarrow 5
     if set(signs) == {"="}:
         return _equation(pieces)
     if texts_of(parts[1:4]) in ([r"\in", r"\mathbb{R}", sign] for sign in (":", "|")):
@@ -391,7 +397,7 @@ def _congruence(side: Tokens, residue: Tokens) -> Answer | None:
 def _equation(pieces: list[Tokens]) -> Answer:
     first, last, value = pieces[0], pieces[-1], answer_of(pieces[-1])
     valued = [piece for piece in pieces if any(token.kind == "number" for token in piece)]
-    if len(valued) > 1 and _disagree([*filter(is_numeric, valued)]):
+    if len(valued) > 1 and _disagree([read_quantity(trimmed(piece)) for piece in valued if is_numeric(piece)]):
         return Answer(Text("=".join(map(untokenize, pieces)), False))
     if len(pieces) == 2 and name_of(last) and not (is_name(first) or is_measure(first)):
         first, last, value = last, first, answer_of(first)  # 5 = x
@@ -430,12 +436,11 @@ def _describes(parts: Tokens) -> bool:
     return opened in _OPERATORS and expr_of(parts) is None and not any(token.kind == "word" for token in parts)
 
 
-def _disagree(pieces: list[Tokens]) -> bool:
+def _disagree(read: list[Answer]) -> bool:
     """Whether fractions that are said to be equal differ by more than a rounding: `0 = 5`, but not `1/3 = 0.33`."""
-    read = [read_quantity(trimmed(piece)) for piece in pieces]
     values = [value for one in read if is_number(one) and not one.unit and (value := quantity(one))]
-    residue = any(token.text == r"\mod" for piece in pieces for token in piece)
-    return not residue and len(values) == len(pieces) and any(differ(*pair) for pair in pairwise(values))
+    residue = any("mod" in names_of(value, Call) for value in values)
+    return not residue and len(values) == len(read) and any(differ(*pair) for pair in pairwise(values))
 
 
 def _quotient(parts: Tokens) -> tuple[Tokens, Tokens]:

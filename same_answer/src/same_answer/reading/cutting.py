@@ -36,7 +36,9 @@ def opened(parts: Tokens) -> Tokens:
         titled = _TITLE.fullmatch(" ".join(words[:at])) is not None and parts[at - 1].text in (":", "=", "is", "are")
         follows = words[at - 1] in _ANNOUNCING and parts[at - 1].kind == "word" and parts[at].kind != "word"
         if titled or (follows and not NEGATING & set(words[:at]) and not sum(map(depth_change, parts[:at]))):
-            return opened(parts[at:])
+            said = [token for token in parts[:at] if token.kind != "word" and token.text != ","]
+            other = [token.kind for token in said] == ["number"] and said[0].text != parts[at].text  # 4, so 5
+            return parts if other else opened(parts[at:])
     if parts[:1] and parts[0].text == "=":
         return parts[1:]
     end = next((at for at, token in enumerate(parts) if token.kind != "word" and token.text != ","), 0)

@@ -26,6 +26,7 @@ from same_answer.reading.tree import (
     quantity,
 )
 from same_answer.reading.units import BARE, SCALES, Unit, known, unit
+from same_answer.reading.words import NUMERALS
 
 SYNONYMS = {
     "nosolution": "emptyset", "norealsolution": "emptyset", "emptyset": "emptyset", "empty": "emptyset",
@@ -46,8 +47,7 @@ FILLING = re.compile(f"^(?:{'|'.join(_OPENING)})+|(?:{'|'.join(_CLOSING)})$")
 REALS_SAID = re.compile(r"^(?:all)?realnumbers?$|^allreals?$|^reals$|^(?:the)?setof(?:all)?realnumbers$")
 _DATE = re.compile(r"[12]\d{3}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])")
 _ANGLE = re.compile(r"(\d+)\^\{?\\circ\}?(\d+(?:\.\d+)?)'(?:(\d+(?:\.\d+)?)'')?")
-NUMERALS = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10,
-             "binary": 2, "octal": 8, "hexadecimal": 16, "twelve": 12, "sixteen": 16, "eleven": 11}  # fmt: skip
+_BASES = NUMERALS | {"binary": 2, "octal": 8, "hexadecimal": 16}
 
 
 def read_words(parts: Tokens) -> Answer | None:
@@ -119,9 +119,9 @@ def is_numeric(parts: Tokens) -> bool:
 def read_based(parts: Tokens) -> Answer | None:
     text = re.sub(r"[\s(){}]", "", untokenize(parts))
     match = re.fullmatch(r"(-?(?=[A-F]*\d)[0-9A-F]+(?:\.\d+)?)(?:_(?:base)?|(?:in)?base)(\d{1,2}|[a-z]+)", text)
-    if not match or (match[2].isalpha() and match[2] not in NUMERALS):
+    if not match or (match[2].isalpha() and match[2] not in _BASES):
         return None
-    digits, base = match[1], int(match[2]) if match[2].isdigit() else NUMERALS[match[2]]
+    digits, base = match[1], int(match[2]) if match[2].isdigit() else _BASES[match[2]]
     if not digits.removeprefix("-").replace(".", "").isdigit():
         return Answer(Text(digits.lstrip("0")), base=base)
     return Answer(expression(tokens(digits)), base=base)

@@ -5,10 +5,10 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
-from same_answer.reading.words import MEANINGS
+from same_answer.reading.words import MEANINGS, NUMERALS
 
 
 class Token(NamedTuple):
@@ -52,6 +52,7 @@ _COMMANDS = {
     "dots": r"\ldots", "cdots": r"\ldots", "colon": ":", "pmod": r"\mod", "pod": r"\mod",
     "prime": "'", "bmod": r"\mod", "backslash": r"\setminus", "smallsetminus": r"\setminus", "infin": r"\infty",
     "ell": "l", "imath": "i", "jmath": "j", "textdegree": r"^{\circ}", "implies": r"\Rightarrow",
+    "pounds": "£", "euro": "€", "yen": "¥", "textdollar": r"\$",
     "iff": r"\Rightarrow", "Leftrightarrow": r"\Rightarrow", "longrightarrow": r"\to", "rightarrow": r"\to",
     **dict.fromkeys("quad qquad square blacksquare hfill enspace thinspace".split(), " "),  # these are layout only
     **dict.fromkeys("""left right middle big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr displaystyle textstyle
@@ -80,6 +81,12 @@ _CODE = f"{'|'.join(('USD', 'EUR', 'GBP', 'JPY', 'INR', 'Rs', *CURRENCIES))}"
 _MONEY = re.compile(
     rf"(?:(?<![a-zA-Z\\])(?:US|CA?|AU?|HK|NZ|S)(?=\\\$))?\\?(?:([$€£¥₹₩₽])|(?<![a-zA-Z])({_CODE})\.?(?![a-zA-Z]))[\s~]*"
     r"(\d[\d.,]*(?<=\d)(?:\s*\\text\{\s*(?:thousand|[mb]illion)\s*\})?)"
+)
+_SIGN_ALONE = re.compile(r"\\(?:text|mathrm)\s*\{\s*(\\\$|[€£¥₹₩₽])\s*\}")
+_SIGN_BEHIND = re.compile(r"(?<=\d)\s*(?:\\(\$)|([€£¥₹₩₽]))")
+_OPEN_ENDS = re.compile(  # ]0,1[ and [0,1[
+    r"(?:(?<![^\s=,;(])|(?<=\\cup)|(?<=\\in))(\])([^][(),;]*[^][(),;\s][,;][^][(),;]+)([][])"
+    r"|(\[)([^][(),;]*[^][(),;\s][,;][^][(),;]+)(?<!\\sqrt)(\[)(?=\s*(?:$|[.,;]|\\[a-z]))"
 )
 _CODED = re.compile(rf"\\(?:text|mathrm)\s*\{{\s*({_CODE})\.?\s*\}}(?=[\s~]*\\?[\d$])")
 _GROUPED = re.compile(r"(?<=\d)(?:\{,\}|,\s*\\!|\\,)\s*(?=\d{3}(?!\d))")
@@ -143,6 +150,11 @@ def _money(match: re.Match) -> str:
     return match[0] if match[0].startswith("$") else f"{match[3]}\\text{{ {match[2] or _CURRENCIES[match[1]]}}}"
 
 
+def _open_ends(match: re.Match) -> str:
+    opening, ends, last = filter(None, match.groups())
+    return f"{'(' if opening == ']' else '['}{ends}{')' if last == '[' else ']'}"
+
+
 def _known_command(match: re.Match) -> str:
     """A command in one spelling; `\\pik`, which TeX never has, is `\\pi k`. `\\lnot` and `\\sinus` are no products."""
     if match[1] in _ALIASES:
@@ -155,7 +167,7 @@ def _known_command(match: re.Match) -> str:
 @lru_cache(maxsize=4096)
 def tokens(text: str) -> Tokens:
     """The tokens of a cleaned text, commas of thousands taken out."""
-    return tuple(_merged(_scanned(text, False)))
+    return tuple(_merged(_numerals(_scanned(text, False))))
 
 
 def untokenize(parts: Tokens) -> str:
@@ -248,8 +260,22 @@ def closing(parts: Tokens, at: int) -> int:
     return next((index for index, depth in enumerate(depths, at) if depth == 0), len(parts))
 
 
+def _numerals(parts: list[Token]) -> list[Token]:
+    """`three` as 3, unless it stands in a phrase."""
+    phrases = [token.kind in ("word", "letters") and token.text.lower() not in ("and", "or") for token in parts]
+    return [
+        token._replace(kind="number", text=str(NUMERALS[token.text.lower()]))
+        if token.text.lower() in NUMERALS and sum(phrases[max(at - 1, 0) : at + 2]) == 1
+        else token
+        for at, token in enumerate(parts)
+    ]
+
+
 def _merged(parts: list[Token]) -> list[Token]:
-    """The tokens without commas of thousands; at the top level commas go only if all could be of thousands."""
+    """The tokens without commas of thousands; at the top level commas go only if all could be of thousands.
+
+    In a list no number is padded with zeros: `(1,000)` is not (1,0).
+    """
     at_top: list[int] = []
     inside: list[int] = []
     stack = [""]
@@ -262,18 +288,29 @@ def _merged(parts: list[Token]) -> list[Token]:
         elif token.text == "," and set(stack) <= {"", "{"}:
             (at_top if len(stack) == 1 else inside).append(at)
     joints = [at for at in inside if _is_group(parts, at)]
-    joints += at_top if all(_is_group(parts, at) for at in at_top) else []
+    joints += at_top if all(_is_group(parts, at) for at in at_top) else _thousands(parts, at_top)
     out: list[Token] = []
     for at, token in enumerate(parts):
         if at in joints:
             continue
         grouped = token.spaced and token.kind == "number" and re.match(r"\d{3}(?!\d)", token.text)
         follows = at - 1 in joints or (grouped and out and re.fullmatch(r"[1-9]\d{0,2}(\d{3})*", out[-1].text))
+        padded = re.fullmatch(r"0\d+", token.text) and "," in texts_of(parts[max(at - 1, 0) : at + 2])
         if follows and out[-1].kind == "number" and not (grouped and texts_of(parts[at + 1 : at + 2]) == ["/"]):
             out[-1] = out[-1]._replace(text=out[-1].text + token.text)
         else:
-            out.append(token)
+            out.append(token._replace(kind="word") if padded else token)
     return out
+
+
+def _thousands(parts: list[Token], commas: list[int]) -> list[int]:
+    """The commas of thousands in `1,000, 2,000`: each item has some, and a space stands behind every other comma."""
+    apart = [at for at in commas if at + 1 < len(parts) and parts[at + 1].spaced]
+    items = [(start + 1, end) for start, end in pairwise([-1, *apart, len(parts)])]
+    inside = [[at for at in commas if start <= at < end] for start, end in items]
+    alike = all(found and all(_is_group(parts[start:end], at - start) for at in found)
+                for (start, end), found in zip(items, inside, strict=True))  # fmt: skip
+    return sorted({*commas} - {*apart}) if alike else []
 
 
 def _is_group(parts: list[Token], at: int) -> bool:
@@ -316,7 +353,9 @@ _REWRITINGS: list[tuple[re.Pattern, str | Callable[[re.Match], str]]] = [
         (_LAYOUT, " "), (_COMMAND, _known_command), (_RAISED_O, r"^{\\circ}"), (_ORDINAL, ""),
         (_COMBINATIONS, r"\\binom{\1}{\2}"), (_CHOOSE, r"\\binom{\1}{\2}"), (_OVER, r"\\frac{\1}{\2}"),
         (_GROUPED, ""),
-        (r"(?<!\\)\\!(?=[a-zA-Z])", " "), (_MONEY, _money), (r"(?<!\\)\\!\s*", ""), (r"\\\$|(?<!\\)\\(?=\d)", ""),
+        (r"(?<!\\)\\!(?=[a-zA-Z])", " "), (_SIGN_ALONE, r"\1 "), (_MONEY, _money),
+        (_SIGN_BEHIND, lambda match: rf"\text{{ {_CURRENCIES[match[1] or match[2]]}}}"), (_OPEN_ENDS, _open_ends),
+        (r"(?<!\\)\\!\s*", ""), (r"\\\$|(?<!\\)\\(?=\d)", ""),
         (_SPACE, " "), (r"(?<!\\)&\s*(?=[=<>]|\\(?:le|ge|ne|approx|equiv)\b)", ""),
         (r"\{([,:])\}", r"\1"), (r"\\([%_])", r"\1"), (r"\\#", ""), (r"\*\*", "^"), (r"\*", r"\\cdot "),
         (r"\.\.\.", r"\\ldots "), (_NOT, r"\\ne "), ("<=", r"\\le "), (">=", r"\\ge "), ("==", "="),

@@ -119,6 +119,7 @@ class Either:
     """One answer in several forms, such as `\\sqrt{2} \\approx 1.41`: exact first. Each form has its own labels."""
 
     forms: tuple["Answer", ...]
+    all_hold: bool = field(default=False, compare=False)  # `x (or y)`: no form may say something else
 
 
 @dataclass(frozen=True)
@@ -142,16 +143,18 @@ class Answer:
 def labelled(answer: Answer, name: Tokens = (), condition: tuple[str, ...] = (), letter: str = "") -> Answer:
     """The answer with more labels, outside those that it has."""
     if isinstance(answer.value, Either):
-        return Answer(Either(tuple(labelled(one, name, condition, letter) for one in answer.value.forms)))
+        forms = tuple(labelled(one, name, condition, letter) for one in answer.value.forms)
+        return Answer(replace(answer.value, forms=forms))
     letter = letter or ("" if name else answer.letter)  # behind a name, a letter is a symbol
     return replace(answer, name=(*name, *answer.name), condition=(*condition, *answer.condition), letter=letter)
 
 
-def either(*forms: Answer) -> Answer:
+def either(*forms: Answer, all_hold: bool = False) -> Answer:
     """Several forms as one answer, flat: nested forms would be compared once for each subset of them."""
+    all_hold |= any(isinstance(form.value, Either) and form.value.all_hold for form in forms)
     flat = [one for form in forms for one in (form.value.forms if isinstance(form.value, Either) else (form,))]
     forms = tuple(dict.fromkeys(flat))
-    return Answer(Either(forms)) if len(forms) > 1 else forms[0]
+    return Answer(Either(forms, all_hold)) if len(forms) > 1 else forms[0]
 
 
 def quantity(answer: Answer) -> Expr | None:

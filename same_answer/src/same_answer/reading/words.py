@@ -21,6 +21,14 @@ CHANGING = frozenset(
     "excluded removed rejected extraneous discarded gross tens hundreds thousands millions billions dozens doubled "
     "tripled quadrupled halved twice thrice reciprocal too many score".split()
 )
+_ONES = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen
+    seventeen eighteen nineteen""".split()
+NUMERALS = {word: at for at, word in enumerate(_ONES)}
+for _ten, _tens in enumerate("twenty thirty forty fifty sixty seventy eighty ninety".split(), 2):
+    NUMERALS |= {_tens: 10 * _ten} | {f"{_tens}-{_ONES[one]}": 10 * _ten + one for one in range(1, 10)}
+# A product with one of these behind it is a size; where rows come first, its order counts.
+ORDERED_SHAPES = frozenset("matrix matrice array table".split())
+SHAPES = ORDERED_SHAPES | frozenset("grid board chessboard rectangle".split())
 # A value holds under the condition behind one of these.
 CONDITION = "attained achieved reached obtained for where if when at as whenever provided given with".split()
 EXCLUDING = "unless"  # means the opposite of the others
@@ -61,5 +69,7 @@ def denies(words: Iterable[str]) -> bool:
     if not said or said[-1] in _DENYING:
         return bool(said)
     if said[0] in ("not", "never") and said[1] in ("the", "a", "an", "equal"):
+        return True
+    if said[:2] == ["unless", "it"]:  # unless it is 10
         return True
     return any(one in _WRONG and other in _THING for one, other in pairwise(said))
