@@ -12,11 +12,18 @@
 #   REAL_GPU_ELSEWHERE=1  for gpu: this machine has no GPU, but those that will train have (a login node)
 #   bash examples/scripts/setup_env.sh run cpu|gpu|any COMMAND...   runs a command with it on PATH, made if need be.
 #                         With --dry-run among the words nothing is made, completed or removed
+#   bash examples/scripts/setup_env.sh sourced COMMAND...   whether the `real-openrlhf` on PATH can run a command for GPUs
 # It asks all that it needs of the machine before it downloads anything.
 # Run it again after a pull, a crash or a Ctrl-C: it does what is missing, which is mostly nothing. While a train, compare,
 # eval or test uses the environment, it changes nothing there and says which process that is.
 set -euo pipefail
 
+if [ "${1:-}" = sourced ]; then
+    there=$(command -v real-openrlhf) || exit
+    if [[ " $* " == *" --rehearse "* || " $* " == *" --dry-run "* ]] || ! nvidia-smi -L >/dev/null 2>&1; then exit; fi
+    ! grep -qs '^cpu' "${there%/bin/*}/.real_env" || exit # it was sourced for a CPU run
+    exit 0
+fi
 if [ "${1:-}" = run ]; then
     mode=$2 check=
     shift 2

@@ -5,12 +5,13 @@
 #   DATA_DIR=data  RUNS_DIR=runs                                          where data and run folders are
 #   RESUME=0                                                              start a new run beside an unfinished one
 #   RAY_ADDRESS=head:6379                                                 a Ray cluster; without it, this machine
-# Uses the `real-openrlhf` on PATH; where there is none, makes an environment first (setup_env.sh). A dry run takes the
-# environment that there is, makes none, and needs no GPU.
+# Uses the `real-openrlhf` on PATH; where there is none, or on a machine with GPUs one for CPU, makes an environment first
+# (setup_env.sh). A dry run takes the environment that there is, makes none, and needs no GPU; a rehearsal takes any.
 set -euo pipefail
 
 [ $# -gt 0 ] || { sed -n '2,9s/^# //p' "$0" >&2; exit 2; }
-command -v real-openrlhf >/dev/null || exec bash "$(dirname "${BASH_SOURCE[0]}")/setup_env.sh" run gpu bash "$0" "$@"
+set_up=$(dirname "${BASH_SOURCE[0]}")/setup_env.sh
+bash "$set_up" sourced "$@" || exec bash "$set_up" run gpu bash "$0" "$@"
 
 flags=(--recipe "$1")
 shift

@@ -73,6 +73,19 @@ def test_variables_are_flags_and_the_users_flags_come_last(call):
     assert called == f"real-openrlhf train {expected}"
 
 
+def test_beside_gpus_an_environment_for_cpus_is_not_trained_with(call, tmp_path):
+    """README's first command had it sourced. The one for GPUs stands first on PATH when the script runs again."""
+    (tmp_path / ".real_env").write_text("complete\ncpu 3.11\n")
+    assert len(call("compare_gpu.sh", installed=True)) == 1  # no GPU: training refuses
+    program(tmp_path / "bin/nvidia-smi", "exit 0")
+    assert call("train_real_gpu.sh", "qwen7b", "--rehearse", installed=True)[1:] == [
+        "real-openrlhf train --recipe qwen7b --resume --rehearse"
+    ]
+    assert call("train_real_gpu.sh", "qwen7b", installed=True)[2:] == [
+        "setup_env.sh gpu", "real-openrlhf train --recipe qwen7b --resume"
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     "gb, recipe, longest",
     [(80, "qwen1.5b-1gpu", ""), (48, "lora-24gb", "--longest 192"), (24, "lora-24gb", "--longest 192")],
