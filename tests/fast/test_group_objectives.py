@@ -130,6 +130,8 @@ def test_a_group_of_equal_rewards_has_loss_0_and_stays_in_the_denominator(unifor
     found, alone = score_weights(choices, scores, table), score_weights(choices, scores[:2], table.select([0, 1]))
     assert found.loss.item() == pytest.approx(alone.loss.item() / 2, abs=1e-15)
     assert found.weights.tolist() == pytest.approx([*(alone.weights / 2).tolist(), 0, 0, 0], abs=1e-15)
+    of_one_side = Groups.from_batch(RolloutBatch(labels[[1, 2, 3]], torch.zeros(3), values[[1, 3, 3]]))
+    assert of_one_side.zscores(of_one_side.values, of_one_side.positive).tolist() == [0, 0, 0]
 
 
 # What the seam offers
