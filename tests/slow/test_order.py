@@ -22,6 +22,7 @@ RUNS = {
     "other seed": ("--rollout.seeded_order", "--train.seed", "7"),
     "all samples": ("--rollout.seeded",),
     "drawn ahead": ("--rollout.seeded", "--train.async_enable", "--rollout.vllm_generate_batch_size", "13"),
+    "drawn to its end": ("--rollout.seeded", "--train.async_enable", "--rollout.vllm_generate_batch_size", "16"),
 }
 
 
@@ -69,7 +70,7 @@ def test_each_epoch_is_another_order_of_all_prompts_and_rollouts_keep_it(process
     assert rollouts == [prompt for prompt in kept for _ in range(2)]  # two samples of each, side by side
 
 
-@pytest.mark.parametrize("run", ["all samples", "drawn ahead"])
+@pytest.mark.parametrize("run", [*RUNS][2:])
 def test_a_run_that_goes_on_from_any_step_draws_what_it_would_have_drawn(processes, run):
     """Batches and the seeds of their samples: in the middle and at the end of an episode, with rollouts ahead."""
     for process in processes:
