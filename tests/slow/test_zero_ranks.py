@@ -22,17 +22,6 @@ def test_a_score_against_the_sampler_has_one_anchor_in_every_update(one_rank, ra
     assert alone["update/ratio_max"] == pytest.approx(found["update/ratio_max"], rel=1e-3)
 
 
-@pytest.mark.parametrize("skip", [True, False])
-@pytest.mark.parametrize("method", [{"loss": "real"}, {**WHOLE_GROUPS, "groups_per_update": 2}], ids=["real", "ppo"])
-def test_means_of_a_batch_are_over_all_tokens_that_its_updates_trained(one_rank, random_model, method, skip):
-    case = {"model": random_model, "prompts": 3, "kinds": ("mixed",), "skip": skip, "learning_rate": 3e-2, **method}
-    ((updates, batch, tokens),) = one_rank("of_updates", **case)
-    assert len({*tokens}) == 2
-    for name in ("ppo_kl", "sampling/kl", "sampling/logprob_diff_mean"):
-        mean = sum(one[name] * count for one, count in zip(updates, tokens, strict=True)) / sum(tokens)
-        assert batch[name] == pytest.approx(mean, rel=1e-9), name
-
-
 def test_where_vllm_stands_in_for_the_old_policy_only_the_first_update_is_compared_with_vllm(one_rank, random_model):
     """Later ones have nothing to compare: the difference of vLLM's numbers from themselves would be logged as 0."""
     case = {"model": random_model, "loss": "real", "score": "log_ratio_rollout"}
