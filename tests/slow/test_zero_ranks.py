@@ -25,9 +25,9 @@ def test_a_score_against_the_sampler_has_one_anchor_in_every_update(one_rank, ra
 def test_where_vllm_stands_in_for_the_old_policy_only_the_first_update_is_compared_with_vllm(one_rank, random_model):
     """Later ones have nothing to compare: the difference of vLLM's numbers from themselves would be logged as 0."""
     case = {"model": random_model, "loss": "real", "score": "log_ratio_rollout"}
-    (((first, second), batch, _),) = one_rank("of_updates", **case)
+    (((first, second), batch),) = one_rank("of_updates", **case)
     assert batch["sampling/kl"] == first["sampling/kl"] != 0 and "sampling/kl" not in second
-    (((_, second), *_),) = one_rank("of_updates", **case, kl_old_coef=0.1)  # which reads the old policy
+    (((_, second), _),) = one_rank("of_updates", **case, kl_old_coef=0.1)  # which reads the old policy
     assert second["sampling/kl"] != 0
 
 
@@ -46,7 +46,7 @@ def test_weights_without_a_gradient_are_told(one_rank, random_model, kind, least
 @pytest.mark.parametrize("flags", [("--algo.kl.estimator", "k2"), ("--algo.kl.unbiased_gradient",)])
 def test_a_reference_that_is_nan_where_nothing_was_sampled_reaches_no_gradient(one_rank, random_model, flags):
     flags = ("--algo.kl.use_loss", "--algo.kl.init_coef", "0.2", *flags)
-    ((updates, *_),) = one_rank("of_updates", model=random_model, loss="real", turns=True, flags=flags)
+    ((updates, _),) = one_rank("of_updates", model=random_model, loss="real", turns=True, flags=flags)
     assert all(math.isfinite(one["actor_grad_norm"]) for one in updates)
 
 
