@@ -42,8 +42,8 @@ def check_run(run: Path, expected: Expected) -> None:
         expected.say(f"{number}, gap between vLLM and the policy, nats per token", gap, 0 < gap < 0.05, "0 to 0.05")
         norm = step["actor_grad_norm"]
         expected.say(f"{number}, gradient norm", norm, 0 < norm < float("inf"), "above 0")
-        ignored = step["rollout/frac_ungraded"]
-        expected.say(f"{number}, answers without a verdict", ignored, ignored == 0, "0")
+        ungraded = step["rollout/frac_ungraded"]
+        expected.say(f"{number}, ungraded responses", ungraded, ungraded == 0, "0")
         drift = step["real/score_drift"]
         expected.say(f"{number}, scores between two forwards", drift, drift < 0.05, "below 0.05")
     moved = max(step["update/ratio_max"] for step in steps)

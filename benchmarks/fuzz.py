@@ -125,7 +125,7 @@ def judge_pairs(count: int, first: int) -> None:
     equal = sum(count for (one, _), count in judged.items() if one)
     unjudged = sum(count for (_, score), count in judged.items() if math.isnan(score))
     print(f"{count:,} pairs, {equal:,} equal, in {time.monotonic() - start:.0f} s")
-    print(f"{judged[True, 0.0]} missed, {judged[False, 1.0]} wrongly accepted, {unjudged} without a verdict")
+    print(f"{judged[True, 0.0]} missed, {judged[False, 1.0]} wrongly accepted, {unjudged} ungraded")
 
 
 if __name__ == "__main__":

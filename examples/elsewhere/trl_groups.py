@@ -22,7 +22,7 @@ class GroupLossTrainer(GRPOTrainer):
         first = self.accelerator.process_index * len(inputs)
         rows = torch.arange(first, first + len(inputs), device=self.kept_rewards.device)
         rewards = self.kept_rewards[rows]
-        unknown = rewards.isnan().all(-1)  # no function could tell: ignored
+        unknown = rewards.isnan().all(-1)  # no function could tell: ungraded
         batch["rewards"] = (rewards * self.reward_weights.to(rewards)).nansum(-1).masked_fill(unknown, torch.nan)
         batch["groups"] = rows // self.num_generations
         return batch

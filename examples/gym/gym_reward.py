@@ -124,7 +124,7 @@ def reward_func(queries: list[str], prompts: list[str], labels: list[str]) -> di
     answer = boxed(response)
     try:
         score = float(answer is not None and (answer == json.loads(label)["answer"] or is_right(label, answer)))
-    except Exception:  # some scorers raise on prose: no verdict, so the response is not trained on
+    except Exception:  # some scorers raise on prose: ungraded
         score = math.nan
     about = {"label/no_answer": float(answer is None)}  # TRPA's lowest level
     return {"rewards": 0.0 if math.isnan(score) else score, "scores": score, "extra_logs": about}

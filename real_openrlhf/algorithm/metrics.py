@@ -54,7 +54,7 @@ GROUP_METRICS = {
     "real/weight_bound": Metric("largest weight times tau, if there is one; below 1 for REAL (Proposition 5.1)", max),
     "real/weight_cv": over("classes", "std/mean of the weights within a class of a group; 0 with fixed weights"),
     "rollout/frac_mixed": Metric("share of groups with correct and incorrect responses"),
-    "real/frac_unlabelled": Metric("share of responses without a label: ungraded, or cut and ignored"),
+    "real/frac_unlabelled": Metric("share of ungraded responses, and of cut ones that `truncated=ignore` leaves out"),
 }
 
 SCORES = frozenset({"scores"})

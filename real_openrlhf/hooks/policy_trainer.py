@@ -1,7 +1,7 @@
 """The trainer of every method. A rollout batch from top to bottom:
 
 the controller, in controller/experience_maker.py
-    label_rollouts       a verdict becomes a label: correct, incorrect, unparsable or ignored
+    label_rollouts       a verdict becomes a label: correct, incorrect, unparsable or ungraded
     with_gradients       which responses can have a weight; for a loss of tokens their advantages
     plan_rollouts        updates of whole prompts, waves, micro-batches of each rank: algorithm/step_plan.py
     log_probs            of the old policy and the reference model, where the loss reads them

@@ -51,7 +51,7 @@ def sampled(prompt: str, *scores: float, gold="4") -> list:
 
 
 def test_a_mixed_group_is_among_those_kept_that_of_the_last_update():
-    right, wrong, mixed = {"positive"}, {"negative", "ignored"}, {"positive", "negative"}
+    right, wrong, mixed = {"positive"}, {"negative", "ungraded"}, {"positive", "negative"}
     assert choose([right, wrong, right], [], 2) == [0, 1]
     assert choose([right, wrong, mixed, mixed], [], 2) == [0, 3]
     assert choose([mixed, mixed, mixed, wrong], [2, 0, 1, 3], 2) == [0, 1]
@@ -70,12 +70,12 @@ def test_scores_and_weights_are_those_of_the_last_update_of_a_group(tmp_path):
     assert [row["prompt"] for row in rows] == ["a", "b"]
     shown = [[(one["label"], one["score"], one["weight"]) for one in row["rollouts"]] for row in rows]
     assert shown == [
-        [("positive", None, 0.0), ("ignored", None, 0.0)],
+        [("positive", None, 0.0), ("ungraded", None, 0.0)],
         [("positive", 0.5, 0.75), ("negative", -0.5, -0.25)],
     ]
     assert rows[0]["rollouts"][1] == {
         "answer": "1 9",
-        "label": "ignored",
+        "label": "ungraded",
         "reward": None,
         "score": None,
         "weight": 0.0,
@@ -93,7 +93,7 @@ def test_a_response_that_training_ignores_is_ignored_in_the_log_of_every_method(
     for tables in ([], [torch.tensor([[0.0, 0.0], [nan, nan], [0.0, 0.0]])]):
         log.groups = rollout_logger(tmp_path).of_step(samples, tables)
         assert [[one["label"] for one in row["rollouts"]] for row in log.groups] == [
-            ["ignored", "ignored"],
+            ["ungraded", "ungraded"],
             ["positive", "negative"],
         ]
     assert (log.group_stats(samples)["rollout/pass_rate"], len(log.groups)) == (1 / 4, 2)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # its import takes seconds
 
 
 def label_rollouts(samples: list[Experience], args: SimpleNamespace) -> tuple[Tensor, Tensor]:
-    """(N,) labels and verdicts. A rollout whose reward failed is *ignored*, and its missing columns are filled in.
+    """(N,) labels and verdicts. A rollout whose reward failed is *ungraded*, and its missing columns are filled in.
 
     For REAL a score that is neither 0 nor 1 is refused unless a threshold is given.
     """

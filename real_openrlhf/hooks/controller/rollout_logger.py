@@ -13,7 +13,7 @@ from torch import Tensor
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE
 from real_openrlhf.hooks.controller.groups import groups_of
 
-LABELS = {POSITIVE: "positive", NEGATIVE: "negative", UNPARSABLE: "negative", IGNORED: "ignored"}
+LABELS = {POSITIVE: "positive", NEGATIVE: "negative", UNPARSABLE: "negative", IGNORED: "ungraded"}
 LETTERS = {"prompt": 2000, "gold": 400, "answer": 4000}  # at most, half from a text's start and half from its end
 Weighed = tuple[float | None, float | None]  # score, weight
 

@@ -1,4 +1,4 @@
-"""Whether the answer of a response to a question of mathematics equals the gold: right, wrong, or no verdict."""
+"""Whether the answer of a response to a question of mathematics equals the gold: correct, incorrect or ungraded."""
 
 import sys
 
