@@ -9,6 +9,7 @@ ROLLOUTS = "rollouts.jsonl"  # some groups of each step, with the weight of each
 NOTES = "notes.jsonl"  # what a resume has to say, and steps that teach nothing
 LOG = "train.log"  # the output of all its processes
 CHECKPOINTS, MODEL, EVALUATION = "checkpoints", "model", "eval"  # folders: DeepSpeed's, the final weights, `eval`'s
+REHEARSAL = "rehearsal-"  # how the name of a rehearsal's folder begins, which holds a small run
 LOCK = ".lock"  # held by each of its processes
 FINISHED = ".finished"  # the training process reached its end, whether or not anybody watched
 PHASE = ".phase"  # what the run does now

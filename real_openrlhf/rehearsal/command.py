@@ -20,7 +20,7 @@ from typing import Any
 from real_openrlhf.base.errors import UserError, last_line
 from real_openrlhf.base.files import parsed, write_text
 from real_openrlhf.base.parsing import flag_name
-from real_openrlhf.base.run_files import CHECKPOINTS, LOCK, METRICS
+from real_openrlhf.base.run_files import CHECKPOINTS, LOCK, METRICS, REHEARSAL
 from real_openrlhf.base.run_files import MODEL as WEIGHTS
 from real_openrlhf.base.secrets import REWARD
 from real_openrlhf.base.signals import Ended
@@ -84,7 +84,7 @@ def rehearse(args: argparse.Namespace) -> int:
     if not (start.run.text(REWARD) or start.run.text(AGENT)):
         raise UserError("--rehearse tries a reward function, a server or an agent, and this run has a reward model.")
     command.show(start, every_flag=False)
-    folder = run_folder.create(args.runs_dir, f"rehearsal-{start.request.stem}", None).resolve()
+    folder = run_folder.create(args.runs_dir, f"{REHEARSAL}{start.request.stem}", None).resolve()
     print(f"rehearsal folder: {folder}", flush=True)
     rehearsal = Rehearsal(start, folder)
     try:
@@ -179,7 +179,7 @@ class Rehearsal(Page):
             *shrink.changes(self.value, self.found["longest"]),
             *(Change(flag, None, "no report of this") for flag in flags if flag.startswith("--logger.wandb.")),
         ]
-        recipe = replace(request.recipe, name=f"rehearsal-{request.recipe.name}", on_cpu=True)
+        recipe = replace(request.recipe, name=f"{REHEARSAL}{request.recipe.name}", on_cpu=True)
         stem = run_folder.run_stem(recipe.name, request.args.algo, self.start.run.args.train.seed)
         args = argparse.Namespace(**vars(request.args) | {"runs_dir": self.folder, "run_name": RUN, "dry_run": False})
         request = replace(request, args=args, recipe=recipe, stem=stem, folder=self.folder / RUN, secrets={})

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from real_openrlhf.base.errors import UserError, first_line
 from real_openrlhf.base.files import parsed
-from real_openrlhf.base.run_files import EVALUATION, METRICS, PHASES, RECORD
+from real_openrlhf.base.run_files import EVALUATION, METRICS, PHASES, RECORD, REHEARSAL
 from real_openrlhf.base.terminal import plain
 from real_openrlhf.runs.run_folder import early_end, last_step, logged_rows, state
 from real_openrlhf.runs.run_record import EARLIER_FLAGS, flags_of
@@ -80,7 +80,7 @@ def read_runs(paths: Iterable[str | Path]) -> tuple[list[Run], list[tuple[Path, 
 
 def _folders(path: Path) -> list[Path]:
     """The folder itself, or the runs one level below it, or below its `runs`, as a comparison has them."""
-    for parent in () if _looks_like_run(path) else (path, path / "runs"):
+    for parent in () if _looks_like_run(path) or path.name.startswith(REHEARSAL) else (path, path / "runs"):
         below = sorted(parent.glob("[!.]*/")) if parent.is_dir() else []
         if any(map(_looks_like_run, below)):
             return below
@@ -96,7 +96,8 @@ def read_run(folder: str | Path) -> Run:
     folder = Path(folder)
     try:
         if not _looks_like_run(folder):
-            raise UnreadableRun("not a run: no run.json in it" if folder.exists() else "no such folder")
+            why = "a rehearsal, not a run" if folder.name.startswith(REHEARSAL) else "not a run: no run.json in it"
+            raise UnreadableRun(why if folder.exists() else "no such folder")
         meta = _read_json(folder / RECORD)
         if not isinstance(meta, dict) or "algo" not in meta:
             raise UnreadableRun("run.json is missing, or of another program: it has no key `algo`")

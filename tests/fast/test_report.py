@@ -173,6 +173,14 @@ def test_equivalence_is_two_one_sided_tests(mean, p):
     assert Difference(mean, 0.03 / 2.776445, 4).p_equivalent == pytest.approx(p, abs=1e-6)
 
 
+def test_a_rehearsal_is_named_as_one_and_its_small_run_is_none(tmp_path):
+    folder = invented.write_run(tmp_path / "rehearsal-cpu-real-s1", name="run").parent
+    invented.write_run(tmp_path, name="cpu-real-s1")
+    for typed in (tmp_path, folder):
+        runs, skipped = read_runs([typed])
+        assert len(runs) == (typed == tmp_path) and skipped == [(folder, "a rehearsal, not a run")]
+
+
 def test_runs_of_other_starting_weights_are_apart_and_several_machines_are_told(tmp_path):
     for weights, machine in (("5e", "a"), ("5e", "b"), ("6f", "b")):
         invented.write_run(tmp_path, name=weights + machine, starting_weights=weights, machine={"cpu": machine})
