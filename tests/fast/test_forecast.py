@@ -271,6 +271,7 @@ def test_a_machine_without_the_host_memory_is_refused(monkeypatch, free, problem
     assert (len(found.problems), len(found.notes)) == (problems, notes)
     assert all("25.0 GB to 30.0 GB for what sleeps" in text for text in (*found.problems, *found.notes))
     assert ["may not fit: 27.0 GB" in note for note in found.notes] == [free == 27e9] * notes
+    assert found.conclusion.endswith("may lack the memory to run it." if free == 27e9 else "can run it.")
     found = Findings()
     found.add(run_checks._host_memory(SimpleNamespace(target=here.target, elsewhere="0 of 1 GPU"), 25e9, 30e9))
     assert found.problems == [] and len(found.notes) == 1  # a dry run for another machine

@@ -48,5 +48,7 @@ class Findings:
         unchecked = dict.fromkeys(note.unchecked for note in self.notes if isinstance(note, Note) and note.unchecked)
         checked = "Flags OK." if unchecked else "Flags, data and model OK."
         rest = f" Not checked: {', '.join(unchecked)}." if unchecked else ""
-        here = f"cannot run it: {self.elsewhere}" if self.elsewhere else "can run it"
+        fits = not any(". It may not fit: " in note for note in self.notes)
+        runs = "can run it" if fits else "may lack the memory to run it"
+        here = f"cannot run it: {self.elsewhere}" if self.elsewhere else runs
         return f"{checked}{rest} {self.where} {here}."
