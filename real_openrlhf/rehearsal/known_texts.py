@@ -82,11 +82,11 @@ class Reward:
         return Call(row.number, kind, result["scores"], time.perf_counter() - begin)
 
     async def calls(self, every: list[Row], length: int) -> tuple[list[Call], list[Call], float]:
-        """Calls one after another, the first of them twice; then calls at once, and how many end in a second."""
+        """Calls one after another; then calls at once, and how many end in a second."""
         asked = [(row, kind, self.query(row, kind, text)) for row, kind, text in texts(every, length, self.right)]
         last, deadline = every[:FIRST][-1].number, time.perf_counter() + BUDGET
         alone = [await self.call(*asked[0])]
-        for one in asked:
+        for one in asked[1:]:
             if one[0].number <= last and time.perf_counter() < deadline:
                 alone.append(await self.call(*one))
         rest, together = [one for one in asked if one[0].number > last], list[Call]()
@@ -103,7 +103,7 @@ def tried(rows: list[Row], args: SimpleNamespace, tokenizer: Any) -> tuple[dict,
     every = sorted(random.Random(0).sample(labelled, min(SAMPLE, len(labelled))), key=lambda row: row.number)
     reward = Reward(args.reward.remote_url, tokenizer)
     alone, together, rate = asyncio.run(reward.calls(every, 4 * (args.rollout.max_new_tokens or args.data.max_len)))
-    calls, slow = alone[1:] + together or alone, max(alone, key=lambda call: call.seconds)
+    calls, slow = alone + together, max(alone, key=lambda call: call.seconds)
     count = Counter(call.kind for call in calls)
     passed = [call for call in calls if call.score > args.derived.threshold]
     right = {kind: [call.row for call in passed if call.kind == kind] for kind in count}
@@ -119,7 +119,7 @@ def tried(rows: list[Row], args: SimpleNamespace, tokenizer: Any) -> tuple[dict,
         "rate": rate,
     }
     faults, file = reward.run.calls.details, args.reward.remote_url[0]
-    found = [*_failures(alone, calls, faults), *_slowness(about, args)]
+    found = [*_failures(calls, faults), *_slowness(about, args)]
     more = f". If a right response has another form, define right_response(prompt, label) in {file}"
     more *= file.endswith(".py") and not reward.right
     scores = {call.score for call in calls if not call.ungraded}
@@ -142,18 +142,15 @@ def tried(rows: list[Row], args: SimpleNamespace, tokenizer: Any) -> tuple[dict,
     return about, found
 
 
-def _failures(alone: list[Call], calls: list[Call], faults: dict[str, str]) -> Iterator[Finding]:
+def _failures(calls: list[Call], faults: dict[str, str]) -> Iterator[Finding]:
     failed = [call for call in calls if call.ungraded]
     share = len(failed) / len(calls)
-    for kind, detail in faults.items():
-        yield Finding(share, f"the reward {kind}: {detail}; {share:.0%} of {len(calls)} calls", share > FEW)
-    if share > FEW and not faults:
+    if faults:
+        told = "; ".join(f"{kind}: {detail}" for kind, detail in faults.items())
+        yield Finding(share, f"the reward {told}; {share:.0%} of {len(calls)} calls", share > FEW)
+    elif share > FEW:
         first = f"first row {failed[0].row}, {failed[0].kind}"
         yield Finding(share, f"{share:.0%} of {len(calls)} texts are ungraded, and train nothing: {first}")
-    once, again = alone[:2]
-    if once.score != again.score and not once.ungraded:
-        text = f"the reward, asked twice about the gold of row {once.row}, says {once.score:g} and {again.score:g}"
-        yield Finding(1, text)
 
 
 def _slowness(about: dict, args: SimpleNamespace) -> Iterator[Finding]:
