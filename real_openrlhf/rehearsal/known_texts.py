@@ -85,11 +85,11 @@ class Reward:
         """Calls one after another; then calls at once, and how many end in a second."""
         asked = [(row, kind, self.query(row, kind, text)) for row, kind, text in texts(every, length, self.right)]
         last, deadline = every[:FIRST][-1].number, time.perf_counter() + BUDGET
-        alone = [await self.call(*asked[0])]
-        for one in asked[1:]:
+        alone, together = list[Call](), list[Call]()
+        for one in asked:
             if one[0].number <= last and time.perf_counter() < deadline:
                 alone.append(await self.call(*one))
-        rest, together = [one for one in asked if one[0].number > last], list[Call]()
+        rest = [one for one in asked if one[0].number > last]
         each, begin = statistics.median(call.seconds for call in alone), time.perf_counter()
         for start in range(0, len(rest) * (each < SLOW), TOGETHER):
             if time.perf_counter() < deadline:
