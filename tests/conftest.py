@@ -46,7 +46,7 @@ def pytest_xdist_setupnodes(config, specs):
 
     parts = {part for word in config.args for part in Path(word.partition("::")[0]).parts}
     alone = parts.isdisjoint(("slow", "hostile", "smoke", "e2e"))
-    modules = ["hypothesis", *(FAST if alone else forked_workers.MODULES)]
+    modules = ["hypothesis", *(FAST if alone else [*forked_workers.MODULES, "matplotlib.pyplot"])]
     if not all(importlib.util.find_spec(module.partition(".")[0]) for module in modules):
         return
     stack = contextlib.ExitStack()

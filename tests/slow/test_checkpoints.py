@@ -56,8 +56,7 @@ def tags(folder) -> set[str]:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"zero_stage": 3},
-        pytest.param({"zero_stage": 2}, marks=every),
+        *(pytest.param({"zero_stage": stage}, marks=every) for stage in (2, 3)),
         pytest.param({"zero_stage": 3, "flags": ("--ds.adam_offload",)}, marks=every),
         pytest.param({"zero_stage": 3, "lora": True}, marks=every),
         {"zero_stage": 2, "loss": "ppo", "lora": True, "dropout": 0.5},  # REAL's refuses dropout

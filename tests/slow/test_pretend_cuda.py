@@ -78,11 +78,11 @@ def test_the_loss_alone_takes_tensors_of_the_device(one_rank, over_ranks):
 
 UNEVEN = {"groups_per_update": 1, "micro_batch_size": 1, "skip": True, "entropy_coef": 0.0}
 UNEVEN |= {"kinds": ("uniform", "uniform", "ignored", "mixed")}  # updates with nothing, on one rank or on all
+GRID = (2, 2), (2, 4), (3, 4)
 METHODS = {"real": {"loss": "real"}, "ppo": {"loss": "ppo", "batching": "whole_groups"}}
 
 
-@pytest.mark.parametrize("count", [2, pytest.param(4, marks=every)])
-@pytest.mark.parametrize("zero_stage", [2, 3])
+@pytest.mark.parametrize("zero_stage, count", [(3, 2), *(pytest.param(*cell, marks=every) for cell in GRID)])
 def test_collectives_have_one_order_on_all_ranks(start_ranks, random_model, zero_stage, count):
     """From the loading of a model to the hand-over of its weights."""
     ranks, case = start_ranks(count, "zero_jobs"), {"model": random_model, "zero_stage": zero_stage}
