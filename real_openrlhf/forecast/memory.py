@@ -20,7 +20,9 @@ BLOCK_BYTES = 14  # per logit: bf16 and fp32 of this block, fp32 of the block be
 HEAD_BYTES = 8  # per entry of a hidden state, with a fused head: the last norm's input in fp32, its two bf16 results
 GATHERED_PARAMETERS = 1_000_000_000  # DeepSpeed's stage3_max_live_parameters
 BUCKET = 500_000_000  # numbers of a gradient that DeepSpeed collects before ranks exchange them (reduce_bucket_size)
-RUNTIME_BYTES = 5e9  # of a GPU: CUDA contexts of policy and sleeping vLLM, NCCL's buffers, fragmentation; a guess
+# Of a GPU, a guess: NCCL, graphs, cuBLAS, contexts, fragmentation; the last two took 2.3 to 3.2 GB in tests/paper_gpu,
+# where a context is assumed to take 0.5 GB.
+RUNTIME_BYTES = 5e9
 LIVE_FRACTION = 0.6  # of what states and runtime leave, for kept graphs; the rest is for a micro-batch's temporaries
 
 

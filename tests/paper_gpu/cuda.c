@@ -204,17 +204,12 @@ EXPORT E cudaFree(void *at) {
     paper_charge(paper_card(b.card), -(long)b.size);
     return 0;
 }
-EXPORT E cudaMallocAsync(void **out, size_t size, cudaStream_t s) { return cudaMalloc(out, size); }
-EXPORT E cudaFreeAsync(void *at, cudaStream_t s) { return cudaFree(at); }
 EXPORT E cudaHostAlloc(void **out, size_t size, unsigned flags) {
     *out = mmap(0, size += !size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     paper_add((struct block){*out, size, 0, HOST, -1});
     return 0;
 }
-EXPORT E cudaMallocHost(void **out, size_t size) { return cudaHostAlloc(out, size, 0); }
 EXPORT E cudaFreeHost(void *at) { struct block b = paper_find(at, HOST); if (b.kind == HOST) munmap(b.at, b.size); return 0; }
-EXPORT E cudaHostRegister(void *at, size_t size, unsigned flags) { paper_add((struct block){at, size, 0, HOST, -1}); return 0; }
-EXPORT E cudaHostUnregister(void *at) { paper_find(at, HOST); return 0; }
 EXPORT E cudaHostGetDevicePointer(void **out, void *at, unsigned flags) { *out = at; return 0; }
 EXPORT E cudaPointerGetAttributes(struct cudaPointerAttributes *a, const void *at) {
     struct block b = paper_find(at, 0);
@@ -275,9 +270,7 @@ EXPORT E info(cudaStream_t s, enum cudaStreamCaptureStatus *st, unsigned long lo
     return 0;
 }
 EXPORT E cudaGraphGetNodes(cudaGraph_t g, cudaGraphNode_t *nodes, size_t *n) { *n = 1; return 0; }
-EXPORT E instantiate(cudaGraphExec_t *x, cudaGraph_t g, unsigned long long flags) NAMED(cudaGraphInstantiate);
-EXPORT E instantiate(cudaGraphExec_t *x, cudaGraph_t g, unsigned long long flags) { return numbered((void **)x, ((struct graph *)g)->number); }
-EXPORT E cudaGraphInstantiateWithFlags(cudaGraphExec_t *x, cudaGraph_t g, unsigned long long flags) { return instantiate(x, g, flags); }
+EXPORT E cudaGraphInstantiateWithFlags(cudaGraphExec_t *x, cudaGraph_t g, unsigned long long flags) { return numbered((void **)x, ((struct graph *)g)->number); }
 EXPORT E cudaGraphLaunch(cudaGraphExec_t x, cudaStream_t s) { if (replay) replay(((struct graph *)x)->number); return 0; }
 EXPORT E cudaFuncGetAttributes(struct cudaFuncAttributes *a, const void *f) {
     memset(a, 0, sizeof *a);
@@ -288,7 +281,6 @@ EXPORT E cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *n, const void *f, in
 EXPORT E cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *n, const void *f, int b, size_t d, unsigned fl) { *n = 4; return 0; }
 EXPORT E cudaDeviceCanAccessPeer(int *yes, int a, int b) { *yes = 1; return 0; }
 EXPORT E cudaDeviceGetPCIBusId(char *out, int n, int dev) { snprintf(out, n, "0000:%02x:00.0", paper_card(dev) + 1); return 0; }
-EXPORT E cudaDeviceGetByPCIBusId(int *dev, const char *id) { *dev = 0; return 0; }
 EXPORT E cudaGetLastError(void) { E e = last; last = 0; return e; }
 EXPORT E cudaPeekAtLastError(void) { return last; }
 EXPORT const char *cudaGetErrorString(cudaError_t e) {
@@ -329,15 +321,7 @@ EXPORT E entry(const char *name, void **out, unsigned version, unsigned long lon
     if (status) *status = 0;
     return 0;
 }
-EXPORT E entry2(const char *name, void **out, unsigned long long flags, int *status) NAMED(cudaGetDriverEntryPoint);
-EXPORT E entry2(const char *name, void **out, unsigned long long flags, int *status) { return entry(name, out, 0, flags, status); }
-EXPORT E cudaGetFuncBySymbol(cudaFunction_t *f, const void *s) { *f = (void *)s; return 0; }
 EXPORT E cudaGetSymbolAddress(void **out, const void *s) { static char zeros[1 << 16]; *out = zeros; return 0; }
-EXPORT void **__cudaRegisterFatBinary(void *b) { static void *p[4]; return p; }
-EXPORT void __cudaRegisterFatBinaryEnd(void **h) {}
-EXPORT void __cudaUnregisterFatBinary(void **h) {}
-EXPORT void __cudaRegisterFunction(void **h, const char *f, char *d, const char *n, int t, void *a, void *b, void *c, void *e, int *w) {}
-EXPORT void __cudaRegisterVar(void **h, char *v, char *a, const char *n, int x, size_t s, int c, int g) {}
 static __thread struct { dim3 g, b; size_t s; void *st; } waiting; /* <<<>>>: the configuration waits for the call */
 EXPORT unsigned __cudaPushCallConfiguration(dim3 g, dim3 b, size_t s, void *st) { waiting.g = g, waiting.b = b, waiting.s = s, waiting.st = st; return 0; }
 EXPORT E __cudaPopCallConfiguration(dim3 *g, dim3 *b, size_t *s, void *st) { *g = waiting.g, *b = waiting.b, *s = waiting.s, *(void **)st = waiting.st; return 0; }
@@ -413,10 +397,6 @@ EXPORT E cuMemUnmap(P at, size_t size) {
     return 0;
 }
 EXPORT E cuMemRelease(P h) { struct piece *p = (void *)h; paper_charge(p->card, -(long)p->size); free(p); return 0; }
-EXPORT E cuMemcpyDtoHAsync_v2(void *to, P from, size_t n, void *s) { memmove(to, (void *)from, n); return 0; }
-EXPORT E cuMemcpyHtoDAsync_v2(P to, const void *from, size_t n, void *s) { memmove((void *)to, from, n); return 0; }
-EXPORT E cuMemcpyDtoDAsync_v2(P to, P from, size_t n, void *s) { memmove((void *)to, (void *)from, n); return 0; }
-EXPORT E cuMemsetD32Async(P at, unsigned v, size_t n, void *s) { for (size_t i = 0; i < n; i++) ((unsigned *)at)[i] = v; return 0; }
 EXPORT E paper_unsupported(void) { return 801; } /* what is asked for by a name that nobody has */
 EXPORT E cuGetProcAddress_v2(const char *name, void **out, int version, P flags, int *status) {
     char v2[256];
@@ -428,5 +408,4 @@ EXPORT E cuGetProcAddress_v2(const char *name, void **out, int version, P flags,
     if (status) *status = 0;
     return 0;
 }
-EXPORT E cuGetProcAddress(const char *name, void **out, int version, P flags) { return cuGetProcAddress_v2(name, out, version, flags, 0); }
 #endif

@@ -73,18 +73,4 @@ def main(how: str = "eager", fault: str = "") -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main(*sys.argv[1:])
-        code = 0
-    except BaseException:
-        import traceback
-
-        traceback.print_exc()
-        code = 1
-    sys.stdout.flush()
-    sys.stderr.flush()
-    import psutil
-
-    for child in psutil.Process().children(recursive=True):
-        child.kill()
-    os._exit(code)
+    main(*sys.argv[1:])

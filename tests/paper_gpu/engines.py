@@ -37,22 +37,12 @@ def engine_of(recipe, folder: Path) -> object:
         mock.patch.object(vllm_engine, "RolloutRayActor") as ray_actor,
     ):
         ray_actor.options.return_value.remote = make
+        ways = vllm_flags.enable_prefix_caching, vllm_flags.enforce_eager, args.data.max_len, object()
+        ways += vllm_flags.gpu_memory_utilization, vllm_flags.enable_sleep, args.derived.logprobs_mode
+        seeds = args.train.seed, args.train.full_determinism_enable
+        most = {"max_num_seqs": vllm_flags.max_num_seqs}
         try:
-            vllm_engine.create_vllm_engines(
-                1,
-                vllm_flags.tensor_parallel_size,
-                str(folder),
-                args.train.seed,
-                args.train.full_determinism_enable,
-                vllm_flags.enable_prefix_caching,
-                vllm_flags.enforce_eager,
-                args.data.max_len,
-                object(),
-                vllm_flags.gpu_memory_utilization,
-                vllm_flags.enable_sleep,
-                args.derived.logprobs_mode,
-                max_num_seqs=vllm_flags.max_num_seqs,
-            )
+            vllm_engine.create_vllm_engines(1, vllm_flags.tensor_parallel_size, str(folder), *seeds, *ways, **most)
         except Configured as made:
             return made.args[0]
     raise AssertionError("no engine was made")

@@ -98,22 +98,17 @@ E ncclCommGetAsyncError(struct comm *c, E *e) { *e = c->room && c->room->failed 
 E ncclCommDestroy(void *c) { return 0; } E ncclCommAbort(struct comm *c) { if (c->room) c->room->failed = 1; return 0; }
 E ncclCommFinalize(void *c) { return 0; } E ncclGroupStart(void) { return 0; } E ncclGroupEnd(void) { return 0; }
 
+#define NUMBERS(X) X(0, int8_t) X(1, uint8_t) X(2, int32_t) X(3, uint32_t) X(4, int64_t) X(5, uint64_t) X(6, _Float16) X(7, float) X(8, double)
+#define READ(number, type) case number: return *(type *)p;
+#define WRITE(number, type) case number: *(type *)p = v; break;
 static double get(const char *p, int t) {
-    switch (t) {
-    case 0: return *(int8_t *)p; case 1: return *(uint8_t *)p; case 2: return *(int32_t *)p; case 3: return *(uint32_t *)p;
-    case 4: return *(int64_t *)p; case 5: return *(uint64_t *)p; case 7: return *(float *)p; case 8: return *(double *)p;
-    case 6: return *(_Float16 *)p;
-    case 9: { uint32_t u = (uint32_t) * (uint16_t *)p << 16; float f; memcpy(&f, &u, 4); return f; }
-    }
-    return 0;
+    uint32_t wide = (uint32_t) * (uint16_t *)p << 16; /* bf16 */
+    switch (t) { NUMBERS(READ) default: return *(float *)&wide; }
 }
 static void set(char *p, int t, double v) {
-    switch (t) {
-    case 0: *(int8_t *)p = v; break; case 1: *(uint8_t *)p = v; break; case 2: *(int32_t *)p = v; break; case 3: *(uint32_t *)p = v; break;
-    case 4: *(int64_t *)p = v; break; case 5: *(uint64_t *)p = v; break; case 7: *(float *)p = v; break; case 8: *(double *)p = v; break;
-    case 6: *(_Float16 *)p = v; break;
-    case 9: { float f = v; uint32_t u; memcpy(&u, &f, 4); u += 0x7fff + (u >> 16 & 1); *(uint16_t *)p = u >> 16; }
-    }
+    float f = v;
+    uint32_t wide = *(uint32_t *)&f;
+    switch (t) { NUMBERS(WRITE) default: *(uint16_t *)p = (wide + 0x7fff + (wide >> 16 & 1)) >> 16; }
 }
 static E together(int what, const char *s, char *r, size_t count, int t, int op, int root, struct comm *c) {
     size_t w = width[t], each = count * w, sent = what == REDUCE_SCATTER ? each * c->n : each;

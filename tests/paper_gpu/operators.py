@@ -166,13 +166,12 @@ def addmm_dtype_out(total, left, right, out_dtype, *, beta=1, alpha=1, out):
 def scores(q, k, v, bounds, scale, left):
     """Of each packed sequence: (where, q, k, v of all heads, softmax, scale)."""
     scale = q.shape[-1] ** -0.5 if scale is None else scale
+    assert left in (None, -1)
     times = q.shape[1] // k.shape[1]
-    ends = bounds.tolist()
-    for begin, end in pairwise(ends):
+    for begin, end in pairwise(bounds.tolist()):
         x = q[begin:end].transpose(0, 1).float()
         y, z = (one[begin:end].transpose(0, 1).float().repeat_interleave(times, 0) for one in (k, v))
         seen = ones(end - begin, end - begin, dtype=torch.bool).tril()
-        seen = seen if left in (None, -1) else seen.triu(-left)
         p = (x @ y.mT * scale).masked_fill(~seen, float("-inf")).softmax(-1)
         yield slice(begin, end), x, y, z, p, scale
 

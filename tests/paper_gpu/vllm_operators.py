@@ -23,11 +23,6 @@ def silu_and_mul(result, x):
     result.copy_(F.silu(left) * right)
 
 
-def gelu_and_mul(result, x, approximate="none"):
-    left, right = x.chunk(2, -1)
-    result.copy_(F.gelu(left, approximate=approximate) * right)
-
-
 def rotary_embedding(positions, query, key, head_size, cos_sin_cache, is_neox, rope_dim_offset=0, inverse=False):
     assert is_neox and not rope_dim_offset and not inverse
     cos, sin = cos_sin_cache[positions.flatten()].float().chunk(2, -1)
@@ -52,6 +47,7 @@ def reshape_and_cache_flash(key, value, key_cache, value_cache, slots, kind, *_)
 def attention(g, table):
     """Of packed queries over a paged cache of keys and values; a sequence's last query is at its last key."""
     q, k, v, ends = g["q"], g["k"], g["v"], g["cu_seqlens_q"].tolist()
+    assert not g["softcap"] and g["window_size_left"] < 0
     out = torch.empty_like(q) if g["out"] is None else g["out"]
     for row, (begin, end) in enumerate(pairwise(ends)):
         keys = int(g["seqused_k"][row])
@@ -62,13 +58,9 @@ def attention(g, table):
         x = q[begin:end].transpose(0, 1).float()
         y, z = (one[pages].flatten(0, 1)[:keys].transpose(0, 1).float().repeat_interleave(times, 0) for one in (k, v))
         logits = x @ y.mT * g["softmax_scale"]
-        if softcap := g["softcap"]:
-            logits = softcap * (logits / softcap).tanh()
         seen = operators.ones(end - begin, keys, dtype=torch.bool)
         if g["is_causal"]:
             seen = seen.tril(keys - (end - begin))
-        if (left := g["window_size_left"]) >= 0:
-            seen = seen.triu(keys - (end - begin) - left)
         p = logits.masked_fill(~seen, float("-inf")).softmax(-1)
         out[begin:end] = (p @ z).transpose(0, 1).to(out.dtype)
     return out, operators.zeros(q.shape[1], len(q))
@@ -105,8 +97,6 @@ COMPUTED = {
     "_C::rms_norm": rms_norm,
     "_C::fused_add_rms_norm": fused_add_rms_norm,
     "_C::silu_and_mul": silu_and_mul,
-    "_C::gelu_and_mul": gelu_and_mul,
-    "_C::gelu_tanh_and_mul": lambda result, x: gelu_and_mul(result, x, "tanh"),
     "_C::rotary_embedding": rotary_embedding,
     "_C_cache_ops::reshape_and_cache_flash": reshape_and_cache_flash,
     "_vllm_fa2_C::varlen_fwd": fa2,
