@@ -331,22 +331,14 @@ EXPORT E __cudaPopCallConfiguration(dim3 *g, dim3 *b, size_t *s, void *st) { *g 
 typedef unsigned long long P;
 #define PAGE (2ul << 20)
 EXPORT E cuDriverGetVersion(int *v) { *v = 13000; return 0; }
-EXPORT E cuDeviceGetCount(int *n) { *n = paper_count(); return 0; }
 EXPORT E cuDeviceGet(int *d, int n) { *d = n; return n < paper_count() ? 0 : INVALID_DEVICE; }
-EXPORT E cuDeviceGetName(char *s, int n, int d) { snprintf(s, n, "%s", paper_name()); return 0; }
-EXPORT E cuDeviceGetUuid_v2(char *u, int d) { memset(u, 0, 16); u[0] = 0x11, u[15] = paper_card(d); return 0; }
-EXPORT E cuDeviceTotalMem_v2(size_t *n, int d) { *n = paper_total(paper_card(d)); return 0; }
 EXPORT E cuDeviceGetAttribute(int *out, int a, int d) { return attribute(out, a); }
 static int context[CARDS];
 EXPORT E cuCtxGetCurrent(void **c) { *c = &context[current]; return 0; }
-EXPORT E cuCtxGetDevice(int *d) { *d = current; return 0; }
 EXPORT E cuDevicePrimaryCtxGetState(int d, unsigned *f, int *active) { *f = 0, *active = 1; return 0; }
 EXPORT E cuDevicePrimaryCtxRetain(void **c, int d) { *c = &context[d]; return 0; }
 EXPORT E cuModuleLoadData(void **m, const void *i) { *m = malloc(8); return 0; }
 EXPORT E cuModuleLoadDataEx(void **m, const void *i, unsigned n, void *o, void *v) { *m = malloc(8); return 0; }
-EXPORT E cuLibraryLoadData(void **m, const void *i, void *a, void *b, unsigned n, void *c, void *d, unsigned k) { *m = malloc(8); return 0; }
-EXPORT E cuLibraryGetKernel(void **f, void *m, const char *n) { *f = strdup(n); return 0; }
-EXPORT E cuKernelGetFunction(void **f, void *k) { *f = k; return 0; }
 EXPORT E cuModuleGetFunction(void **f, void *m, const char *n) { *f = strdup(n); return 0; }
 EXPORT E cuFuncGetAttribute(int *v, int a, void *f) { *v = a == 0 ? 1024 : a == 4 ? 32 : 0; return 0; }
 EXPORT E cuOccupancyMaxActiveClusters(int *n, void *f, void *c) { *n = 8; return 0; }
@@ -358,18 +350,6 @@ EXPORT E cuPointerGetAttribute(void *out, int a, P at) {
     return 0;
 }
 EXPORT E cuGetErrorString(E e, const char **s) { *s = e == OUT_OF_MEMORY ? "out of memory" : "invalid argument"; return 0; }
-EXPORT E cuGetErrorName(E e, const char **s) { *s = "CUDA_ERROR_OF_PAPER"; return 0; }
-EXPORT E cuMemGetInfo_v2(size_t *available, size_t *total) {
-    int c = paper_card(current);
-    *total = paper_total(c), *available = *total - paper_used(c);
-    return 0;
-}
-EXPORT E cuMemGetAddressRange_v2(P *base, size_t *size, P at) {
-    struct block b = paper_find((void *)at, 0);
-    if (base) *base = (P)b.at;
-    if (size) *size = b.size;
-    return b.kind ? 0 : 1;
-}
 EXPORT E cuMemGetAllocationGranularity(size_t *g, const void *p, int o) { *g = PAGE; return 0; }
 EXPORT E cuMemAddressReserve(P *out, size_t size, size_t align, P at, P flags) {
     char *a = mmap(0, size + PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
