@@ -19,10 +19,9 @@ SMALL = (*SIZES, "--eval.n_samples_per_prompt", "1")
 
 NO_EVALUATION = ("--no-eval.at_start", "--no-eval.at_end")
 SHORT = (*SMALL, "--max-steps", "4", "--ckpt.save_steps", "2", "--eval.steps", "2", "--no-eval.at_start")
-REAL = ("--algo", "real", "--seed", "1", "--max-steps", "10", "--ckpt.save_steps", "5", "--eval.steps", "5")
-# 128 rollouts a step, so that ten steps show that it learns
-REAL += ("--rollout.batch_size", "16", "--train.batch_size", "32", "--eval.n_samples_per_prompt", "2")
-REAL += ("--actor.adam.lr", "2e-4")
+# 128 rollouts a step, so that few steps show that it learns
+LEARNING = ("--steps", "2", "--ckpt.save_steps", "1", "--eval.steps", "2", "--eval.n_samples_per_prompt", "2")
+LEARNING += ("--rollout.batch_size", "16", "--train.batch_size", "32", "--actor.adam.lr", "5e-4")
 
 
 def run_flags(recipe: str = "qwen7b", algo: str = "real", user=None, removed=(), rows=None):
@@ -53,7 +52,7 @@ def as_killed(folder: Path, before: str = "") -> None:
     record = json.loads((folder / "run.json").read_text())
     run_folder.write(folder, record | {"status": "running", "finished": None})
     (folder / ".finished").unlink()
-    assert "died after step 4" in run_folder.state(folder)["reason"]
+    assert "died after step" in run_folder.state(folder)["reason"]
 
 
 def flip(path: Path) -> None:

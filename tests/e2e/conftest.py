@@ -9,7 +9,6 @@ import math
 import os
 import subprocess
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,7 +16,9 @@ from pathlib import Path
 import forked_workers
 import psutil
 import pytest
-from small_runs import REAL
+from small_runs import LEARNING
+
+from real_openrlhf.training import tiny_task
 
 HERE = Path(__file__).parent
 SECONDS = 600  # after which a run has failed
@@ -115,18 +116,19 @@ class Command:
     server: psutil.Process  # whose forks the run's processes are
     words: tuple[str, ...] = ()
 
-    def __call__(self, name: str, *flags: str, code: int = 0, kill_after: int = 0) -> Run:
-        """With `kill_after` the training process gets a SIGKILL once that step is logged."""
+    def __call__(self, name: str, *flags: str, code: int = 0) -> Run:
         words = ["train", "--recipe", "cpu", "--runs-dir", str(self.runs), "--run-name", name, *self.words, *flags]
+        return self.run(self.runs / name, *words).ended(code)
+
+    def run(self, folder: Path, *words: str) -> Run:
+        """Any command of the package, with what it starts watched."""
         streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
         child = subprocess.Popen([*self.python, *words], env=self.environment, **streams)
-        run = Run(self.runs / name, 0, "", set())
+        run = Run(folder, 0, "", set())
         with watched(child, self.server) as (run.actors, run.listening):
-            if kill_after:
-                kill_trainer(child, self.server, run, kill_after)
             run.output, _ = child.communicate()
         run.code = child.returncode
-        return run.ended(code)
+        return run
 
 
 # The command as a fork, whose children are forks too: importing the stack takes as long as ten steps.
@@ -157,25 +159,21 @@ def train_on_two(train, reward_calls):
     return replace(train, environment={**train.environment, **faults}, words=words)
 
 
-def kill_trainer(child: subprocess.Popen, server: psutil.Process, run: Run, step: int) -> None:
-    log = run.folder / "metrics.jsonl"
-    while child.poll() is None and not (log.exists() and f'"train", "step": {step},' in log.read_text()):
-        time.sleep(0.05)
-    for process in server.children(recursive=True):
-        with contextlib.suppress(psutil.Error):
-            if "openrlhf.cli.train_ppo_ray" in process.cmdline() and str(run.folder) in process.cmdline():
-                process.kill()
+@pytest.fixture(scope="session")
+def compared(train, runs) -> Run:
+    """REAL and GRPO with one seed, each trained and evaluated; its folder is the comparison's."""
+    rows = (tiny_task.unpack() / "eval.jsonl").read_text().splitlines(keepends=True)
+    (runs / "easy.jsonl").write_text("".join(rows[:6]))
+    evaluation = ["--benchmarks", str(runs / "easy.jsonl"), "--eval-flags=--k 2 --max-new-tokens 14 --think optional"]
+    words = ["compare", "--out", str(runs / "compared"), "--algos", "real", "grpo", "--seeds", "1", *evaluation]
+    return train.run(runs / "compared", *words, *LEARNING).ended(0)
 
 
 @pytest.fixture(scope="session")
-def killed(train) -> Run:
-    return train("real", *REAL, code=137, kill_after=7)
+def real(compared) -> Run:
+    return replace(compared, folder=compared.folder / "runs" / "real-s1")
 
 
 @pytest.fixture(scope="session")
-def real(killed, train) -> Run:
-    """Killed by then, and continued in another process, Ray and engine."""
-    run = train("real", *REAL, "--resume")
-    run.actors |= killed.actors
-    run.listening |= killed.listening
-    return run
+def grpo(compared) -> Run:
+    return replace(compared, folder=compared.folder / "runs" / "grpo-s1")

@@ -1,7 +1,6 @@
-"""`on_a_gpu.sh first-day`, whole, in small on CPU: its pack, vLLM's second model runner (V2) in a training that lets
-the engine sleep, and a comparison with evaluations. Locks and kills of `compare`: tests/fast/test_comparison.py."""
+"""`on_a_gpu.sh first-day`, whole, in small on CPU: its pack, and vLLM's second model runner (V2) in a training that
+lets the engine sleep. A comparison with evaluations by default: test_train.py."""
 
-import csv
 import json
 import os
 import re
@@ -10,14 +9,16 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from every import EVERY, every
+from every import every
 
 from real_openrlhf.cli import main
 from real_openrlhf.training import tiny_task
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = "doctor", "exact", "head", "kernels", "step", "train", "hundred"
-RUNS = {"real-s1": "REAL (1 run)", "real_fixed_weights-s1": "REAL, fixed weights (1 run)"}
+RUNS = "real-s1", "real_fixed_weights-s1"
+
+pytestmark = every
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +33,7 @@ def ask(folder):
     (folder / "liger_kernel/__init__.py").write_text("raise ImportError('no GPU here')")
     rows = (tiny_task.unpack() / "eval.jsonl").read_text().splitlines(keepends=True)
     (folder / "easy.jsonl").write_text("".join(rows[:6]))
-    asked = {"SMALL": "all" if EVERY else "1", "OUT": str(folder / "day"), "PYTHONPATH": str(folder)}
+    asked = {"SMALL": "all", "OUT": str(folder / "day"), "PYTHONPATH": str(folder)}
     words = ["bash", ROOT / "benchmarks/on_a_gpu.sh", "first-day"]
 
     def ask() -> str:
@@ -61,7 +62,7 @@ def trained(run: Path) -> list[dict]:
 
 def test_the_first_day_on_a_gpu_in_small_and_the_pack_that_it_sends(ask, said, out, tmp_path):
     assert {file.stem for file in out.glob("*.done")} == {*PARTS}
-    assert "liger: exit code 1" in said and "| ours |" in said and ("mean gap of V2, of V1's: " in said) == EVERY
+    assert "liger: exit code 1" in said and "| ours |" in said and "mean gap of V2, of V1's: " in said
     for name in ("z of REAL", "pass rate of REAL less its fixed-weight control", "gap between vLLM and the policy"):
         assert name in said
     assert ask().count("done before") == len(PARTS)
@@ -74,7 +75,7 @@ def test_the_first_day_on_a_gpu_in_small_and_the_pack_that_it_sends(ask, said, o
     assert "REAL" in (tmp_path / "report/index.html").read_text()
 
 
-@pytest.mark.parametrize("runner", ["v0", pytest.param("v1", marks=every)])
+@pytest.mark.parametrize("runner", ["v0", "v1"])
 def test_either_runner_follows_the_policy_and_its_engine_wakes_in_the_right_order(said, out, runner):
     """Weights wake before their hand-over, keys and values after it: by then the policy has given its memory back."""
     steps, log = trained(out / "three" / runner), (out / "three" / runner / "train.log").read_text()
@@ -85,18 +86,6 @@ def test_either_runner_follows_the_policy_and_its_engine_wakes_in_the_right_orde
     weights, keys = "wake_up ['weights']", "wake_up ['kv_cache']"
     # a first rollout, and an evaluation behind the last hand-over
     assert calls == ["sleep", weights, keys, "sleep", *3 * [weights, "reload", keys, "sleep"]]
-
-
-def test_a_comparison_prints_and_reports_all_its_methods_and_their_evaluations(out):
-    page = (out / "report" / "index.html").read_text()
-    assert all(label.partition(" (")[0] in page for label in RUNS.values())
-    assert (out / "report" / "tables" / "summary.md").read_text() in (out / "hundred.log").read_text()
-    rows = csv.DictReader(open(out / "report/tables/benchmarks.csv"))
-    table = {row["Setting"]: float(row["easy"]) for row in rows if row["easy"]}
-    for run, label in RUNS.items():
-        assert json.loads((out / "runs" / run / "run.json").read_text())["status"] == "finished"
-        results = json.loads((out / "runs" / run / "eval" / "results.json").read_text())["benchmarks"]["easy"]
-        assert results["problems"] == 6 and table[label] == results["pass@1"]
 
 
 def test_one_seed_gives_two_algorithms_the_same_prompts_updates_and_first_rollouts(out):

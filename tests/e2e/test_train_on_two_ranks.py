@@ -1,11 +1,11 @@
-"""Training on two ZeRO-3 ranks: beside engines on their GPUs or on others, killed, and with faults."""
+"""Training on two ZeRO-3 ranks: asynchronously with an engine apart, with faults and engines on their GPUs, killed."""
 
 import json
 import math
 
 import pytest
 from every import every
-from small_runs import NO_EVALUATION, SHORT, SMALL, as_killed
+from small_runs import NO_EVALUATION, SHORT, as_killed
 from small_world import REPOSITORY
 
 from real_openrlhf.report import show
@@ -13,44 +13,18 @@ from real_openrlhf.report import show
 LISTWISE = f"{REPOSITORY}/examples/objectives/listwise.py:listwise"
 
 
-@pytest.fixture(scope="module")
-def grpo(train):
-    words = ("--recipe", "cpu-like-gpu", "--algo", "grpo", "--gpus", "2", "--max-steps", "3")
-    sizes = ("--rollout.batch_size", "32", "--train.batch_size", "64", "--train.max_tokens_per_gpu", "256")
-    return train("grpo", *words, *sizes, "--rollout.max_tokens_per_gpu", "512", "--eval.n_samples_per_prompt", "2")
-
-
-def test_grpo_on_two_zero3_ranks_with_a_reference_and_a_kl_loss(grpo):
-    assert grpo.finite and len(grpo.lines("train")) == 3
-    assert "ReferenceModelActor" in grpo.actors and "CriticModelActor" not in grpo.actors
-    kl = grpo.values("kl")
-    assert 0 <= kl[0] < kl[-1]  # the policy leaves the reference
-    before, after = (line["eval_reverse_pass1"] for line in grpo.lines("eval"))
-    assert before + 0.05 < after  # at temperature 0.6: 0.59 and 0.73 when this was written
-
-
-def test_grpo_keeps_answers_without_weights(grpo):
-    groups = show.read(grpo.folder)
-    assert [group["step"] for group in groups] == [1, 1, 2, 2, 3, 3]
-    assert all(rollout["weight"] is None and rollout["answer"] for group in groups for rollout in group["rollouts"])
-
-
-def test_only_this_machine_can_reach_a_run_on_two_ranks(grpo):
-    assert grpo.listening == set()
-
-
-def test_vllm_draws_from_the_packed_policy(grpo):
-    assert (
-        0 < min(grpo.values("sampling/logprob_diff_mean")) and max(grpo.values("sampling/logprob_diff_mean")) < 1 / 16
-    )
-
-
-def test_asynchronously_with_an_engine_apart_from_policy_and_reference(train):
+def test_grpo_on_two_zero3_ranks_with_a_reference_asynchronously_with_an_engine_apart(train):
     """`--train.colocate_all` is the recipe's. The engine gets a GPU of its own, of which Ray must have one more."""
-    words = ("--algo", "grpo", "--max-steps", "2", "--train.async_enable")
-    run = train("apart", *SMALL, *words, *NO_EVALUATION)
+    words = ("--recipe", "cpu-like-gpu", "--algo", "grpo", "--gpus", "2", "--vllm.num_engines", "1")
+    words += ("--max-steps", "2", "--train.async_enable", "--no-ds.enable_sleep")
+    run = train("two-grpo", *words, *NO_EVALUATION)
     assert run.finite and len(run.lines("train")) == 2
-    assert {"PolicyModelActor", "ReferenceModelActor"} <= run.actors
+    assert {"PolicyModelActor", "ReferenceModelActor"} <= run.actors and "CriticModelActor" not in run.actors
+    assert run.listening == set()
+    kl = run.values("kl")
+    assert 0 <= kl[0] < kl[-1]  # the policy leaves the reference
+    first, stale = run.values("sampling/logprob_diff_mean")
+    assert 0 < first < 1 / 16 and 0 < stale < 1 / 4
 
 
 @every
@@ -93,7 +67,8 @@ def test_listwise_trains_on_graded_rewards_while_the_verifier_fails(train_on_two
     rows = ({"prompt": prompt, "label": labels.get(prompt, prompt[3::-1])} for prompt in prompts)
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     run = train_on_two(
-        "faults", "--recipe", "cpu-like-gpu", "--algo.real.objective", LISTWISE, "--max-steps", "1", *NO_EVALUATION,
+        "faults", "--recipe", "cpu-like-gpu", "--train.colocate_all", "--vllm.num_engines", "2",
+        "--algo.real.objective", LISTWISE, "--max-steps", "1", *NO_EVALUATION,
         "--rollout.batch_size", "16", "--rollout.n_samples_per_prompt", "4", "--train.batch_size", "64",
         "--data", str(data),
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Files of the user's own in the real stack: an objective, and an environment of several turns."""
+"""Files of the user's own in the real stack: an objective, and an environment of several turns. And an engine dies."""
 
 import hashlib
 import json
@@ -31,12 +31,27 @@ def asked():
 asked()
 """
 
+# In the second step an engine dies.
+KILLS = """
+
+def counted(self, first=Game.__init__, games=[]):
+    first(self)
+    games.append(self)
+    if len(games) == 70:
+        import multiprocessing, os, signal
+        (engine,) = (child for child in multiprocessing.active_children() if child.name == "EngineCore")
+        os.kill(engine.pid, signal.SIGKILL)
+
+
+Game.__init__ = counted
+"""
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 OBJECTIVE, AGENT = EXAMPLES / "objectives" / "hinge.py", EXAMPLES / "agents" / "guess_number.py"
 MARGIN, GROUP = 0.5, 8  # tau and rollouts a prompt of the recipe
 
 
-def test_a_users_objective_and_agent_train_and_are_recorded(train, tmp_path):
+def test_a_users_objective_and_agent_train_until_the_engine_is_killed_and_are_recorded(train, tmp_path):
     hinge, game, answers = tmp_path / "hinge.py", tmp_path / "game.py", tmp_path / "asked.jsonl"
     flags = command.request_of(["--recipe", "cpu"]).run
     ours = LaunchTarget.for_recipe(RECIPES["cpu"]).environment(flags)
@@ -45,12 +60,14 @@ def test_a_users_objective_and_agent_train_and_are_recorded(train, tmp_path):
     text = AGENT.read_text()
     for hint, token in {"?": "=", "<": "=", ">": "."}.items():  # of this model's few
         text = text.replace(f'"{hint}"', f'"{token}"')
-    game.write_text(text)
+    game.write_text(text + KILLS)
     words = ("--algo", "real", "--algo.real.objective", f"{hinge}:hinge", "--train.agent_func_path", str(game))
     words += ("--no-rollout.seeded", "--actor.adam.lr", "1e-5", *SMALL, *NO_EVALUATION)
-    run = train("mine", *words, "--max-steps", "2")
+    run = train("mine", *words, "--max-steps", "2", code=1)
+    assert "EngineDeadError" in run.output and "continue it: the same command with --resume" in run.output
+    assert not {"CriticModelActor", "ReferenceModelActor", "RewardModelActor"} & run.actors
     assert f"objective {hinge}:hinge: {{'tau': {MARGIN}}}" in run.log
-    assert len(run.lines("train")) == 2 and run.finite
+    assert len(run.lines("train")) == 1 and run.finite
     for line in run.lines("train"):
         # scores are small, so each rollout of a mixed group is about a whole margin away from where it should be
         assert line["real/score_abs_max"] < MARGIN

@@ -1,6 +1,6 @@
 """`compare`: names, what is refused before the first run, and the loop over the runs, with a stand-in for `train`.
 
-tests/e2e/test_first_day.py runs the same loop with real trainings.
+tests/e2e/test_train.py runs the same loop with real trainings.
 """
 
 import json
