@@ -155,7 +155,7 @@ def test_an_evaluation_whose_engine_fails_says_so_in_a_line(folder, forked):
     assert last.startswith("real-openrlhf eval: error: vLLM failed: ") and last.endswith("the same command continues")
 
 
-@every  # of training: test_like_gpu.py
+@every  # of training: test_user_files.py
 def test_an_engine_that_is_killed_ends_the_evaluation(folder, forked):
     running, process = run_until(folder, forked, "killed", K)
     (engine,) = (one for one in psutil.Process(process).children() if "spawn_main" in " ".join(one.cmdline()))

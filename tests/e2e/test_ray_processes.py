@@ -178,7 +178,7 @@ def test_a_policy_is_told_why_its_engine_did_not_start(later):
     assert "ValueError: no memory for an engine" in later.stdout, later.stderr
 
 
-@every  # the policy's wait is above; that a run ends with an actor's reason: test_like_gpu.py
+@every  # the policy's wait is above; that a run ends with an actor's reason: test_user_files.py
 def test_an_engine_that_cannot_start_ends_the_run_with_its_reason(train):
     crowded = replace(train, environment={**train.environment, "VLLM_CPU_KVCACHE_SPACE": "1000000"})  # GB
     run = crowded("no-engine", "--max-steps", "1", code=1)
