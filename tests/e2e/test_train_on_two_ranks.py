@@ -17,6 +17,7 @@ def test_grpo_on_two_zero3_ranks_with_a_reference_asynchronously_with_an_engine_
     """`--train.colocate_all` is the recipe's. The engine gets a GPU of its own, of which Ray must have one more."""
     words = ("--recipe", "cpu-like-gpu", "--algo", "grpo", "--gpus", "2", "--vllm.num_engines", "1")
     words += ("--max-steps", "2", "--train.async_enable", "--no-ds.enable_sleep")
+    words += ("--train.max_tokens_per_gpu", "256", "--rollout.max_tokens_per_gpu", "512")
     run = train("two-grpo", *words, *NO_EVALUATION)
     assert run.finite and len(run.lines("train")) == 2
     assert {"PolicyModelActor", "ReferenceModelActor"} <= run.actors and "CriticModelActor" not in run.actors
