@@ -1,6 +1,6 @@
 """An objective of your own, in a file of your own. From this folder:
 
-    real-openrlhf train --algo hinge.py:hinge
+    real-openrlhf train --algo examples/objectives/hinge.py:hinge
 
 It is one function (scores, groups, settings) -> loss per group. A score says how far a rollout has moved from the old
 policy; `groups` knows which rollouts are positive, negative or valid, and sums over each group; `settings.tau` is the
