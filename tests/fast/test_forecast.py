@@ -250,6 +250,12 @@ def test_checkpoints_are_in_a_runs_time_and_rent():
     assert "every 20 steps: 5.3 s of each step at 1 GB/s, 43 s" in duration.forecast(*endless, H100)
 
 
+def test_the_page_of_rehearsals_has_the_costs_of_its_recipe():
+    _, hours, dollars = map(duration.text, duration.spans(*planned("qwen7b"), H100))
+    page = (REPOSITORY / "docs/use/rehearse.md").read_text()
+    assert f"cost: all of the run, {hours} hours and ${dollars}\n" in page
+
+
 def test_host_memory_holds_what_sleeps_in_blocks_of_powers_of_two():
     """By hand: Adam's 12 bytes of each weight once, and an engine's bf16 weights on each GPU."""
     tables, small = 2 * 152064 * 3584, P - 28 * (3584 * 4608 + 3584**2 + 3 * 3584 * 18944) - 2 * 152064 * 3584
