@@ -22,6 +22,16 @@
 # Uses the Python of the environment for GPUs, or else the one on PATH. Send us what it prints.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+case " $* " in
+*" --help "* | *" -h "*) sed -n '2,/^set /{/^set /!s/^# \{0,1\}//p}' benchmarks/on_a_gpu.sh && exit ;;
+esac
+for part in "$@"; do # before anything runs
+    case $part in
+    exact | head | kernels | step | train | hundred | setup | doctor) ;;
+    first-day) [ $# -eq 1 ] || { echo "first-day has all parts: give it alone" >&2 && exit 2; } ;;
+    *) echo "no such part: $part. --help lists them" >&2 && exit 2 ;;
+    esac
+done
 python=${PYTHON:-$(bash examples/scripts/setup_env.sh where "$([ -n "${SMALL:-}" ] && echo cpu || echo gpu)")/bin/python}
 [ -x "$python" ] || python=python3
 parts=("$@")
@@ -123,10 +133,6 @@ run_part() {
         [ -z "${SMALL:-}" ] || echo "skipped: GRPO: the predictions are of the other two"
         cli compare --recipe "$recipe" --algos "${algos[@]}" --seeds 1 --steps "$steps" --benchmarks "${BENCHMARKS:-none}" \
             --out "$folder" "${hundred[@]}" && "$python" benchmarks/expected.py --hundred "$folder"
-        ;;
-    *)
-        echo "no such part: $1" >&2
-        return 2
         ;;
     esac
 }

@@ -126,6 +126,23 @@ def test_a_first_day_without_an_environment_says_how_to_make_it(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["python"]  # no pack to send
 
 
+@pytest.mark.parametrize(
+    "words, code, told",
+    [
+        ("--help", 0, "  first-day doctor and all of these but setup"),
+        ("first-day --dry-run", 2, "first-day has all parts: give it alone"),
+        ("exact --dry-run", 2, "no such part: --dry-run. --help lists them"),
+    ],
+)
+def test_what_is_no_part_of_a_gpu_trial_is_told_before_anything_runs(tmp_path, words, code, told):
+    program(tmp_path / "python", f"touch '{tmp_path}/called'")
+    command = ["bash", SCRIPTS.parents[1] / "benchmarks/on_a_gpu.sh", *words.split()]
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PYTHON": str(tmp_path / "python")}
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == code and told in done.stdout + done.stderr
+    assert not (tmp_path / "called").exists() and "set -uo" not in done.stdout
+
+
 def test_the_workflow_of_a_public_runner_runs_commands_that_are_there():
     jobs = yaml.safe_load((SCRIPTS.parents[1] / ".github/workflows/test.yml").read_text())["jobs"]
     commands = [step["run"] for job in jobs.values() for step in job["steps"] if "run" in step]
