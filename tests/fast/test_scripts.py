@@ -272,6 +272,23 @@ def test_a_task_is_requeued_at_its_time_limit_and_not_by_scancel(tmp_path, sent,
     assert "#SBATCH --signal=B:USR1@" in (SCRIPTS / "slurm_compare.sbatch").read_text()
 
 
+@pytest.mark.parametrize(
+    "script, words, instead",
+    [
+        ("real", "qwen7b --dry-run", "bash examples/scripts/train_real_gpu.sh qwen7b --dry-run"),
+        ("real", "", "bash examples/scripts/train_real_gpu.sh RECIPE --dry-run"),
+        ("compare", "examples/scripts/compare_gpu.sh", "bash examples/scripts/compare_gpu.sh --dry-run"),
+        ("compare", "--seeds 2", "real-openrlhf compare --seeds 2 --dry-run"),
+    ],
+)
+def test_a_script_for_sbatch_says_what_to_type_without_it(script, words, instead):
+    command = ["bash", SCRIPTS / f"slurm_{script}.sbatch", *words.split()]
+    done = subprocess.run(command, env={"PATH": os.environ["PATH"]}, capture_output=True, text=True)
+    assert done.returncode == 2 and done.stderr.endswith(
+        f"this is for sbatch, on a machine with SLURM. Without it: {instead}\n"
+    )
+
+
 def test_slurm_steps_have_all_of_a_node(tmp_path):
     """Without a word a step has one core, and a job its partition's default memory."""
     (tmp_path / "examples/scripts").mkdir(parents=True)
