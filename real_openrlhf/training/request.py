@@ -11,7 +11,7 @@ from typing import Any
 
 from real_openrlhf.base import run_files
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.base.parsing import PassThrough, path_of
+from real_openrlhf.base.parsing import PassThrough, did_you_mean, path_of
 from real_openrlhf.base.secrets import BY_VARIABLE, KEY_VARIABLE, WANDB_KEY, hide
 from real_openrlhf.flags.words import SHORTHANDS, as_typed, split_flags
 from real_openrlhf.recipes.algorithms import ALGORITHMS, method_of
@@ -52,10 +52,13 @@ class WithConfig(PassThrough):
         asked, others = only.parse_known_args(typed)
         named = self.by_name and asked.resume and asked.run_name
         if named and not {*others} - {"--dry-run"} and not (asked.runs_dir / named).exists():
-            raise UserError(f"there is no run {asked.runs_dir / named} to continue. Name another, or give its flags.")
+            near = did_you_mean(named, [path.parent.name for path in asked.runs_dir.glob(f"*/{run_files.RECORD}")])
+            hint = near or "Name another, or give its flags."
+            raise UserError(f"there is no run {asked.runs_dir / named} to continue. {hint.strip()}")
         pairs = (word.partition("=") for word in (*(words_of_run(asked.runs_dir / named) if named else ()), *typed))
         words = [SHORTHANDS.get(name, name) + equals + value for name, equals, value in pairs]
         namespace, rest = super().parse_known_args(words, namespace)
+        namespace.by_name = self.by_name
         namespace.algo, *own = method_of("--algo", namespace.algo)
         namespace.openrlhf = [*own, *namespace.openrlhf]
         return namespace, rest

@@ -362,7 +362,13 @@ def test_the_name_of_a_run_is_enough_to_continue_it(request_for, begun, capsys):
         return capsys.readouterr().out
 
     assert main(["train", "--resume", "--run-name", "mien", f"--runs-dir={run.parent}", "--dry-run"]) == 2
-    assert "there is no run" in capsys.readouterr().err
+    assert "there is no run" in (said := capsys.readouterr().err) and "Did you mean mine?" in said
+    other = ["--run-name", "mines", "--algo", "grpo", "--seed", "5"]
+    for rate, code in (("3e-4", 2), ("2e-4", 0)):  # mistyped, or a run of its own
+        words = [*other, f"--runs-dir={run.parent}", "--actor.adam.lr", rate]
+        assert main(["train", "--resume", "--dry-run", *words]) == code
+        error = capsys.readouterr().err
+        assert (f"To continue {run}, name it;" in error) == (code == 2)
     assert "has changed" not in (said := told()) and "/mine goes on after step 0, from the beginning\n" in said
     assert "since this run began --actor.adam.lr has changed from 0.0003 to 0.0002\n" in told(
         "--actor.adam.lr", "2e-4"

@@ -155,7 +155,13 @@ def _resumed(start: Start) -> Iterator[str]:
         run_folder.refuse_name(runs, name)
         if request.args.resume and name:
             near = run_folder.near_name(runs, name, request.stem)
-            yield Note(f"{request.folder} is new" + (f". {near} is unfinished" if near else ": nothing to continue"))
+            other = run_record.changed_flags(run_folder.read(near), run) if near else {}
+            if near and request.args.by_name and not other.keys() & {*request.user, *request.removed}:
+                begin = "leave out --resume (scripts: RESUME=0)"
+                yield f"there is no run {request.folder}. To continue {near}, name it; to begin a new run, {begin}."
+            else:
+                rest = f". {near} is unfinished" if near else ": nothing to continue"
+                yield Note(f"{request.folder} is new{rest}")
         return
     if run_folder.stem_of(record) != request.stem:
         yield (
