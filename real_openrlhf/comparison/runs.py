@@ -40,6 +40,9 @@ class Runs:
         for flag in (re.sub("^--no-", "--", word.partition("=")[0]) for word in typed):
             if flag in SET_HERE:
                 raise UserError(f"{flag} is set for each run. Use --algos, --seeds, --first-seed, --out or --dry-run.")
+        also = {"--max-steps", "--train.max_steps"} & {word.partition("=")[0] for word in args.openrlhf}
+        if args.steps and also:
+            raise UserError(f"--steps and {min(also)} are one setting. Leave one of them out.")
         given = {"--recipe": args.recipe, "--max-steps": args.steps}
         common = [word for flag, value in given.items() if value for word in (flag, str(value))]
         evaluation: list[str] = []

@@ -97,6 +97,7 @@ REFUSED = [
     (f"{COMPARE} --benchmarks math50", "unknown benchmark math50. Did you mean math500?"),
     (f"{BENCH} --eval-flags '--top-p 0'", "--top-p above 0 and at most 1"),
     (f"{BENCH} --ds.lora.rank 4 --ds.fused_logprobs", "`eval` cannot load the adapter that a LoRA run saves"),
+    (f"{COMPARE} --steps 50 --max-steps=100", "--steps and --max-steps are one setting"),
     (f"{COMPARE} --seed 3", "--seed is set for each run. Use --algos, --seeds, --first-seed, --out"),
     # it would win over the comparison's own words: all seeds in one folder
     ("compare --algos 'real --seed 7'", "--seed is set for each run"),
