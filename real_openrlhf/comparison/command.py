@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         print("".join(f"note: {note}\n" for note in notes), end="")
         print("\n".join(f"  {entry.name}  {shlex.join(['--algo', entry.algo, *entry.flags])}" for entry in todo))
-        print(f"Flags of all runs OK. Evaluation: {shlex.join(runs.evaluation) or 'none'}")
+        print(f"Flags of all runs OK. Benchmarks after training: {args.benchmarks} {args.eval_flags}".rstrip())
         return 0
     if requests := [runs.request(entry) for entry in todo]:
         target = LaunchTarget.for_recipe(requests[0].recipe)  # GPUs for this shell's runs and their evaluations

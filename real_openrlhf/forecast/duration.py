@@ -146,4 +146,6 @@ def in_all(bills: Sequence[Bill]) -> str:
         for spans in ([bill.hours for bill in bills], [bill.dollars for bill in bills])
     )
     disk = amount(sum(bill.disk for bill in bills))
-    return f"in all: {hours} hours, ${dollars} and {disk} of disk for {number_of(len(bills), 'run')}"
+    return (
+        f"in all: {hours} hours, ${dollars} and {disk} of disk for {number_of(len(bills), 'run')}, without evaluation"
+    )

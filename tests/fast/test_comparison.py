@@ -185,7 +185,10 @@ def test_a_dry_run_says_what_each_method_needs_and_what_all_runs_cost(capsys):
     for each in ("grpo-s1: time: ", "real-s1: time: ", "grpo-s1: memory per GPU: ", "grpo-s1: this run needs 1 GPU"):
         assert f"note: {each}" in said and said.count(each) == 1
     rent = re.findall(r", ([\d.]+) to ([\d.]+) hours and ", said)
-    low, high, disk = re.findall(r"in all: ([\d.]+) to ([\d.]+) hours, .* and ([\d.]+) GB of disk for 4 runs", said)[0]
+    assert said.endswith("Flags of all runs OK. Benchmarks after training: none\n")
+    low, high, disk = re.findall(
+        r"in all: ([\d.]+) to ([\d.]+) hours, .* and ([\d.]+) GB of disk for 4 runs, without evaluation", said
+    )[0]
     for total, each in ((low, [low for low, _ in rent]), (high, [high for _, high in rent])):
         assert float(total) == pytest.approx(2 * sum(map(float, each)), rel=0.05) and len(each) == 2
     assert float(disk) > 4 * 70
