@@ -106,7 +106,8 @@ class Request:
         recipe = RECIPES[args.recipe]
         given, removed = split_flags(args.openrlhf)
         if named := (PLACES - {TENSORBOARD}) & {*given, *removed}:
-            raise UserError(f"{min(named)} is set by --runs-dir, --run-name and --resume. Leave it out.")
+            every = ", ".join(sorted(named))
+            raise UserError(f"set by --runs-dir, --run-name and --resume: {every}. Leave these flags out.")
         if empty := [flag for flag in (MODEL, TRAINING, VALIDATION) if given.get(flag) == ("",)]:
             raise UserError(f"{empty[0]}: its value is missing. Give one, or leave it out.")
         flags, variables = dict(given), {}
