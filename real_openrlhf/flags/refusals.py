@@ -229,4 +229,5 @@ def gpu_problems(args: SimpleNamespace) -> Iterator[str]:
     needs[f"--ds.attn_implementation {attention}"] = attention in ("flash_attention_2", "flash_attention_3")
     for flag in (flag for flag, given in needs.items() if given):
         it = "--ds.packing_samples" if "attn" in flag and args.ds.packing_samples else "it"
-        yield f"{flag} needs a GPU, and this recipe is for CPU. Leave {it} out."
+        other = "take a recipe for GPUs: --recipe qwen1.5b-1gpu"
+        yield f"{flag} needs a GPU, and this recipe is for CPU. Leave {it} out, or {other}."

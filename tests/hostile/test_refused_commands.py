@@ -33,7 +33,7 @@ REFUSED = [
     ("train --algo nowhere.py:hinge", "--algo.real.objective …nowhere.py:hinge: …cannot be read"),
     ("train --algo hinge", "Did you mean …examples/objectives/hinge.py:hinge?"),
     (f"{TRAIN} --ds.packing_samples", "needs a GPU, and this recipe is for CPU. Leave --ds.packing_samples out"),
-    (f"{TRAIN} --vllm.enable_sleep", "--vllm.enable_sleep needs a GPU, and this recipe is for CPU"),
+    (f"{TRAIN} --vllm.enable_sleep", "is for CPU. Leave it out, or take a recipe for GPUs: --recipe qwen1.5b-1gpu"),
     (f"{TRAIN} --learning_rate 1e-4", "unknown flag --learning_rate. Did you mean --actor.adam.lr?"),
     (f"{TRAIN} --beta 0.1", "Did you mean --algo.kl.init_coef?"),
     (f"{TRAIN} --num-generations 4", "Did you mean --rollout.n_samples_per_prompt?"),
