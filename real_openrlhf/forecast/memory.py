@@ -6,12 +6,13 @@ tensors; nobody has compared them with a GPU yet.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Literal
 
 from real_openrlhf.algorithm.token_blocks import LOGITS_AT_ONCE_ON_GPU
+from real_openrlhf.base.files import amount
 from real_openrlhf.flags.derived import MicroBatch
 
 GB = 1e9
@@ -185,6 +186,17 @@ def forecast(shape: Shape, args: SimpleNamespace, gpu_gb: float) -> str:
     about = f"upper estimate, not compared with a GPU yet{why}; nvidia-smi also shows cached memory"
     estimate = f"memory per GPU: {size} of {gpu_gb:.0f} GB allocated ({about})"
     return f"{estimate}. It may not fit: {less}" if need > gpu_gb else estimate
+
+
+def engine_problems(shape: Shape, args: SimpleNamespace, gpu_gb: float) -> Iterator[str]:
+    """No estimate: vLLM does not start where its share of the card, counted in GiB, is below the weights alone."""
+    share, width = args.vllm.gpu_memory_utilization, args.vllm.tensor_parallel_size
+    weights = 2 * shape.parameters / width
+    if args.vllm.num_engines and weights > share * gpu_gb * 2**30:
+        yield (
+            f"vLLM cannot start: weights of {amount(weights)} per GPU, and --vllm.gpu_memory_utilization {share:g} of "
+            f"{gpu_gb:.0f} GB. Give more, a smaller model, a recipe for a larger GPU, or --vllm.tensor_parallel_size"
+        )
 
 
 def disk(shape: Shape, args: SimpleNamespace) -> float:

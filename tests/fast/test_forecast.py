@@ -137,6 +137,22 @@ def test_engines_that_stay_awake_keep_their_share():
     assert awake - asleep == pytest.approx(0.7 * GPU)
 
 
+@pytest.mark.parametrize(
+    "gb, user, refused",
+    [(24, {}, True), (48, {}, False), (24, {"--vllm.gpu_memory_utilization": ("0.7",)}, False)],
+)
+def test_weights_above_an_engines_share_of_the_card_are_refused(gb, user, refused):
+    """By hand: 15.2 GB, and half of 24 GiB."""
+    _, args = planned("lora-24gb", user=user)
+    shape, _ = planned("qwen7b")
+    said = [*arithmetic.engine_problems(shape, args, gb)]
+    assert ["vLLM cannot start: weights of 15.2 GB per GPU" in one for one in said] == [True] * refused
+    for recipe in RECIPES.values():
+        assert "DeepSeek" not in recipe.model or not [
+            *arithmetic.engine_problems(*planned(recipe.name), recipe.gpu_gb)
+        ]
+
+
 def test_only_an_asynchronous_run_generates_while_it_trains():
     apart, at_once = (
         duration.step_seconds(*planned("qwen7b", user=user, removed=APART), duration.CARDS[0], 4000)
@@ -281,3 +297,5 @@ def test_a_machine_without_the_host_memory_is_refused(monkeypatch, free, problem
     found = Findings()
     found.add(run_checks._host_memory(SimpleNamespace(target=here.target, elsewhere="0 of 1 GPU"), 25e9, 30e9))
     assert found.problems == [] and len(found.notes) == 1  # a dry run for another machine
+    found.elsewhere, found.notes = "0 of 1 GPU", ["memory per GPU: 27 of 24 GB. It may not fit: more GPUs"]
+    assert found.conclusion.endswith("cannot run it: 0 of 1 GPU; the GPUs that it is for may lack the memory.")

@@ -50,5 +50,6 @@ class Findings:
         rest = f" Not checked: {', '.join(unchecked)}." if unchecked else ""
         fits = not any(". It may not fit: " in note for note in self.notes)
         runs = "can run it" if fits else "may lack the memory to run it"
-        here = f"cannot run it: {self.elsewhere}" if self.elsewhere else runs
+        there = "" if fits else "; the GPUs that it is for may lack the memory"
+        here = f"cannot run it: {self.elsewhere}{there}" if self.elsewhere else runs
         return f"{checked}{rest} {self.where} {here}."

@@ -124,6 +124,8 @@ def _model(start: Start) -> Iterator[str]:
     size = memory.disk(shape, run.args)
     if not target.on_cpu:
         gpu_gb = target.gpu_gb or request.recipe.gpu_gb
+        if "quantization_config" not in (config or {}):
+            yield from memory.engine_problems(shape, run.args, gpu_gb)
         yield Note(memory.forecast(shape, run.args, gpu_gb))
         card = duration.card_of(nvidia.gpu_names(), gpu_gb)
         _, hours, dollars = duration.spans(shape, run.args, card)
