@@ -385,6 +385,12 @@ def test_a_run_begun_with_a_flag_that_is_refused_by_now_is_resumed_without_it(be
     assert main([*words, "--no-actor.lr_warmup_ratio"]) == 0
 
 
+def test_a_dry_run_says_why_it_has_no_estimate(capsys):
+    assert main(["train", "--recipe", "qwen1.5b-1gpu", "--model", "Qwen/Qwen2.5-Math-1.5B", "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert "note: no estimate of memory, time and disk: name a folder with the model's config.json\n" in said
+
+
 def test_resume_of_a_mistyped_name_names_the_unfinished_run(request_for, tmp_path, capsys, monkeypatch):
     play(monkeypatch, "sys.exit(1)")
     command._train(Start.of(request_for("--run-name", "night", "--data", "rows.jsonl")))

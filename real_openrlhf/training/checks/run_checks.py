@@ -120,6 +120,8 @@ def _model(start: Start) -> Iterator[str]:
             unchecked = "the model on the hub" if config else "the model on the hub and its memory"
             yield Note(error, unchecked) if elsewhere else str(error)
     if not (shape := memory.shape_of(config or {})):
+        why = "the sums are of dense models" if config else "name a folder with the model's config.json"
+        yield from () if target.on_cpu else [Note(f"no estimate of memory, time and disk: {why}")]
         return
     size = memory.disk(shape, run.args)
     if not target.on_cpu:
