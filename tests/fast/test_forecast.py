@@ -225,6 +225,9 @@ def test_a_width_without_room_leaves_a_forecast():
 
 def test_the_card_is_the_machines_or_one_with_the_recipes_memory():
     assert [duration.card_of([], gb).name for gb in (80, 24, 16)] == ["H100", "A10", "A10"]
+    large, small = (duration.card_of([], gb) for gb in (80, 24))
+    said = f"an {large.name} at ${large.dollars:g} an hour, or an {small.name} at ${small.dollars:g} for"
+    assert said in (REPOSITORY / "docs/use/gpu.md").read_text()
     named = "A100-SXM4-80GB", "GeForce RTX 4090", "GeForce RTX 5090", "L40S", "L4", "B200", "H200", "A10"
     cards = [duration.card_of([f"NVIDIA {name}"], 24) for name in named]
     assert [card.name for card in cards] == ["A100", "RTX 4090", "RTX 5090", "L40S", "L4", "B200", "H200", "A10"]
