@@ -70,6 +70,8 @@ class TokenGroup(TrainingProgress):
 
     def __getitem__(self, name: str) -> Any:
         """The value of a setting that the loss defines."""
+        if name in dir(self) and name not in self.settings.settings:
+            raise ValueError(f'group["{name}"] is no setting. Write group.{name}')
         return self.settings[name]
 
     @property

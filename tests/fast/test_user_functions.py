@@ -113,6 +113,7 @@ def by_the_mean_of_the_micro_batch(log_ratio, advantage, mask, group):
         (lambda ratio, a, mask, group: a[:, 0], r"returns shape \(27,\), not one weight for each token"),
         (lambda ratio, a, mask, group: 1.0, "returns float, not one weight"),
         (lambda ratio, a, mask, group: group["beta"], "the objective reads beta, and its `settings` do not have it"),
+        (lambda ratio, a, mask, group: a * group["rate"], r'^group\["rate"\] is no setting. Write group.rate$'),
         (lambda ratio, a, mask, group: a / ratio.relu(), "its weights are not finite. Clamp"),
         (lambda ratio, a, mask, group: 0 * a, "its weights are 0 everywhere"),
         (by_the_mean_of_the_micro_batch, "change with the other rollouts of its micro-batch. Sum over the last"),
