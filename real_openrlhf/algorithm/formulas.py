@@ -73,8 +73,10 @@ class Constant:
             ends = {"above": self.above, "below": self.below}
             bounds = " and ".join(f"{word} {end:g}" for word, end in ends.items() if math.isfinite(end))
             kind = " ".join(filter(None, ("a whole number" if self.whole else "a number", bounds)))
-            rather = "or list its words as `choices`" if value == self.default else f"for example {self.default}"
-            raise ValueError(f"{name} is {value}: use {kind}, {rather}")
+            rather = f", for example {self.default}"
+            if value == self.default:
+                rather = ", or list its words as `choices`" if isinstance(value, str) else ""
+            raise ValueError(f"{name} is {value}: use {kind}{rather}")
         return int(number) if self.whole else number
 
 
@@ -105,6 +107,7 @@ class Objective:
         for name, constant in self.settings.items():
             if not isinstance(constant, Constant):
                 raise ValueError(f"the setting {name} is {constant!r}. Use Constant({constant!r}, 'what it is')")
+            constant.read(name, constant.default)
         for score in (self.score, *(self.settings["score"].choices if "score" in self.settings else ())):
             if score not in SCORES or score.endswith("log_ratio_ref") != self.score.endswith("log_ratio_ref"):
                 raise ValueError(f"score is {score!r}: choose one of {', '.join(SCORES)}")

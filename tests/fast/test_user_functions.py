@@ -192,6 +192,12 @@ def test_a_score_of_another_kind_is_tried_where_such_scores_are():
             "f",
             "line 3, ValueError: the setting long is 5. Use Constant",
         ),
+        (
+            "from real_openrlhf.algorithm.formulas import Constant, Objective\n\n"
+            "f = Objective(print, settings={'gap': Constant(7, 'a gap', above=0, below=5)})",
+            "f",
+            "line 3, ValueError: gap is 7: use a number above 0 and below 5. Change",
+        ),
     ],
 )
 def test_a_file_that_gives_no_objective_is_told_in_one_line(tmp_path, text, name, reason):
