@@ -33,7 +33,7 @@ from same_answer.extract import boxed_answer
 
 CALLS = ("f(response, gold)", "f(answer, gold)", "f(gold, response)", "f(gold, answer)", "f('math', response, gold)",
          "f([response], [gold])", "f([[{'role': 'assistant', 'content': response}]], ['$' + gold + '$'])",
-         "f([response], [''], [gold])")  # fmt: skip
+         "f(['Solve: ' + response], ['Solve: '], [gold])")  # fmt: skip
 KNOWN = {  # name: (module:function, how it is called)
     "same_answer": ("same_answer:verify", CALLS[0]),
     "math-verify": ("math_verify:verify", r"verify(parse('\\boxed{' + gold + '}'), parse(response))"),

@@ -28,6 +28,9 @@ async def grade(gold, prediction):
 def bare(pred, gold):
     return pred.strip("$ ") == gold, "and why"
 
+def of_query(queries, prompts, labels):
+    return {"rewards": float(queries[0].partition(prompts[0])[2] == f"The answer is \\\\boxed{{{labels[0]}}}.")}
+
 def no_grader(pred, gold):
     return 1
 """
@@ -61,9 +64,11 @@ def test_pairs_of_ones_own(tmp_path):
     rows = [{"gold": "2", "answer": "2", "equal": True}, {"gold": "2", "response": r"\boxed{3}", "equal": False},
             {"gold": "0.5", "response": r"so \boxed{1/2}", "equal": True}]  # fmt: skip
     (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    lines = audited(tmp_path, "bad:bare", "same_answer", "--pairs", "pairs.jsonl").stdout.splitlines()
-    assert lines[2:4] == ["|bad:bare|1 of 2|0 of 1|0 of 3|", "|same_answer|0 of 2|0 of 1|0 of 3|"]
-    assert lines[5] == "bad:bare: called as f(answer, gold); asked 3 of 3"
+    missed = {"bad:bare": 1, "same_answer": 0, "bad:of_query": 1}
+    lines = audited(tmp_path, *missed, "--pairs", "pairs.jsonl").stdout.splitlines()
+    assert lines[2:5] == [f"|{name}|{count} of 2|0 of 1|0 of 3|" for name, count in missed.items()]
+    assert lines[6] == "bad:bare: called as f(answer, gold); asked 3 of 3"
+    assert lines[8] == "bad:of_query: called as f(['Solve: ' + response], ['Solve: '], [gold]); asked 3 of 3"
     (tmp_path / "pairs.jsonl").write_text('{"gold": "2", "equal": true}\n')
     assert "a row of pairs.jsonl has no 'answer'" in audited(tmp_path, "bad:bare", "--pairs", "pairs.jsonl").stderr
 
@@ -72,8 +77,8 @@ def test_pairs_of_ones_own(tmp_path):
     ("grader", "message"),
     [
         ("nowhere:grade", "no module 'nowhere'. Give MODULE:FUNCTION, in the folder of MODULE.py"),
-        ("bad:grad", "no function 'grad' in bad. Give bad:FUNCTION, of grade, bare, no_grader"),
-        ("bad", "no function '' in bad. Give bad:FUNCTION, of grade, bare, no_grader"),
+        ("bad:grad", "no function 'grad' in bad. Give bad:FUNCTION, of grade, bare, of_query, no_grader"),
+        ("bad", "no function '' in bad. Give bad:FUNCTION, of grade, bare, of_query, no_grader"),
         ("needs:grade", "needs needs a_package, which is not installed"),
         ("broken:grade", "broken:grade: NameError: name 'x' is not defined"),
         (
