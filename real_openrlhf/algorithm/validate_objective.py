@@ -98,6 +98,8 @@ def _problem_of_groups(
         loss = settings.objective.loss(scores, groups, settings)
         if not isinstance(loss, Tensor) or loss.shape != (groups.count,):
             return f"it returns {_kind(loss)}, not one loss for each group, ({groups.count},). Use groups.sum"
+        if not loss.requires_grad:
+            return "its loss has no gradient. Let it depend on the scores, and do not detach them"
         slopes = torch.stack([torch.autograd.grad(own, scores, retain_graph=True)[0] for own in loss])
         wrong = ~slopes.isfinite().all(0)  # of each rollout
         finite = groups.size(wrong) == 0 if loss.isfinite().all() else loss.isfinite()
