@@ -7,6 +7,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD
 from real_openrlhf.algorithm.groups import (
     IGNORED,
     NEGATIVE,
@@ -92,7 +93,7 @@ def _problem_of_groups(
     table = batch.select([*range(len(batch))] * 2)  # as many groups again, in the same micro-batch
     table = replace(table, groups=torch.cat([batch.groups, batch.groups + groups.count]))
     beside = make_groups(every_group, table, training_progress)
-    moves = False
+    moves = []
     for moved in (0.0, 1.0):  # in the first update after a rollout all scores are equal
         scores = (_on_policy(settings.score, batch.lengths) + moved * drift).requires_grad_()
         loss = settings.objective.loss(scores, groups, settings)
@@ -115,12 +116,14 @@ def _problem_of_groups(
         reads_others = slopes[groups.index != torch.arange(groups.count)[:, None]].any()
         if reads_others or not torch.allclose(among_others, loss, rtol=1e-9):
             return "the loss of a group reads other groups. Use the sums that `groups` makes of each group"
-        moves |= bool(slopes.any())
-    if moves:
+        moves.append(bool(slopes.any()))
+    # Scores that start equal stay so without a gradient there; those against another model start apart.
+    if moves[0] or (moves[1] and settings.score not in KNOWN_AT_OLD):
         return None
+    where = "while scores are equal, as when a batch starts" if moves[1] else "everywhere"
     largest = int(groups.size(groups.valid).max())
     return (
-        f"its gradient is 0 everywhere, in groups of up to {largest} responses, so nothing would be trained. Let it "
+        f"its gradient is 0 {where}, in groups of up to {largest} responses, so nothing would be trained. Let it "
         "depend on the scores, or give other settings"
     )
 

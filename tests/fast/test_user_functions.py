@@ -55,6 +55,11 @@ def oapl(scores, groups, settings):
     return groups.mean((scores - (groups.values - value[groups.index])) ** 2, groups.valid)
 
 
+def margin_met_at_the_start(scores, groups, settings):
+    up, down = (groups.mean(scores, side) for side in (groups.positive, groups.negative))
+    return (down - up - 0.1).relu()
+
+
 def checks_its_settings(scores, groups, settings):
     if settings.tau < 1:
         raise ValueError(f"tau={settings.tau:g} is below 1: take a larger one")
@@ -72,6 +77,7 @@ def checks_its_settings(scores, groups, settings):
         (lambda s, g, c: g.nonsense, "it raises AttributeError: .*nonsense"),
         (lambda s, g: s, "it raises TypeError: .*3 were given"),
         (lambda s, g, c: g.sum(s.detach(), g.positive), "^its loss has no gradient. .* do not detach them$"),
+        (margin_met_at_the_start, "^its gradient is 0 while scores are equal, as when a batch starts, in groups"),
         (lambda s, g, c: g.sum(s, g.positive) / g.size(g.positive),
          "is not finite for a group of incorrect responses alone, a group without a graded response. On an empty"),
         (oapl, r"finite for a group without a graded response. .*logmeanexp are -inf: .*where\(groups.valid, 0.0\)"),
