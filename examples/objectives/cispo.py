@@ -1,6 +1,6 @@
 """CISPO (MiniMax-M1, arXiv 2506.13585, Eq. 4 and 5) and REINFORCE, from which it starts:
 
-    real-openrlhf train --algo real --algo.real.objective examples/objectives/cispo.py:cispo
+    real-openrlhf train --algo examples/objectives/cispo.py:cispo
 
 A token's weight is its clipped ratio, a constant, times the advantage, so every token keeps its gradient; GRPO's clip
 takes it away. Token mean, advantages as GRPO's. `reinforce` does not clip.

@@ -1,6 +1,6 @@
 """ConSPO (arXiv 2605.12969), our reading with a fixed margin: each correct response against all incorrect ones.
 
-    real-openrlhf train --algo real --algo.real.objective examples/objectives/conspo.py:conspo
+    real-openrlhf train --algo examples/objectives/conspo.py:conspo
 
 mean_P -log(e^((s-margin)/tau) / (e^((s-margin)/tau) + sum_N e^(s/tau))), s the mean log-probability; 0 where a side
 is empty.

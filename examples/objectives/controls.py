@@ -1,7 +1,7 @@
 """Controls of REAL that ask which part of its weights matters; the fixed-weight control is built in
 (real_fixed_weights).
 
-    real-openrlhf train --algo real --algo.real.objective examples/objectives/controls.py:permuted
+    real-openrlhf train --algo examples/objectives/controls.py:permuted
 
 `permuted` exchanges REAL's weights at random inside each class of a group; `shrunk` gives each rollout the mean weight
 of its class; `balanced` has means in place of sums, so that both classes weigh the same at score 0.

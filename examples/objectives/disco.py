@@ -1,6 +1,6 @@
 """DisCO on log-likelihoods (the better variant in its paper's table) and on likelihood ratios, by its code.
 
-    real-openrlhf train --algo real --algo.real.objective examples/objectives/disco.py:disco_logl
+    real-openrlhf train --algo examples/objectives/disco.py:disco_logl
 
 -(mean_P s - tau log mean_N exp(s/tau)), an empty side 0. DisCO's squared-hinge constraint needs the KL of a whole
 update, which a file does not see: --algo.real.kl_old_coef is the nearest that there is.

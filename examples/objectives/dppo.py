@@ -1,6 +1,6 @@
 """DPPO (arXiv 2602.04879): a trust region on the probabilities in place of a clipped ratio. Our reading:
 
-    real-openrlhf train --algo real --algo.real.objective examples/objectives/dppo.py:dppo
+    real-openrlhf train --algo examples/objectives/dppo.py:dppo
 
 Token mean of r A, r = pi / pi_old, without the tokens that A would move further than |pi - pi_old| = far from the old
 policy. A rare token may thus change its ratio a lot, a likely one only a little.

@@ -1,6 +1,6 @@
 """Dr. GRPO (arXiv 2503.20783): GRPO without division by the rewards' deviation and by the response's own length.
 
-    real-openrlhf train --algo real --algo.real.objective examples/objectives/dr_grpo.py:dr_grpo
+    real-openrlhf train --algo examples/objectives/dr_grpo.py:dr_grpo
 
 Mean over responses of 1/length sum_t min(r A, clip(r) A), A = 1 - q for a correct response and -q for an incorrect
 one, q the prompt's share of correct responses. `length` is a constant: set it to --rollout.max_new_tokens. OpenRLHF's

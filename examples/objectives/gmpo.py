@@ -1,6 +1,6 @@
 """GMPO (arXiv 2507.20673), the geometric mean of token ratios in place of their arithmetic mean:
 
-    real-openrlhf train --algo real --algo.real.objective examples/objectives/gmpo.py:gmpo
+    real-openrlhf train --algo examples/objectives/gmpo.py:gmpo
 
 A exp(mean over tokens of l), l the log-ratio, which is cut where it exceeds `clip` in the advantage's direction. A cut
 token has weight 0; the others share the rollout's factor.

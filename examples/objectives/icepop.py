@@ -1,6 +1,6 @@
 """IcePop (arXiv 2510.18855), which leaves out the tokens on which trainer and sampler disagree. Our reading:
 
-    real-openrlhf train --algo real --algo.real.objective examples/objectives/icepop.py:icepop
+    real-openrlhf train --algo examples/objectives/icepop.py:icepop
 
 Token mean of k times GRPO's clipped surrogate, k = pi_old / pi of vLLM, 0 outside [low, high].
 """

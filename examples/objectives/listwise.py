@@ -1,7 +1,7 @@
 """Cross-entropy to a target made from the group's rewards, graded ones too: our reading of TPO (arXiv 2604.06159),
 LPO (2605.06139) and ADPO (2510.18913).
 
-    real-openrlhf train --algo real --algo.real.objective examples/objectives/listwise.py:listwise
+    real-openrlhf train --algo examples/objectives/listwise.py:listwise
 
 -sum q log softmax(s), q = softmax(u/eta), u the z-scored rewards of the group; 0 where they are equal.
 """

@@ -1,6 +1,6 @@
 """MaxRL (arXiv 2602.02710), our reading: a policy gradient with rewards over their group's mean.
 
-    real-openrlhf train --algo real --algo.real.objective examples/objectives/maxrl.py:maxrl
+    real-openrlhf train --algo examples/objectives/maxrl.py:maxrl
 
 -mean (r - mean r) / mean r * s over the group, r 1 for a correct response, else 0; 0 without a correct one.
 """

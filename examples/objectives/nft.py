@@ -1,6 +1,6 @@
 """NFT (arXiv 2505.18116), which learns from incorrect responses by an implicit policy of them. Our reading:
 
-    real-openrlhf train --algo real --algo.real.objective examples/objectives/nft.py:nft
+    real-openrlhf train --algo examples/objectives/nft.py:nft
 
 Token mean of -sqrt((1 - q) / q) log R, q the prompt's share of correct responses, R the ratio r of a correct one and
 max(eps, (1 - q r) / (1 - q)) of an incorrect one. The maximum is in the value alone; its gradient passes through.

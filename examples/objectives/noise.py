@@ -1,6 +1,6 @@
 """A verifier that errs at known rates, corrected (arXiv 2510.00915, after Natarajan and others, 2013):
 
-    real-openrlhf train --algo real --algo.real.objective examples/objectives/noise.py:unbiased_bce
+    real-openrlhf train --algo examples/objectives/noise.py:unbiased_bce
 
 `fn_rate` is the share of correct responses that the verifier calls incorrect, `fp_rate` that of incorrect ones that it
 calls correct. `unbiased_bce` (the paper's backward correction) is REAL with BCE, whose mean over the verifier's errors

@@ -1,6 +1,6 @@
 """OAPL (arXiv 2602.19362), made for old answers. Our reading of its abstract and of NeMo-RL's draft:
 
-    real-openrlhf train --algo real --algo.real.objective examples/objectives/oapl.py:oapl
+    real-openrlhf train --algo examples/objectives/oapl.py:oapl
 
 mean of (beta s - (r - V))^2 with V = beta log mean exp(r / beta); s is the sum of log-ratios to the sampler. A group
 of equal rewards has r = V, and its loss pulls the policy back to the sampler.

@@ -1,7 +1,7 @@
 """Weights that ask for one correct response among k: Pass@k Training (arXiv 2508.10751, by its code) and PKPO (arXiv
 2505.15201, Eq. 33):
 
-    real-openrlhf train --algo real --algo.real.objective examples/objectives/passk.py:pass_at_k --algo.real.set k=4
+    real-openrlhf train --algo examples/objectives/passk.py:pass_at_k --algo.real.set k=4
 
 -mean w s over the group. Of n graded responses m are incorrect, and q = 1 - C(m, k) / C(n, k) is the group's pass@k.
 `pass_at_k`: w is (1 - q) / sigma for a correct response, (1 - q - C(m-1, k-1) / C(n-1, k-1)) / sigma for an incorrect

@@ -1,7 +1,7 @@
 """Learning from one class of responses (arXiv 2506.01347, our reading): PSR from the correct ones alone, NSR from the
 incorrect ones alone, and W-REINFORCE from both, the correct ones with a tenth of the weight:
 
-    real-openrlhf train --algo real --algo.real.objective examples/objectives/psr_nsr.py:nsr
+    real-openrlhf train --algo examples/objectives/psr_nsr.py:nsr
 
 -mean w s over the group, w = `right` for a correct response and -`wrong` for an incorrect one.
 """

@@ -1,6 +1,6 @@
 """Controls that ask what the ratio in GRPO's gradient does. All four train the same tokens; `ratio_both` is GRPO:
 
-    real-openrlhf train --algo real --algo.real.objective examples/objectives/ratios.py:ratio_none
+    real-openrlhf train --algo examples/objectives/ratios.py:ratio_none
 
 A token that GRPO's clip leaves has the weight ratio times A for correct responses, incorrect ones, both or none;
 for the others it is A.

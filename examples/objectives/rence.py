@@ -1,6 +1,6 @@
 """ReNCE (arXiv 2601.22432), REAL's nearest kin. Our reading of its abstract; its own score may differ:
 
-    real-openrlhf train --algo real --algo.real.objective examples/objectives/rence.py:rence
+    real-openrlhf train --algo examples/objectives/rence.py:rence
 
 log sum over all responses of e^(s / tau), less the same over the correct ones: all correct responses together
 against all, without an anchor. A group of one class has loss 0.

@@ -1,6 +1,6 @@
 """GRPO's policy gradient with the reverse KL to the reference model inside each token's advantage:
 
-    real-openrlhf train --algo real --algo.real.objective examples/objectives/reverse_kl.py:reverse_kl
+    real-openrlhf train --algo examples/objectives/reverse_kl.py:reverse_kl
 
 Token mean of r (A - coef (log pi_old - log pi_ref)). With A = 0 it is on-policy distillation from the reference model,
 which in OpenRLHF is the model that the run starts from.

@@ -1,6 +1,6 @@
 """SAPO (arXiv 2511.20347), a soft gate in place of GRPO's clip:
 
-    real-openrlhf train --algo real --algo.real.objective examples/objectives/sapo.py:sapo
+    real-openrlhf train --algo examples/objectives/sapo.py:sapo
 
 mean of A f(r) over a rollout's tokens, f(r) = 4 / tau * sigmoid(tau (r - 1)), tau of the advantage's sign. A token's
 weight is f'(r) r A: 1 at r = 1, and falling smoothly on both sides.

@@ -1,6 +1,6 @@
 """VESPO (arXiv 2602.10693), made for old answers, with TRL 1.16's weights:
 
-    real-openrlhf train --algo real --algo.real.objective examples/objectives/vespo.py:vespo
+    real-openrlhf train --algo examples/objectives/vespo.py:vespo
 
 mean of -phi(w) A s: s is the sum of log-ratios to the sampler, w = exp(s) as a constant, A the z-scored reward, and
 phi(w) = e^l w^k e^(-l w) with k and l of the advantage's sign. phi(1) is 1, and phi falls on both sides of k / l.
