@@ -4,8 +4,9 @@
     real-openrlhf train --data noisy.jsonl --reward.remote_url examples/labels/noisy_reward.py
 
 The verifier of math_reward.py grades; then a share of its right verdicts becomes wrong, or of its wrong ones right.
-The label of each row says how many, so held-out questions with plain labels keep their verdicts. An answer to a prompt
-has one verdict, however often it comes.
+A run grades held-out responses by the same file. The label of a training row says how many verdicts to flip, so
+held-out questions with plain labels keep theirs. A hash decides, not `random`: an answer to a prompt has one verdict,
+however often it comes, also after a resume.
 """
 
 import argparse
