@@ -19,7 +19,7 @@ import pytest
 from forked_workers import ALL, PYTHON
 
 BIN = Path(sys.prefix) / "bin"
-SECONDS = 300
+SECONDS = 1200
 LANES = [  # in each of these one command builds on the other, or takes long
     re.compile("NAME|comparison|runs/"),
     re.compile(r"DIR|my\.parquet|benchmarks |grade|tests/run.sh|calc|guess|noisy"),
