@@ -101,7 +101,7 @@ def rows(folder: Path) -> list[Row]:
             ("bash", "examples/scripts/train_real_qwen7b.sh", *small, *runs, "--gpus", many, "--max-steps", "1",
              *"--rollout.batch_size 8 --train.batch_size 64".split()), "step +1/1.*\nfinished.*", V1 | eight),
         *[
-            Row("kernels", f"the head's kernels for {cc}", here("compiles"), r"\d+ cubins .*", {"PAPER_CC": cc} | one)
+            Row("kernels", f"the head's kernels for {cc}", here("compiles"), r"\d+ cubins, .*", {"PAPER_CC": cc} | one)
             for cc in ("8.0", "9.0", "10.0", "12.0")
         ],
         Row("ranks", "2 ranks of ZeRO-3 and ZeRO-2 train as one", here("ranks", "2:3", "2:2"), "2 ranks of.*", eight),
