@@ -43,7 +43,7 @@ OWN = f"""python -m openrlhf.cli.train_ppo_ray --actor.num_nodes 1 --actor.num_g
 NO_DISK = ("--ckpt.save_steps", "-1", "--no-ds.enable_sleep", "--no-vllm.enable_sleep")  # nor host memory
 RESUMED = '"$@" & until cat $RUNS/*/checkpoints/_actor/latest; do kill -0 $! || exit 1; sleep 1; done; kill -TERM $!'
 RESUMED += '; wait; "$@"'
-TWO_SHELLS = '"$@" & "$@" & wait $! && wait %1'
+TWO_SHELLS = '"$@" & one=$!; "$@" & wait $! && wait $one'
 LOGGED = '"$@" && tail -n 1 $RUNS/own/metrics.jsonl'
 V1, V2 = ({"TRITON_INTERPRET": "1", "VLLM_USE_V2_MODEL_RUNNER": runner} for runner in "01")  # kernels are interpreted
 LEAST_GB = 1.5  # of this machine's memory
