@@ -30,7 +30,8 @@ def rank_of(rank: int, ranks: int, stage: int, fault: str, folder: str) -> None:
 
     device = torch.device("cuda", 0)
     torch.cuda.set_device(device)
-    dist.init_process_group("nccl", f"file://{folder}/store{ranks}", rank=rank, world_size=ranks, device_id=device)
+    store = f"file://{folder}/{ranks}.{stage}.store"  # of one group: the next would read this one's keys
+    dist.init_process_group("nccl", store, rank=rank, world_size=ranks, device_id=device)
     import zero_jobs
 
     policy, _ = zero_jobs.filled(model=f"{folder}/model", zero_stage=stage, micro_batch_size=16 // ranks, **CASE)
