@@ -13,7 +13,7 @@ from openrlhf.utils.deepspeed import DeepspeedStrategy
 from real_openrlhf.base import atomic_dirs
 from real_openrlhf.base.files import write_json, write_text
 from real_openrlhf.base.run_files import enter
-from real_openrlhf.hooks.cpu import head_products
+from real_openrlhf.hooks.cpu import bf16_products
 from real_openrlhf.hooks.cpu.zero3 import waits_for_each_gather
 from real_openrlhf.hooks.fixes.deepspeed_optimizers import compile_less, flags_kept, forget_host_buffers
 from real_openrlhf.hooks.fixes.nonfinite_guard import refuse_nonfinite_gradients
@@ -39,7 +39,7 @@ class RunStrategy(DeepspeedStrategy):
         compile_less(derived is not None and derived.whole_groups)
         flash_attention_torch.register()
         keep_stores_here()
-        head_products.widen()
+        bf16_products.widen()
         super().setup_distributed(*args, **named)
 
     def get_ds_train_config(self, *args: Any, **named: Any) -> dict:

@@ -18,7 +18,7 @@ from vllm.platforms.interface import DeviceCapability
 from vllm.sampling_params import RequestOutputKind
 
 from real_openrlhf.evaluation import engine_process
-from real_openrlhf.hooks.cpu import head_products
+from real_openrlhf.hooks.cpu import bf16_products
 from real_openrlhf.hooks.cpu.vllm import reload
 from real_openrlhf.hooks.engine import plugin
 from real_openrlhf.hooks.engine.requests import Requests, TokenizerRef, engine_arguments, held
@@ -166,17 +166,16 @@ def test_each_engine_is_told_how_many_answers_it_draws_at_once(monkeypatch):
     assert [one["max_num_seqs"] for one in made] == [256, 256, None, None]
 
 
-def test_on_a_cpu_without_bf16_products_with_a_vocabulary_are_fp32s_rounded_once(monkeypatch):
+def test_on_a_cpu_without_bf16_products_are_fp32s_rounded_once(monkeypatch):
     """torch's own take up to 60 times as long."""
-    monkeypatch.setattr(head_products, "slow", lambda: True)
-    head, hidden = torch.randn(head_products.WORDS, 64).bfloat16(), torch.randn(4, 64).bfloat16()
-    few, wide = torch.mm(hidden, hidden.t()), (hidden.float() @ head.float().t()).bfloat16()
-    calls = []
-    kernel = SimpleNamespace(call_boxed=lambda keys, *tensors: calls.append(tensors) or torch.mm(*tensors))
-    assert torch.equal(head_products.product(kernel, None, hidden, head.t()), wide)
-    assert torch.equal(head_products.product(kernel, None, hidden, hidden.t()), few)
-    assert [tensors[0].dtype for tensors in calls] == [torch.float32, torch.bfloat16]
-    library = head_products.widen.__wrapped__()
+    monkeypatch.setattr(bf16_products, "slow", lambda: True)
+    head, hidden = torch.randn(96, 64).bfloat16(), torch.randn(4, 64).bfloat16()
+    wide, calls = (hidden.float() @ head.float().t()).bfloat16(), []
+    kernel = SimpleNamespace(call_boxed=lambda keys, *tensors: calls.append(tensors[0].dtype) or torch.mm(*tensors))
+    assert torch.equal(bf16_products.product(kernel, None, hidden, head.t()), wide)
+    assert bf16_products.product(kernel, None, hidden.float(), head.float().t()).dtype == torch.float32
+    assert calls == [torch.float32, torch.float32]
+    library = bf16_products.widen.__wrapped__()
     try:
         head.requires_grad_()
         product = F.linear(hidden, head)

@@ -34,7 +34,7 @@ def start() -> None:
     from vllm.platforms import current_platform
 
     if current_platform.is_cpu():
-        from real_openrlhf.hooks.cpu.head_products import widen
+        from real_openrlhf.hooks.cpu.bf16_products import widen
         from real_openrlhf.hooks.cpu.vllm import prefill_whole_prompts
 
         widen()
