@@ -35,7 +35,8 @@ from multiprocessing import connection, spawn
 from typing import Any, NoReturn
 
 # Modules that drivers and workers import. Not Ray: its C++ part reads a worker's environment when it is imported.
-MODULES = "torch transformers deepspeed datasets peft torch.utils.tensorboard vllm.engine.arg_utils".split()
+MODULES = "torch transformers deepspeed datasets peft torch.utils.tensorboard vllm.engine.arg_utils"
+MODULES = f"{MODULES} vllm.v1.worker.cpu_worker".split()
 PYTHON = "REAL_WORKER_PYTHON"
 ALL = "REAL_FORKS_START_FORKS"  # what a fork starts with sys.executable is one too
 SOCKET_BYTES = 107  # of a socket's path, at most
