@@ -16,7 +16,7 @@ from tiny_models import letters, model_of
 
 from real_openrlhf.runs.provenance import CODE
 
-K = 64
+K = 16
 
 
 @pytest.fixture(scope="module")
