@@ -29,9 +29,11 @@ from real_openrlhf.forecast import memory as memory_of
 from real_openrlhf.hooks import policy_trainer
 from real_openrlhf.hooks.controller.experience_maker import ExperienceMaker
 from real_openrlhf.hooks.controller.labels import NO_ANSWER
+from real_openrlhf.hooks.cpu import bf16_products
 from real_openrlhf.hooks.fixes.deepspeed_optimizers import compile_less
 
 compile_less()
+bf16_products.widen()
 
 # OpenRLHF knows bf16 and fp16 only; with both off DeepSpeed trains in float32.
 _known_dtype = utils.convert_to_torch_dtype

@@ -41,9 +41,11 @@ def test_a_reader_that_has_enough(shell):
 
 def test_a_home_that_cannot_be_written(shell, elsewhere):
     """A file stands for it: the superuser may write everywhere else."""
-    program = f"from real_openrlhf.base.environment import find_home; find_home(); {STACK}"
-    program += "; from real_openrlhf.training import tiny_task; print(tiny_task.unpack())"
-    for home in ("/nonexistent", str(elsewhere / "rows.jsonl"), ""):  # empty: the root folder
+    found = "from real_openrlhf.base.environment import find_home; find_home()"
+    task = "from real_openrlhf.training import tiny_task; print(tiny_task.unpack())"
+    file = str(elsewhere / "rows.jsonl")
+    for home in ("/nonexistent", file, ""):  # empty: the root folder
+        program = f"{found}; {STACK}; {task}" if home == file else f"{found}; {task}"
         done = shell(f'unset REAL_CACHE; "{sys.executable}" -c "{program}"', HOME=home)
         assert done.returncode == 0, said(done)
         told = f"HOME ({home or '/'}) is empty or cannot be written: caches are in {sys.prefix}/.real-cache"
