@@ -12,7 +12,7 @@ import traceback
 from multiprocessing import connection
 from pathlib import Path
 
-REPLY_SECONDS = 240
+REPLY_SECONDS = 1200  # the first may compile DeepSpeed's Adam: 180 s of a free core
 # What ranks of these modules import, before they are forked. The first module that is asked for decides for all.
 IMPORTS = {"zero_jobs": ["openrlhf.cli.train_ppo_ray"], "loss_jobs": ["torch"]}
 # Then new ranks: each of DeepSpeed's engines leaves process groups with six threads, that wake 100 times a second.

@@ -140,7 +140,7 @@ class World:
     def setup(self, *words: Path | str, **variables: str) -> subprocess.CompletedProcess:
         """start() to its end."""
         process = self.start(*words, **variables)
-        out, err = process.communicate(timeout=400)
+        out, err = process.communicate(timeout=1200)
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     def assert_right(self, venv: Path, mode: str = "cpu") -> None:

@@ -21,7 +21,7 @@ from small_runs import LEARNING
 from real_openrlhf.training import tiny_task
 
 HERE = Path(__file__).parent
-SECONDS = 600  # after which a run has failed
+SECONDS = 1800  # after which a run has failed
 LOOK_SECONDS = 1  # a look at all processes takes a tenth of a second; the shortest run takes three
 # The verifier fails on these, and failing_reward.py asks it about them.
 FAULTS = {"hang": r"\clubsuit", "oom": r"\heartsuit", "exit": r"\spadesuit"}

@@ -23,7 +23,7 @@ from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.rewards.variables import JOB, NAMES
 from real_openrlhf.training.launch_target import ON_GPUS, QUOTED, LaunchTarget
 
-SECONDS = 600  # after which a driver has failed
+SECONDS = 1800  # after which a driver has failed
 
 
 @contextmanager
@@ -90,7 +90,7 @@ if __name__ == "__main__":
             spawn = multiprocessing.get_context("spawn")
             queue = spawn.Queue()
             spawn.Process(target=program.core, args=(ray.util.get_current_placement_group(), queue)).start()
-            return ray.get_runtime_context().gcs_address, queue.get(timeout=240)
+            return ray.get_runtime_context().gcs_address, queue.get(timeout=1200)
 
     strategy = PlacementGroupSchedulingStrategy(group, 0, placement_group_capture_child_tasks=True)
     actor = Actor.options(num_cpus=0, num_gpus=0, scheduling_strategy=strategy).remote()
@@ -124,7 +124,7 @@ def test_a_ray_whose_agent_is_late_trains_and_one_that_dies_is_told_at_once(trai
     if signal == "suspend":
         time.sleep(30)
         hit[0].resume()
-    output, _ = child.communicate(timeout=500)
+    output, _ = child.communicate(timeout=1200)
     told = "step    1/1" if signal == "suspend" else "failed (RayError: Ray's raylet ended while it started"
     assert told in output and bool(child.returncode) == (signal == "kill"), output
 

@@ -89,7 +89,7 @@ def start(*words: str, paths: tuple[Path, ...] = (REPOSITORY,), cwd: Path = REPO
 
 
 def finish(process: subprocess.Popen) -> subprocess.CompletedProcess:
-    out, err = process.communicate(timeout=300)
+    out, err = process.communicate(timeout=1200)
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 

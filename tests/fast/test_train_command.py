@@ -455,7 +455,7 @@ def test_an_interrupted_trainer_is_stopped_and_waited_for(tmp_path, child, signa
     for number in signals:
         time.sleep(0.2)
         watcher.send_signal(number)
-    said, _ = watcher.communicate(timeout=300)
+    said, _ = watcher.communicate(timeout=1200)
     assert said.splitlines()[-1] == expected
 
 

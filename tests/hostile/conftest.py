@@ -59,6 +59,6 @@ def shell(elsewhere, environment) -> Callable[..., subprocess.CompletedProcess]:
     def run(text: str, **variables: str) -> subprocess.CompletedProcess:
         script = f'real() {{ "{WORDS[0]}" {" ".join(WORDS[1:])} "$@"; }}\nexport -f real\n{text}'
         words = ["bash", "-o", "pipefail", "-c", script]
-        return subprocess.run(words, cwd=elsewhere, env=environment | variables, capture_output=True, timeout=300)
+        return subprocess.run(words, cwd=elsewhere, env=environment | variables, capture_output=True, timeout=1200)
 
     return run

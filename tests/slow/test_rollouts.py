@@ -156,7 +156,7 @@ def test_a_fault_costs_its_response_and_nothing_else(tmp_path, monkeypatch, name
     failed = [key for key in samples[0].info if key.startswith("reward/failed_")]
     assert failed == ([f"reward/failed_{fault}"] if fault else [])
     assert all(math.isfinite(float(sample.rewards[0])) for sample in samples)
-    _, left = psutil.wait_procs(set(psutil.Process().children()) - before, timeout=120)
+    _, left = psutil.wait_procs(set(psutil.Process().children()) - before, timeout=600)
     assert not left
 
 

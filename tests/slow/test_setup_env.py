@@ -78,7 +78,7 @@ def interrupted(process: subprocess.Popen) -> bool:
     """By Ctrl-C, as a terminal sends it."""
     os.killpg(process.pid, signal.SIGINT)
     told = "setup_env: interrupted. Run this again: it does what is missing.\n"
-    return (process.wait(timeout=120), process.stderr.read()) == (130, told)
+    return (process.wait(timeout=600), process.stderr.read()) == (130, told)
 
 
 def lines_until(process: subprocess.Popen, moment: str) -> list[str]:
@@ -217,7 +217,7 @@ def test_setup_finishes_what_a_kill_and_a_stop_of_its_compilers_left(world, unfi
             assert process.poll() is None, process.communicate()
             time.sleep(0.05)
         assert interrupted(process)
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 240  # less than the package sleeps
     while session(process.pid) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert session(process.pid) == []
