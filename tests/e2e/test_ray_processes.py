@@ -187,9 +187,9 @@ def test_an_engine_that_cannot_start_ends_the_run_with_its_reason(train):
 
 DRIVER = """
 import json, os, sys
-from types import SimpleNamespace
 import ray
 from openrlhf.cli import train_ppo_ray
+from real_openrlhf.hooks.arguments import run_training_script
 
 
 class Started(Exception):
@@ -200,15 +200,21 @@ def stop(args):
     raise Started
 
 
+start = ray.init
+FLAGS = "--actor.model_name_or_path m --reward.remote_url r --train.colocate_all --actor.num_gpus_per_node 1"
+FLAGS += " --vllm.num_engines 1 --rollout.n_samples_per_prompt 8 --algo.advantage.estimator group_norm"
+
+
 def seen(*names, **environment):
     os.environ.update(environment)
     train_ppo_ray.get_strategy = stop  # OpenRLHF's script has started Ray before
     try:
-        train_ppo_ray.train(SimpleNamespace())
+        run_training_script(train_ppo_ray.train, lambda: train_ppo_ray.parse_args(FLAGS.split()))
     except Started:
         return ray.get(ray.remote(lambda: [os.environ.get(name) for name in names]).remote())
     finally:
         ray.shutdown()
+        ray.init = start
 
 
 def sees(value):
@@ -217,6 +223,7 @@ def sees(value):
 
 
 job, accelerators = sys.argv[1:]
+sys.argv[1:] = FLAGS.split()
 found = [seen("REAL_GRADER", "REAL_THINK", "OTHER")]
 found += [seen("REAL_GRADER", "REAL_THINK", **{job: os.environ["JOB"], "REAL_THINK": "required"})]
 os.environ.pop(job)
