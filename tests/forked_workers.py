@@ -38,6 +38,7 @@ from typing import Any, NoReturn
 MODULES = "torch transformers deepspeed datasets peft torch.utils.tensorboard vllm.engine.arg_utils"
 MODULES = f"{MODULES} vllm.v1.worker.cpu_worker".split()
 PYTHON = "REAL_WORKER_PYTHON"
+APART = "REAL_FORKS_APART"  # a program that is none
 ALL = "REAL_FORKS_START_FORKS"  # what a fork starts with sys.executable is one too
 SOCKET_BYTES = 107  # of a socket's path, at most
 MOST_FILES = 253  # open files that one message can pass
@@ -208,7 +209,7 @@ def run_to_the_end(files: list[int], server: int) -> NoReturn:
 
 def ask(path: str, words: list[str]) -> int:
     """Let a child of the server run in place of this process, and end as the child does."""
-    if {"same_answer.worker", "failing_worker"} & {*words}:  # which has little memory
+    if {"same_answer.worker", "failing_worker", os.environ.get(APART)} & {*words}:  # the first two have little memory
         os.execv(sys.executable, [sys.executable, *words])
     numbers = [int(name) for name in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{name}")]
     about = os.memfd_create("about")
