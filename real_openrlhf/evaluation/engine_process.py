@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from real_openrlhf.base.errors import first_line
+from real_openrlhf.base.signals import ENDING
 from real_openrlhf.evaluation.questions import Question
 from real_openrlhf.evaluation.store import Sample, sample_seed
 from real_openrlhf.hooks.engine import plugin
@@ -57,6 +58,7 @@ def run_engine(results: "Queue", pairs: list[Pair], engine: Engine, devices: lis
     defaults |= {"VLLM_LOGGING_LEVEL": "ERROR", "TORCH_CPP_LOG_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1"}
     os.environ |= defaults | {**os.environ} | plugin.ENVIRONMENT
     with contextlib.suppress(_Stopped):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)  # held since the start
         try:
             from vllm import LLM
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.parsing import number_of
+from real_openrlhf.base.signals import signals_held
 from real_openrlhf.evaluation.engine_process import Engine, Pair, run_engine
 from real_openrlhf.evaluation.store import Sample
 from real_openrlhf.machine import nvidia
@@ -56,7 +57,8 @@ def generate(pairs: list[Pair], engine: Engine, engines: int | None) -> Iterator
     workers = [context.Process(target=run_engine, args=part) for part in parts]
     try:
         for worker in workers:
-            worker.start()
+            with signals_held():  # in the engine until it minds them: Ctrl-C reaches it while it imports
+                worker.start()
         for _ in pairs:
             yield _next(results, workers)
     except BaseException:  # a failure, Ctrl-C, or the caller closed the generator

@@ -191,7 +191,7 @@ class Rehearsal(Page):
     def changed(self, request: Request) -> Request:
         after = {change.flag: change.after for change in self.changes}
         user = {flag: words for flag, words in request.user.items() if flag not in after}
-        user |= {flag: tuple(text.split()) for flag, text in after.items() if text not in (None, FOLLOWS)}
+        user |= {flag: (text,) * bool(text) for flag, text in after.items() if text is not None and text != FOLLOWS}
         removed = [flag for flag in request.removed if flag not in after]
         return replace(request, user=user, removed=removed + [flag for flag, text in after.items() if text is None])
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from real_openrlhf.base.run_files import FINISHED, METRICS
-from real_openrlhf.base.signals import signals_held
+from real_openrlhf.base.signals import code_and_words, signals_held
 from real_openrlhf.recipes.run import Run
 from real_openrlhf.runs import run_folder, run_record
 from real_openrlhf.training.start import Start
@@ -37,26 +37,33 @@ class Training:
 def recorded(start: Start) -> Iterator[Training]:
     request, args = start.request, start.request.args
     origin = run_record.origin(start.run, start.variables)
+    training = None
     with contextlib.ExitStack() as stack:
-        with signals_held():  # a folder without a record would be nobody's
-            path = (request.resumed or run_folder.create(args.runs_dir, request.stem, args.run_name)).resolve()
-            lock = stack.enter_context(run_folder.only_one(path))
-            if not request.resumed:
-                run_folder.refuse_name(args.runs_dir, args.run_name)  # another command may have been there before
-            training = Training(start, path, replace(request, folder=path).run, lock)
-            training.record = _begun(training) | origin
-            if request.resumed:
-                before = run_folder.read(path)
-                training.record["started"] = before.get("started", training.record["started"])
-                training.record |= run_record.earlier(before, training.record, training.run)
-            run_folder.write(path, training.record)
-        (path / FINISHED).unlink(missing_ok=True)
-        (path / ROOM).write_bytes(bytes(1 << 16))
         try:
+            with signals_held():  # a folder without a record would be nobody's
+                path = (request.resumed or run_folder.create(args.runs_dir, request.stem, args.run_name)).resolve()
+                lock = stack.enter_context(run_folder.only_one(path))
+                if not request.resumed:
+                    run_folder.refuse_name(args.runs_dir, args.run_name)  # another command may have been there before
+                begun = Training(start, path, replace(request, folder=path).run, lock)
+                begun.record = _begun(begun) | origin
+                if request.resumed:
+                    before = run_folder.read(path)
+                    begun.record["started"] = before.get("started", begun.record["started"])
+                    begun.record |= run_record.earlier(before, begun.record, begun.run)
+                run_folder.write(path, begun.record)
+                training = begun
+            (path / FINISHED).unlink(missing_ok=True)
+            (path / ROOM).write_bytes(bytes(1 << 16))
             yield training
+        except KeyboardInterrupt as ended:  # one that was held, or came before the training
+            if training:
+                training.code, training.reason = code_and_words(ended)
+            raise
         finally:
-            with signals_held():
-                _end(training)
+            if training:
+                with signals_held():
+                    _end(training)
 
 
 def _begun(training: Training) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def both(tmp_path, *words: str):
     request = request_of([*words, "--rehearse"])
     start = Start.of(replace(request, args=argparse.Namespace(**vars(request.args) | {"dry_run": True})))
     assert not start.run.problems
-    rehearsal = Rehearsal(start, tmp_path, found=FOUND)
+    rehearsal = Rehearsal(start, tmp_path / "a b", found=FOUND)
     rehearsal.files = lambda flag: [start.run.text(flag)]  # as if they were here
     small = Start.of(rehearsal.small())
     assert [*small.run.problems, *size_problems(small.run.args), *gpu_problems(small.run.args)] == []

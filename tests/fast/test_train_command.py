@@ -306,6 +306,20 @@ def test_a_signal_before_the_training_starts_is_the_runs_reason(request_for, tmp
     assert capsys.readouterr().out.endswith("\nno step was trained: start again with the same command with --resume\n")
 
 
+def test_a_signal_while_the_record_is_written_is_the_runs_reason(request_for, tmp_path, monkeypatch):
+    write = run_folder.write
+
+    def pressed(path: Path, record: dict) -> None:
+        write(path, record)
+        if record["status"] == "running":
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(run_folder, "write", pressed)
+    with pytest.raises(signals.Ended), signals.signals_raised():
+        command._train(Start.of(request_for("--run-name", "mine")))
+    assert read(tmp_path / "runs/mine")["reason"] == "interrupted by SIGINT"
+
+
 def test_resume_continues_in_the_same_folder_and_remembers_the_start(request_for, tmp_path, monkeypatch):
     play(monkeypatch, "sys.exit('--ckpt.load_enable' not in sys.argv)")
     assert command._train(Start.of(request_for("--resume"))) == 1  # nothing to resume: a new run
