@@ -42,12 +42,23 @@ def signals_raised() -> Iterator[None]:
 
 @contextlib.contextmanager
 def signals_held() -> Iterator[None]:
-    """Signals wait until the block is through, such as the writing of how a run ended."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
-    try:
+    """Signals wait until the block is through, as while a run's record is written; a process started in it holds them.
+
+    The mask is this thread's: where another thread takes a signal, Python runs the handler in the main one at once.
+    """
+    came: list[int] = []
+
+    def raise_first() -> None:
+        if came:
+            signal.raise_signal(came[0])
+
+    with contextlib.ExitStack() as after:
+        after.callback(raise_first)
+        if threading.current_thread() is threading.main_thread():
+            for number in watched_signals():
+                after.callback(signal.signal, number, signal.signal(number, lambda number, _: came.append(number)))
+        after.callback(signal.pthread_sigmask, signal.SIG_SETMASK, signal.pthread_sigmask(signal.SIG_BLOCK, ENDING))
         yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def code_and_words(ended: KeyboardInterrupt) -> tuple[int, str]:

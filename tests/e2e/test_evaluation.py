@@ -97,13 +97,22 @@ def test_every_number_follows_from_the_samples(folder, through):
     assert f"{results['pass@1']:.3f} ±" in (folder / "two" / "table.md").read_text()
 
 
-AS_A_FORK = "import os, sys; print(os.getpid(), flush=True); from real_openrlhf.cli import main; sys.exit(main())"
+AS_A_FORK = """
+import os, sys, time
+from real_openrlhf.cli import main
+from real_openrlhf.evaluation import store
+
+row = store.asdict
+store.asdict = lambda sample: time.sleep(0.1) or row(sample)  # so that it can be ended before its last sample
+print(os.getpid(), flush=True)
+sys.exit(main())
+"""
 
 
-def run_until(folder, forked, out, count):
+def run_until(folder, forked, out, count, *options):
     """(a run that has this many samples on disk, its process): then it is the test's to end it."""
     python, environment = forked
-    words = [python, "-c", AS_A_FORK, *command(folder, out)[3:]]
+    words = [python, "-c", AS_A_FORK, *command(folder, out, *options)[3:]]
     log = folder / f"{out}.log"
     with log.open("wb") as file:
         running = subprocess.Popen(words, env=environment, stdout=file, stderr=file)
@@ -157,7 +166,7 @@ def test_an_evaluation_whose_engine_fails_says_so_in_a_line(folder, forked):
 
 @every  # of training: test_user_files.py
 def test_an_engine_that_is_killed_ends_the_evaluation(folder, forked):
-    running, process = run_until(folder, forked, "killed", K)
+    running, process = run_until(folder, forked, "killed", 2, "--k", "640")
     (engine,) = (one for one in psutil.Process(process).children() if "spawn_main" in " ".join(one.cmdline()))
     engine.kill()  # and so its fork
     assert running.wait(600) == 2

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -306,13 +307,22 @@ def test_a_signal_before_the_training_starts_is_the_runs_reason(request_for, tmp
     assert capsys.readouterr().out.endswith("\nno step was trained: start again with the same command with --resume\n")
 
 
-def test_a_signal_while_the_record_is_written_is_the_runs_reason(request_for, tmp_path, monkeypatch):
+@pytest.mark.parametrize("another_thread", [False, True])
+def test_a_signal_while_the_record_is_written_is_the_runs_reason(request_for, tmp_path, monkeypatch, another_thread):
     write = run_folder.write
 
     def pressed(path: Path, record: dict) -> None:
         write(path, record)
-        if record["status"] == "running":
-            os.kill(os.getpid(), signal.SIGINT)
+        if record["status"] == "running" and another_thread:  # such as one of torch's, which blocks nothing
+            other = threading.Thread(target=take)
+            other.start()
+            other.join()
+        elif record["status"] == "running":
+            signal.raise_signal(signal.SIGINT)
+
+    def take() -> None:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
 
     monkeypatch.setattr(run_folder, "write", pressed)
     with pytest.raises(signals.Ended), signals.signals_raised():
