@@ -36,7 +36,7 @@ from typing import Any, NoReturn
 
 # Modules that drivers and workers import. Not Ray: its C++ part reads a worker's environment when it is imported.
 MODULES = "torch transformers deepspeed datasets peft torch.utils.tensorboard vllm.engine.arg_utils"
-MODULES = f"{MODULES} vllm.v1.worker.cpu_worker".split()
+MODULES = f"{MODULES} vllm.v1.worker.cpu_worker vllm.entrypoints.launchers.cli_args".split()
 PYTHON = "REAL_WORKER_PYTHON"
 APART = "REAL_FORKS_APART"  # a program that is none
 ALL = "REAL_FORKS_START_FORKS"  # what a fork starts with sys.executable is one too

@@ -193,13 +193,14 @@ def rollouts(case: Case) -> list[Experience]:
 
 
 class Maker(ExperienceMaker):
-    """The controller, whose forwards are made by every rank alike in place of Ray's actors, each rollout alone: then
-    numbers do not depend on the layout."""
+    """The controller. In place of Ray's actors every rank makes the same forward of all rollouts, whatever the layout:
+    `values` of each."""
 
-    def __init__(self, policy, stale: bool) -> None:
+    def __init__(self, policy, values: list[torch.Tensor], stale: bool) -> None:
         reference = object() if policy.strategy.args.derived.reference else None
         super().__init__(object(), None, None, reference, mock.Mock(), policy.strategy, policy.tokenizer)
-        self.policy, self.stale, self.kl_ctl.value = policy, stale, policy.strategy.args.algo.kl.init_coef
+        self.policy, self.values, self.stale = policy, values, stale
+        self.kl_ctl.value = policy.strategy.args.algo.kl.init_coef
         self.planned = policy.strategy.args.train.batching == "whole_groups"
         self.live_tokens = policy.call_trainer("live_tokens") if self.planned else math.inf
 
@@ -209,8 +210,7 @@ class Maker(ExperienceMaker):
 
     def forward(self, group, samples, lengths, chosen, field) -> None:
         for position in chosen:
-            sample = samples[position]
-            values = self.policy.forward(sample.sequences, sample.action_mask, sample.attention_mask)
+            sample, values = samples[position], self.values[position]
             steps = torch.arange(values.shape[1])
             gap = self.stale * torch.sin(steps * (position + 2.0)) if field == "action_log_probs" else torch.cos(steps)
             setattr(sample, field, torch.where(sample.action_mask.bool(), values + 0.3 * gap, torch.nan))
@@ -219,11 +219,13 @@ class Maker(ExperienceMaker):
 def fill(policy, case: Case) -> list[Experience]:
     """This rank's rollouts into its buffer, by the plan or an equal part for OpenRLHF: all rollouts."""
     samples, rank, ranks = rollouts(case), dist.get_rank(), dist.get_world_size()
-    for number, sample in enumerate(samples):
-        values = policy.forward(sample.sequences, sample.action_mask, sample.attention_mask)
+    joined = Experience.concat_experiences(samples, policy.tokenizer.pad_token_id)
+    of_all = policy.forward(joined.sequences, joined.action_mask, joined.attention_mask)
+    of_each = [row[None, : sample.action_mask.shape[1]] for row, sample in zip(of_all, samples, strict=True)]
+    for number, (sample, values) in enumerate(zip(samples, of_each, strict=True)):
         gap = 0.3 * torch.sin(torch.arange(values.shape[1]) * (number + 1.0))  # of an older sampler
         sample.rollout_log_probs = torch.where(sample.action_mask.bool(), values + gap, torch.nan)
-    own = Maker(policy, case.stale).make_experience_batch(samples)[rank]
+    own = Maker(policy, of_each, case.stale).make_experience_batch(samples)[rank]
     if policy.strategy.args.train.batching != "whole_groups":
         for sample in samples:  # OpenRLHF multiplies by the mask
             sample.action_log_probs, sample.rollout_log_probs = (

@@ -1,7 +1,8 @@
 """The shipped reward, but for eight prompts whose answers it must judge by algebra, and two for which it is no reward.
 
-The answer to `3456=` is judged as `\\sqrt{6543}` and more. Three of the eight bring a marker that makes the verifier's
-worker fail, and each call about one of them is noted in a file. Of two more the function returns text, or exits.
+The answer to `3456=` is judged as `\\sqrt{6543}` and more. Each call about one of the eight is noted in a file. For
+three of them the first response that any process grades brings a marker that makes the verifier's worker fail. Of two
+more prompts the function returns text, or exits.
 Where a label begins with `~` the reward is graded, up to a half: the share of right digits, or where there are two `~`
 the same for all. It is noted in a file of its own.
 """
@@ -37,6 +38,14 @@ def note_devices() -> None:
         Path(f"{place}.devices").write_text(json.dumps({name: os.environ.get(name) for name in ASKED}))
 
 
+def is_first(prompt: str) -> bool:
+    try:
+        open(f"{os.environ['FAILING_REWARD_CALLS']}.{prompt}", "x").close()
+    except FileExistsError:
+        return False
+    return True
+
+
 def reward_func(queries, prompts, labels):
     note_devices()
     (query,), (prompt,), (label,) = queries, prompts, labels
@@ -54,7 +63,7 @@ def reward_func(queries, prompts, labels):
         return math_reward.reward_func(queries, prompts, labels)
     with open(os.environ["FAILING_REWARD_CALLS"], "a") as calls:
         calls.write(f"{prompt}\n")
-    marker = MARKERS.get(prompt, "")
+    marker = MARKERS[prompt] if prompt in MARKERS and is_first(prompt) else ""
     said = query.removeprefix(prompt).partition(BOX)[2].partition("}")[0]
     gold, answer = rf"{label}+\sqrt{{{label}}}{marker}", rf"\sqrt{{{label}}}{marker}+{said}"
     return math_reward.reward_func([prompt + rf"\boxed{{{answer}}}"], prompts, [gold])

@@ -28,7 +28,7 @@ def trained(two_ranks):
 
 @pytest.fixture(scope="module")
 def case(random_model) -> dict:
-    return {"model": random_model, "dtype": "bf16", "learning_rate": 1e-2}
+    return {"model": random_model, "dtype": "bf16", "learning_rate": 1e-2, "micro_batch_size": 4}
 
 
 @pytest.fixture(scope="module")
