@@ -1,8 +1,8 @@
 """The shipped reward, but for eight prompts whose answers it must judge by algebra, and two for which it is no reward.
 
 The answer to `3456=` is judged as `\\sqrt{6543}` and more. Each call about one of the eight is noted in a file. For
-three of them the first response that any process grades brings a marker that makes the verifier's worker fail. Of two
-more prompts the function returns text, or exits.
+three of them every response is wrong, and the first that any process grades brings a marker that makes the verifier's
+worker fail. Of two more prompts the function returns text, or exits.
 Where a label begins with `~` the reward is graded, up to a half: the share of right digits, or where there are two `~`
 the same for all. It is noted in a file of its own.
 """
@@ -64,6 +64,6 @@ def reward_func(queries, prompts, labels):
     with open(os.environ["FAILING_REWARD_CALLS"], "a") as calls:
         calls.write(f"{prompt}\n")
     marker = MARKERS[prompt] if prompt in MARKERS and is_first(prompt) else ""
-    said = query.removeprefix(prompt).partition(BOX)[2].partition("}")[0]
+    said = "0" if prompt in MARKERS else query.removeprefix(prompt).partition(BOX)[2].partition("}")[0]
     gold, answer = rf"{label}+\sqrt{{{label}}}{marker}", rf"\sqrt{{{label}}}{marker}+{said}"
     return math_reward.reward_func([prompt + rf"\boxed{{{answer}}}"], prompts, [gold])
