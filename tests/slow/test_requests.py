@@ -185,6 +185,21 @@ def test_on_a_cpu_without_bf16_products_are_fp32s_rounded_once(monkeypatch):
         library._destroy()
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_rows_product_has_the_same_bits_beside_any_others(threads):
+    """So vLLM's log-probabilities of a response do not depend on when the others end."""
+    left, right = torch.randn(20, 4864).bfloat16(), torch.randn(4864, 256).bfloat16()
+    kernel, bias = SimpleNamespace(call_boxed=lambda keys, *all_of: torch.addmm(*all_of)), torch.randn(256).bfloat16()
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(threads)
+        of_all = bf16_products.product(kernel, None, bias, left, right)
+        found = {rows: bf16_products.product(kernel, None, bias, left[:rows], right) for rows in range(1, 20)}
+    finally:
+        torch.set_num_threads(before)
+    assert [rows for rows, product in found.items() if not torch.equal(product, of_all[:rows])] == []
+
+
 def test_on_a_cpu_a_sync_packs_experts_and_a_tied_head_again():
     """vLLM would keep their packed copies. In runs: docs/models.py; adapters change no head."""
     head, experts, packed = ParallelLMHead.__new__(ParallelLMHead), Identity(), []

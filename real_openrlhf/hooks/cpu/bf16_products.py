@@ -9,6 +9,9 @@ from typing import Any
 
 import torch
 
+# Rows that a thread multiplies at once; a block that is not full takes another kernel. With more than FEW none did.
+BLOCK, FEW = 4, 64
+
 
 def slow() -> bool:
     return not torch.ops.mkldnn._is_mkldnn_bf16_supported()
@@ -28,7 +31,13 @@ def widen() -> torch.library.Library | None:
 
 
 def product(torchs: Any, keys: Any, *tensors: torch.Tensor, **named: Any) -> torch.Tensor:
-    """(bias,) left, right"""
-    if tensors[-1].dtype != torch.bfloat16:
+    """(bias,) left, right. A row's product has the same bits whatever other rows are there: of a batch of responses
+    vLLM computes those together that are not done yet, and when each began depends on how busy the machine is."""
+    *bias, left, right = tensors
+    if right.dtype != torch.bfloat16:
         return torchs.call_boxed(keys, *tensors, **named)
-    return torchs.call_boxed(keys, *(tensor.float() for tensor in tensors), **named).bfloat16()
+    rows, left = left.shape[-2], left.float()
+    if rows < FEW and all(one.dim() == 1 for one in bias):
+        left = torch.nn.functional.pad(left, (0, 0, 0, -rows % (BLOCK * torch.get_num_threads())))
+    done = torchs.call_boxed(keys, *(one.float() for one in bias), left, right.float(), **named)
+    return done[..., :rows, :].bfloat16()
