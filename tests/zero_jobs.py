@@ -34,6 +34,7 @@ from real_openrlhf.hooks.fixes.deepspeed_optimizers import compile_less
 
 compile_less()
 bf16_products.widen()
+LINEAR = torch.nn.functional.linear
 
 # OpenRLHF knows bf16 and fp16 only; with both off DeepSpeed trains in float32.
 _known_dtype = utils.convert_to_torch_dtype
@@ -128,6 +129,8 @@ def arguments(case: Case) -> SimpleNamespace:
 
 def policy_actor(case: Case, args: SimpleNamespace | None = None):
     """OpenRLHF's policy actor as Ray would construct it: strategy, model, engine, trainer."""
+    # ZeRO-3's engine leaves a linear layer that rounds twice: a process of a run has engines of one stage only
+    torch.nn.functional.linear = LINEAR
     cls = PolicyModelActor.__ray_metadata__.modified_class
     policy = cls.__new__(cls)
     policy.init_model_from_pretrained(utils.get_strategy(args or arguments(case)), case.model, max_steps=100)
