@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-# Rows that a thread multiplies at once; a block that is not full takes another kernel. With more than FEW none did.
+# Rows that a thread multiplies at once: a block that is not full took another kernel, with other last bits. Measured
+# with 1 to 139 rows and 1 to 8 threads of an AMD EPYC: from 12 rows on no product differed.
 BLOCK, FEW = 4, 64
 
 
@@ -31,8 +32,8 @@ def widen() -> torch.library.Library | None:
 
 
 def product(torchs: Any, keys: Any, *tensors: torch.Tensor, **named: Any) -> torch.Tensor:
-    """(bias,) left, right. A row's product has the same bits whatever other rows are there: of a batch of responses
-    vLLM computes those together that are not done yet, and when each began depends on how busy the machine is."""
+    """(bias,) left, right. Blocks are filled, so that a row's bits do not depend on how many rows are beside it: vLLM
+    computes together the responses that are not done yet, and when each began depends on how busy the machine is."""
     *bias, left, right = tensors
     if right.dtype != torch.bfloat16:
         return torchs.call_boxed(keys, *tensors, **named)
