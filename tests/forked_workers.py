@@ -98,7 +98,14 @@ def runtime_env(given: dict | None) -> dict:
     if PYTHON in os.environ:
         constants = importlib.import_module("ray._private.ray_constants")
         constants.SETUP_WORKER_FILENAME = os.path.abspath(__file__)  # joined to a folder, so an absolute path stays
+        node = importlib.import_module("ray._private.node").Node
+        node.start_monitor = node.start_api_server = lambda *_, **__: None  # an autoscaler, and a dashboard's head
     return {**(given or {}), "py_executable": shlex.quote(os.environ.get(PYTHON, sys.executable))}
+
+
+def is_worker(words: list[str]) -> bool:
+    """Does Ray start this file as its setup_worker.py?"""
+    return os.path.abspath(words[0]) == os.path.abspath(__file__) and any("--language=" in word for word in words)
 
 
 def ask_for_worker(words: list[str]) -> int:
@@ -230,6 +237,8 @@ def run_to_the_end(files: list[int], server: int) -> NoReturn:
 
 def ask(path: str, words: list[str]) -> int:
     """Let a child of the server run in place of this process, and end as the child does."""
+    if is_worker(words):
+        return ask_for_worker(words[1:])
     if {"same_answer.worker", "failing_worker", os.environ.get(APART)} & {*words}:  # the first two have little memory
         os.execv(sys.executable, [sys.executable, *words])
     numbers = [int(name) for name in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{name}")]
@@ -281,7 +290,7 @@ if __name__ == "__main__":
     if sys.flags.isolated:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # without a traceback
         sys.exit(ask(sys.argv[1], sys.argv[2:]))
-    if PYTHON in os.environ and "--language" in " ".join(sys.argv[1:]):
+    if is_worker(sys.argv):
         sys.exit(ask_for_worker(sys.argv[1:]))
     if not sys.argv[1].isdecimal():  # a command, in which PYTHON forks
         with started({**os.environ, ALL: "1"}) as (python, environment):
