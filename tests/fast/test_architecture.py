@@ -1,6 +1,7 @@
 """What each folder may import, and what has one home: read from the text, with nothing installed."""
 
 import ast
+import functools
 import graphlib
 import re
 import sys
@@ -50,7 +51,11 @@ def module_name(path: Path) -> str:
 
 
 TEXTS = {module_name(path): path.read_text() for path in sorted(PACKAGE.rglob("*.py"))}
-TREES = {name: ast.parse(text, name) for name, text in TEXTS.items()}
+
+
+@functools.cache
+def trees() -> dict[str, ast.Module]:
+    return {name: ast.parse(text, name) for name, text in TEXTS.items()}
 
 
 def room(name: str) -> str:
@@ -60,7 +65,7 @@ def room(name: str) -> str:
 
 def imported(name: str, anywhere: bool) -> Iterator[str]:
     """Dotted names that importing the module imports; `anywhere`: those inside functions too."""
-    nodes: list[ast.AST] = [TREES[name]]
+    nodes: list[ast.AST] = [trees()[name]]
     while nodes:
         node = nodes.pop()
         if isinstance(node, ast.Import):
@@ -86,14 +91,14 @@ def packages(name: str, anywhere: bool = False) -> set[str]:
 def modules(name: str, anywhere: bool = False) -> set[str]:
     """What a module imports of ours."""
     targets = [target.removeprefix(OURS).lstrip(".") for target in imported(name, anywhere) if is_ours(target)]
-    return {target if target in TREES else target.rpartition(".")[0] for target in targets}
+    return {target if target in trees() else target.rpartition(".")[0] for target in targets}
 
 
 def is_ours(target: str) -> bool:
     return target.partition(".")[0] == OURS
 
 
-@pytest.mark.parametrize("name", TREES)
+@pytest.mark.parametrize("name", TEXTS)
 def test_a_module_keeps_the_rule_of_its_room(name):
     allowed_packages, allowed_rooms = ROOMS[room(name)]
     assert packages(name) <= allowed_packages
@@ -106,7 +111,7 @@ def test_a_module_keeps_the_rule_of_its_room(name):
 def test_a_rule_allows_what_a_module_of_its_room_does_and_no_more(name):
     """Else the next arrow of that kind is drawn without a thought."""
     allowed_packages, allowed_rooms = ROOMS[name]
-    inside = [module for module in TREES if room(module) == name]
+    inside = [module for module in trees() if room(module) == name]
     used = {room(other) for module in inside for other in modules(module, anywhere=True)}
     assert allowed_packages == {package for module in inside for package in packages(module)}
     assert allowed_rooms - {TOP} == used - {TOP, name}
@@ -123,7 +128,7 @@ def test_the_ten_nouns_are_the_codes():
     page = (PACKAGE.parent / "docs/change/architecture.md").read_text()
     rows = re.findall(r"^\|\*(\w+)\*\|[^|]+\|([^|]+)\|$", page, re.MULTILINE)
     assert len(rows) == 10
-    inside = {name: tree for name, tree in TREES.items() if room(name) in ("algorithm", "hooks")}
+    inside = {name: tree for name, tree in trees().items() if room(name) in ("algorithm", "hooks")}
     defined = {
         node.name for tree in inside.values() for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)
     }
@@ -151,9 +156,9 @@ def test_the_verifier_and_its_benchmarks_import_nothing_of_the_package():
 
 def test_no_import_cycle():
     """Of modules, and of rooms, where an import inside a function counts too; the top is every room's."""
-    graphlib.TopologicalSorter({name: modules(name, anywhere=True) for name in TREES}).prepare()
+    graphlib.TopologicalSorter({name: modules(name, anywhere=True) for name in trees()}).prepare()
     rooms: dict[str, set[str]] = {}
-    for name in TREES:
+    for name in trees():
         rooms.setdefault(room(name), set()).update(room(other) for other in modules(name, anywhere=True))
     graphlib.TopologicalSorter({one: others - {one, TOP} for one, others in rooms.items() if one != TOP}).prepare()
 
@@ -161,7 +166,7 @@ def test_no_import_cycle():
 def test_hooks_have_an_order():
     """No two of its folders ask each other; what trainer and controller share lies beside them."""
     folders: dict[str, set[str]] = {}
-    for name in (name for name in TREES if name.count(".") == 2 and room(name) == "hooks"):
+    for name in (name for name in trees() if name.count(".") == 2 and room(name) == "hooks"):
         asked = {other.split(".")[1] for other in modules(name, anywhere=True) if other.count(".") == 2}
         folders.setdefault(name.split(".")[1], set()).update(asked - {name.split(".")[1]})
     assert not [name for name in modules("hooks.policy_trainer", anywhere=True) if "controller" in name]
@@ -172,7 +177,7 @@ PORTABLE = ("hooks.cpu", "hooks.engine", "hooks.fixes", "hooks.model", "hooks.pr
 OF_EITHER = {"hooks", "hooks.trainer_classes", "algorithm", "algorithm.token_log_probs"}
 
 
-@pytest.mark.parametrize("name", [name for name in TREES if name.startswith(PORTABLE)])
+@pytest.mark.parametrize("name", [name for name in TEXTS if name.startswith(PORTABLE)])
 def test_what_makes_openrlhf_portable_knows_real_by_one_module(name):
     """Devices, starts, weights and strategy could go to OpenRLHF as they are."""
     asked = {other for other in modules(name, anywhere=True) if room(other) in ("algorithm", "hooks")}
@@ -186,12 +191,12 @@ def test_a_module_can_be_read_at_once(name):
 
 
 def test_the_root_has_the_package_the_commands_and_the_patches_alone():
-    assert {name for name in TREES if room(name) == TOP} == {"", "cli", "patching"}
+    assert {name for name in trees() if room(name) == TOP} == {"", "cli", "patching"}
 
 
 def test_what_other_trainers_import_is_written_for_python_3_10():
     """The package asks for 3.11 where it trains; elsewhere its losses find another one."""
-    for name in (name for name in TREES if name == TOP or room(name) == "algorithm"):
+    for name in (name for name in trees() if name == TOP or room(name) == "algorithm"):
         ast.parse(TEXTS[name], name, feature_version=(3, 10))
     assert 'python_requires=">=3.10"' in (PACKAGE.parent / "setup.py").read_text()
 

@@ -53,13 +53,19 @@ BROUGHT = {"kl", "ignored", "uniform", "empty", "turns", "sampler"}
 OF_GROUPS, OF_TOKENS = {"waves", "scores"}, {"grpo", "dapo", "gspo", "nft", "icepop", "dppo", "reverse_kl"}
 
 
-def pairs(case: dict[str, int], *names: str) -> set[tuple]:
-    """The pairs of two choices in a case, or those with these names; a loss of tokens has no waves and no scores."""
+def pairs(case: dict[str, int], name: str = "") -> set[tuple]:
+    """The pairs of two choices in a case, or those with this one; a loss of tokens has no waves and no scores."""
     own = [name for name in CHOICES if name in case]
     if "method" in case and tuple(METHODS)[case["method"]] in OF_TOKENS:
         own = [name for name in own if name not in OF_GROUPS]
-    every = [pair for pair in itertools.combinations(own, 2) if not {*pair} <= {"method"} | OF_GROUPS]
-    return {(a, case[a], b, case[b]) for a, b in every if not names or {a, b} & {*names}}
+    if not name:
+        both = itertools.combinations(own, 2)
+    elif name in own:
+        at = own.index(name)
+        both = [*((one, name) for one in own[:at]), *((name, one) for one in own[at + 1 :])]
+    else:
+        both = ()
+    return {(a, case[a], b, case[b]) for a, b in both if not {a, b} <= {"method"} | OF_GROUPS}
 
 
 def all_pairs() -> list[dict]:
@@ -75,9 +81,9 @@ def all_pairs() -> list[dict]:
     )
     left -= {pair for pair in left if not EVERY and pair[0] == "method" and not (pair[2] in BROUGHT and pair[3])}
     while left:
-        tried = []
+        tried, listed = [], sorted(left)
         for _ in range(10):
-            one, i, other, j = draw.choice(sorted(left))
+            one, i, other, j = draw.choice(listed)
             case = {one: i, other: j}
             for name in draw.sample([name for name in CHOICES if name not in case], len(CHOICES) - 2):
                 gain = [len(pairs({**case, name: i}, name) & left) for i in range(len(CHOICES[name]))]
