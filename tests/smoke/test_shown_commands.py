@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from every import EVERY
 from forked_workers import ALL, PYTHON
 
 BIN = Path(sys.prefix) / "bin"
@@ -102,6 +103,8 @@ def entries(text: str) -> dict[str, Run]:
             runs[shown] = Run(line.partition(" [")[0] + behind if behind else line, forked=bool(behind))
         elif other := re.match(" +also: (.*)", line):
             runs[other[1]] = runs[shown]
+        elif other := re.match(" +else in a fork: (.*)", line):
+            runs[shown] = runs[shown] if EVERY else Run(other[1], forked=True)
         elif instead := re.match(r" +(?:exit (\d): )?(in a fork: )?(.*)", line):
             runs[shown] = Run(instead[3], int(instead[1] or 0), bool(behind or instead[2]))
     return runs
