@@ -64,8 +64,11 @@ def pytest_xdist_make_scheduler(config, log):
 
     class ByGroup(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            file = Path(nodeid.partition("::")[0])
-            return f"{file.parent.name} {GROUP_OF.get(file.stem, file.stem)}"
+            file, cell = Path(nodeid.partition("::")[0]), nodeid.partition("[")[2]
+            command = (
+                cell.partition("-")[0] if file.stem == "test_signals" else ""
+            )  # cells that wait, for minutes in `every`
+            return f"{file.parent.name} {GROUP_OF.get(file.stem, file.stem)}{command}"
 
         def _assign_work_unit(self, node) -> None:
             """xdist starts a lane's last test when the lane has another group to go on with. Behind tests that take

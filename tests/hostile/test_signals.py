@@ -23,7 +23,7 @@ COMMANDS = {
 MOMENTS = [
     *[("train", signal.SIGINT, 0.1), ("train", signal.SIGTERM, 3), ("train", signal.SIGINT, 12)],
     *[("compare", signal.SIGINT, 6), ("eval", signal.SIGTERM, 5), ("doctor", signal.SIGINT, 2)],
-    *[("rehearse", signal.SIGINT, 9), pytest.param("rehearse", signal.SIGTERM, 60, marks=every)],  # trial, training
+    *[pytest.param("rehearse", *moment, marks=every) for moment in ((signal.SIGINT, 9), (signal.SIGTERM, 60))],
 ]
 MORE = [0.05, 0.2, 0.5, 1, 2, 4, 7, 10, 14, 18, 23, 30]
 

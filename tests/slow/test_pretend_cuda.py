@@ -19,20 +19,21 @@ UPSTREAM = {"batching": "whole_groups", "entropy_coef": 0.0}
 FORMS = {
     "real": ({"checkpointing": True, "entropy_coef": 0.0}, 7),
     "waves of one": ({"prompts": 4, "groups_per_update": 2, "micro_batch_size": 1, "depth": "1"}, 8),
-    "scored first": ({"depth": "0"}, 7),
-    "token budget": ({"max_tokens": 30}, 7),
-    "entropy bonus": ({"entropy_coef": 0.01}, 7),
-    "KL to the old policy": ({"kl_old_coef": 0.1}, 7),
+    "LoRA, a token budget, a dummy": (
+        {"lora": True, "max_tokens": 30, "kinds": ("mixed", "uniform"), "skip": True},
+        7,
+    ),
+    "entropy bonus, KL to the old policy, a factor for the sampler, scored first": (
+        {"entropy_coef": 0.01, "kl_old_coef": 0.1, "flags": (*PACKED, "--algo.real.tis_cap", "2"), "depth": "0"},
+        7,
+    ),
     "KL to the reference": ({"flags": KL, "reference": True}, 7),
     "a score with a reference": ({"objective": "trpa", "reference": True}, 8),
     "graded rewards": ({"objective": f"{REPOSITORY}/examples/objectives/listwise.py:listwise", "graded": True}, 7),
-    "a dummy": ({"kinds": ("mixed", "uniform"), "skip": True}, 7),
-    "LoRA": ({"lora": True}, 7),
     "grpo": ({"loss": "ppo", "flags": KL, "reference": True, **UPSTREAM}, 6),
     "dapo": ({"loss": "ppo", "flags": (*PACKED, "--actor.eps_clip_low_high", "0.2", "0.28"), **UPSTREAM}, 6),
     "gspo": ({"loss": "gspo", **UPSTREAM}, 6),
     "token weights by a file": ({"objective": f"{REPOSITORY}/examples/objectives/nft.py:nft"}, 6),
-    "a factor for the sampler": ({"flags": (*PACKED, "--algo.real.tis_cap", "2")}, 7),
 }
 # Where the forward is another one, its waits are others too: of all forwards, then beside them.
 OTHERS = {
