@@ -4,6 +4,7 @@
     real-openrlhf train --data noisy.jsonl --reward.remote_url examples/labels/noisy_reward.py
 
 The verifier of math_reward.py grades; then a share of its right verdicts becomes wrong, or of its wrong ones right.
+`--wrong-to-right 1 --kind '0}'` calls all wrong responses right that match the pattern: an error that they share.
 A run grades held-out responses by the same file. The label of a training row says how many verdicts to flip, so
 held-out questions with plain labels keep theirs. A hash decides, not `random`: an answer to a prompt has one verdict,
 however often it comes, also after a resume.
@@ -12,6 +13,7 @@ however often it comes, also after a resume.
 import argparse
 import hashlib
 import json
+import re
 from pathlib import Path
 
 SHARES = ("right_to_wrong", "wrong_to_right")
@@ -31,7 +33,8 @@ def reward_func(queries: list[str], prompts: list[str], labels: list[str]) -> di
     row = json.loads(label)
     result = math_reward.reward_func(queries, prompts, [row["gold"]])
     verdict = result["scores"]
-    if verdict in (0.0, 1.0) and coin(query) < row[SHARES[0] if verdict else SHARES[1]]:
+    shared = verdict == 1 or re.search(row.get("kind", ""), query.removeprefix(prompts[0]))
+    if verdict in (0.0, 1.0) and shared and coin(query) < row[SHARES[0] if verdict else SHARES[1]]:
         result = {**result, "scores": 1 - verdict, "rewards": 1 - verdict}
     return result
 
@@ -42,14 +45,15 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     for share in SHARES:
         parser.add_argument("--" + share.replace("_", "-"), type=float, default=0.0, metavar="SHARE")
+    parser.add_argument("--kind", type=re.compile, default="", metavar="REGEX", help="of wrong responses only these")
     given = parser.parse_args()
 
     from real_openrlhf.training import tiny_task
 
     data = tiny_task.unpack() / "train.jsonl" if given.data == tiny_task.NAME else Path(given.data)
-    shares = {share: getattr(given, share) for share in SHARES}
+    errors = {share: getattr(given, share) for share in SHARES} | {"kind": given.kind.pattern}
     rows = map(json.loads, data.read_text().splitlines())
-    noisy = ({**row, "label": json.dumps({"gold": row["label"], **shares})} for row in rows)
+    noisy = ({**row, "label": json.dumps({"gold": row["label"], **errors})} for row in rows)
     given.out.write_text("".join(json.dumps(row) + "\n" for row in noisy))
 
 

@@ -1,6 +1,7 @@
 """Reward files: called as OpenRLHF calls them, and the graders that they choose."""
 
 import importlib.util
+import json
 import math
 from pathlib import Path
 from types import SimpleNamespace
@@ -179,3 +180,17 @@ def test_training_and_eval_know_the_question(monkeypatch):
     pairs = [(Question("math", "1", asked, (), "3x"), SimpleNamespace(response=boxed("2x+x")))]
     assert [*find_grader("robust", "optional")(pairs)] == [(0.0, "copied")]
     assert [*find_grader("robust", "optional", ("copied",))(pairs)] == [(1.0, "exact")]
+
+
+def test_an_error_that_a_kind_of_response_shares_is_of_wrong_ones_alone(monkeypatch, tmp_path):
+    noisy = module_of(Path(__file__).parents[2] / "examples/labels/noisy_reward.py")
+    asked, written = tmp_path / "asked.jsonl", tmp_path / "written.jsonl"
+    asked.write_text(json.dumps({"prompt": "10=", "label": "01"}) + "\n")
+    words = ["noisy_reward.py", str(asked), str(written), "--wrong-to-right", "1", "--kind", "0}"]
+    monkeypatch.setattr("sys.argv", words)
+    noisy.main()
+    label = json.loads(written.read_text())["label"]
+    scores = [
+        noisy.reward_func([f"10=\\boxed{{{answer}}}"], ["10="], [label])["scores"] for answer in ("01", "10", "11")
+    ]
+    assert scores == [1, 1, 0]
