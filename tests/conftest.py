@@ -65,9 +65,8 @@ def pytest_xdist_make_scheduler(config, log):
     class ByGroup(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file, cell = Path(nodeid.partition("::")[0]), nodeid.partition("[")[2]
-            command = (
-                cell.partition("-")[0] if file.stem == "test_signals" else ""
-            )  # cells that wait, for minutes in `every`
+            # a command's cells wait for it, in `every` for minutes
+            command = cell.partition("-")[0] if file.stem == "test_signals" else ""
             return f"{file.parent.name} {GROUP_OF.get(file.stem, file.stem)}{command}"
 
         def _assign_work_unit(self, node) -> None:
