@@ -140,7 +140,7 @@ class Arm:
 
 @dataclass(frozen=True)
 class Gap:
-    """Welch's difference of two samples."""
+    """A difference of two samples: Welch's, or that of pairs."""
 
     mean: float
     se: float
@@ -151,6 +151,11 @@ class Gap:
         u, v = a.var(ddof=1) / len(a), b.var(ddof=1) / len(b)
         freedom = (u + v) ** 2 / (u**2 / (len(a) - 1) + v**2 / (len(b) - 1))
         return cls(float(a.mean() - b.mean()), math.sqrt(u + v), float(freedom))
+
+    @classmethod
+    def paired(cls, differences: np.ndarray) -> "Gap":
+        count = len(differences)
+        return cls(float(differences.mean()), float(differences.std(ddof=1)) / math.sqrt(count), count - 1)
 
     def _p(self, distance: float) -> float:
         t = distance / self.se

@@ -31,7 +31,7 @@ def main_effects(drop: dict[tuple[str, str], np.ndarray]) -> dict[str, Gap]:
         "rate": (drop[real, high] - drop[real, low] + drop[grpo, high] - drop[grpo, low]) / 2,
         "loss": (drop[grpo, low] - drop[real, low] + drop[grpo, high] - drop[real, high]) / 2,
     }
-    return {name: Gap(v.mean(), v.std(ddof=1) / len(v) ** 0.5, len(v) - 1) for name, v in effects.items()}
+    return {name: Gap.paired(differences) for name, differences in effects.items()}
 
 
 def main() -> None:
