@@ -37,7 +37,7 @@ class Run:
     name: str
     flags: dict[str, str]  # of its record
     evals: dict[int, float]  # step -> pass@1
-    train: dict[str, dict[int, float]]
+    logged: dict[str, dict[int, float]]  # everything else
 
     @property
     def seed(self) -> int:
@@ -65,7 +65,7 @@ class Run:
         return prompts * responses / batch
 
     def of(self, key: str) -> np.ndarray:
-        return np.array([*self.train[key].values()])
+        return np.array([*self.logged[key].values()])
 
     @property
     def z(self) -> float:
@@ -76,19 +76,19 @@ class Run:
 @functools.cache
 def campaign(folder: str) -> dict[str, Run]:
     evals: dict[str, dict] = defaultdict(dict)
-    train: dict[str, dict] = defaultdict(lambda: defaultdict(dict))
+    logged: dict[str, dict] = defaultdict(lambda: defaultdict(dict))
     columns = pyarrow.parquet.read_table(HERE / folder / "metrics.parquet").to_pydict()
     lines = [*zip(columns.pop("run"), columns.pop("phase"), columns.pop("step"), strict=True)]
     for key, values in columns.items():
         is_pass1 = re.fullmatch(r"eval_\w+_pass1", key)
-        for (run, phase, step), value in zip(lines, values, strict=True):
-            if isinstance(value, float) and phase == "train":
-                train[run][key][step] = value
-            elif isinstance(value, float) and is_pass1:
+        for (run, _, step), value in zip(lines, values, strict=True):
+            if isinstance(value, float) and is_pass1:
                 evals[run][step] = value
+            elif isinstance(value, float):
+                logged[run][key][step] = value
     known = flags(folder)
     trained = (run for run in evals if max(evals[run]) > 0 and not FAILED.search(run))
-    return {run: Run(folder, run, known[run], evals[run], train[run]) for run in trained}
+    return {run: Run(folder, run, known[run], evals[run], logged[run]) for run in trained}
 
 
 def named(folder: str, pattern: str) -> list[Run]:
@@ -126,7 +126,7 @@ class Arm:
         return np.array([curve[max(curve)] for curve in self.curves()])
 
     def mean(self, key: str) -> float:
-        """Of a training number, over runs and steps."""
+        """Of a logged number, over runs and steps."""
         return float(np.mean([run.of(key).mean() for run in self.runs.values()]))
 
     @property

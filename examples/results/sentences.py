@@ -314,7 +314,7 @@ def verdicts() -> Iterator[list[str]]:
 
 def spreads(run: Run) -> tuple[float, ...]:
     """z, its least if pooled over a batch's updates, that of independent tokens by the KL, and the length."""
-    kl, length = run.of("kl_old" if "kl_old" in run.train else "ppo_kl"), run.of("rollout/response_length_mean").mean()
+    kl, length = run.of("kl_old" if "kl_old" in run.logged else "ppo_kl"), run.of("rollout/response_length_mean").mean()
     independent = math.sqrt(max(2 * kl.mean(), 0) / length) / TAU
     return run.z, run.z * math.sqrt(run.updates / (run.updates - 1)), independent, length
 
