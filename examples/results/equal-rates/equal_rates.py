@@ -11,8 +11,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "endings"))
 from check import Gap, campaign, holm
 from endings import drops, fallen, fisher, show
 
-METHODS, RATES, SEEDS = ("REAL", "GRPO"), ("2e-4", "3e-4"), range(201, 233)
-T = 2.0395  # the 97.5th percentile of Student's t with 31 degrees of freedom
+METHODS, RATES, SEEDS = ("REAL", "GRPO"), ("2e-4", "3e-4"), range(201, 217)
+T = 2.1314  # the 97.5th percentile of Student's t with 15 degrees of freedom
 
 
 def cells() -> dict[tuple[str, str], list[list[float]]]:
@@ -45,7 +45,7 @@ def main() -> None:
         low, high = gap.mean - T * gap.se, gap.mean + T * gap.se
         print(f"drop, effect of the {name}: {gap.mean:+.3f}, 95 % {low:+.3f} to {high:+.3f}, Holm's p {p:.3g}")
     pairs = [((m, RATES[0]), (m, RATES[1])) for m in METHODS] + [((METHODS[0], r), (METHODS[1], r)) for r in RATES]
-    chances = holm([fisher(fallen(curves[a]), fallen(curves[b]), 32, 32) for a, b in pairs])
+    chances = holm([fisher(fallen(curves[a]), fallen(curves[b]), len(SEEDS), len(SEEDS)) for a, b in pairs])
     for (a, b), p in zip(pairs, chances, strict=True):
         print(f"fell, {' '.join(a)} and {' '.join(b)}: {fallen(curves[a])} and {fallen(curves[b])}, Holm's p {p:.3g}")
     gap = Gap.of(*(np.mean(curves[method, RATES[0]], axis=1) for method in METHODS))

@@ -8,5 +8,5 @@ if [ "${1:-}" = publish ]; then
 fi
 export OMP_NUM_THREADS=1 # a run's numbers depend on it, and two runs at once are five times slower without
 bash examples/scripts/compare_cpu.sh --out comparison/equal-rates --steps 30 --eval.steps 2 --eval.n_samples_per_prompt 4 \
-    --train.micro_batch_size 16 --ds.zero_stage 2 --actor.max_norm 100 --first-seed 201 --seeds 32 \
+    --train.micro_batch_size 16 --ds.zero_stage 2 --actor.max_norm 100 --first-seed 201 --seeds 16 \
     --algos 'real --actor.adam.lr 2e-4' 'grpo --actor.adam.lr 2e-4' 'real --actor.adam.lr 3e-4' 'grpo --actor.adam.lr 3e-4' "$@" --grid train.batch_size 64
