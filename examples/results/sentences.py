@@ -3,6 +3,7 @@
 import functools
 import math
 import re
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from math import inf
@@ -12,6 +13,9 @@ from typing import NamedTuple
 import endings.endings as endings
 import numpy as np
 from check import BATCH, CONCLUSIONS, HERE, PM, ROOT, Arm, Gap, Run, campaign, conclusions, holm, named, pm, times
+
+sys.path.append(str(HERE / "equal-rates"))
+import equal_rates
 
 README, RESULTS = ROOT / "README.md", ROOT / "docs" / "evidence" / "results.md"
 COMPARISONS = HERE / "archive" / "comparisons.md"
@@ -119,6 +123,7 @@ def multiple(place: str, label: str) -> float | None:
 # The cells: REAL and fixed weights with equal flags and seeds
 
 FOLDERS = sorted(str(path.parent.relative_to(HERE)) for path in HERE.rglob("metrics.parquet"))
+POOLED_Z = ("endings", "equal-rates", "first-run")  # their log has z over all updates; before, the mean of each one's
 MERGED = {"weights-small": "16", "weights-seeds": "16", "smollm2-controls": "smollm2"}
 
 
@@ -314,7 +319,8 @@ def verdicts() -> Iterator[list[str]]:
 
 def spreads(run: Run) -> tuple[float, ...]:
     """z, its least if pooled over a batch's updates, that of independent tokens by the KL, and the length."""
-    kl, length = run.of("kl_old" if "kl_old" in run.logged else "ppo_kl"), run.of("rollout/response_length_mean").mean()
+    kl = run.of("kl_old" if "kl_old" in run.logged else "ppo_kl")
+    length = run.of("rollout/response_length_mean").mean()
     independent = math.sqrt(max(2 * kl.mean(), 0) / length) / TAU
     return run.z, run.z * math.sqrt(run.updates / (run.updates - 1)), independent, length
 
@@ -327,34 +333,18 @@ def older_z() -> Iterator[list[str]]:
         yield [title, f"{runs[0].updates:.0f}", str(len(runs)), *(f"{mean:.3f}" for mean in z)]
 
 
-# The end of training, noticed afterwards
-
-ENDS = {  # a column: the places whose runs it counts
-    "B, C, E, F, G": ("4 updates", SIXTEEN[0], "hard task", *PRETRAINED),
-    "A": ("1 update",),
-    "D": (SIXTEEN[1],),
-}
-
-
-def fallen(places: Iterable[str], label: str) -> tuple[int, int]:
-    """(runs whose last evaluation is more than 0.1 below their own best, all runs)"""
-    curves = [curve for place in places if label in PLACES[place] for curve in arm(place, label).curves()]
-    return sum(max(curve.values()) - curve[max(curve)] > 0.1 for curve in curves), len(curves)
-
-
-def ends() -> Iterator[list[str]]:
-    for label in ("REAL", "GRPO", "GSPO", "DAPO"):
-        counts = [fallen(places, label) for places in ENDS.values()]
-        yield [label, *(f"{fell} of {runs}" if runs else "–" for fell, runs in counts)]
+# The end of training
 
 
 def endings_of_arms() -> Iterator[list[str]]:
-    """A row for each arm of the test of endings: B has four updates, C sixteen."""
+    """A row for each arm of the tests of endings: B has four updates, C sixteen."""
     _, whole, _ = endings.read()
-    for (place, arm, rate), curves in sorted(whole.items()):
+    rows = {("B" if place == "4 updates" else "C", *arm): curves for (place, *arm), curves in sorted(whole.items())}
+    rows |= {("B, equal rates", *arm): curves for arm, curves in equal_rates.cells().items()}
+    for row, curves in rows.items():
         fell = [f"{len(found)} of {len(curves)}" for found in endings.who_fell(curves)]
         means = np.array([np.mean(curve) for curve in curves])
-        yield ["B" if place == "4 updates" else "C", arm, rate, *fell, pm(endings.drops(curves)), pm(means)]
+        yield [*row, *fell, pm(endings.drops(curves)), pm(means)]
 
 
 def collapses() -> Iterator[list[str]]:
@@ -374,7 +364,7 @@ TABLES: dict[str, Callable[[], Iterator[list[str]]]] = {
     "check comparisons": of_grpo,
     "check all": lambda: comparisons(compared()),
     "check endings": endings_of_arms,
-    **{f"check {make.__name__}": make for make in (verdicts, ends, collapses, by_rate, older_z)},
+    **{f"check {make.__name__}": make for make in (verdicts, collapses, by_rate, older_z)},
 }
 
 
@@ -387,7 +377,7 @@ def sentences() -> dict[Path, list[str]]:
 
 
 def readme() -> Iterator[str]:
-    over, _ = on_new_seeds()
+    over = on_new_seeds()
     rates = endings.RATES.values()
     assert max(gap.p_equivalent for gap in over) < 0.01 and [rate["REAL"] == rate["GRPO"] for rate in rates] == [
         False,
@@ -395,14 +385,12 @@ def readme() -> Iterator[str]:
     ]
     lower, higher = (gap.mean for gap in over)
     yield f"mean pass@1 was {-lower:.3f} lower in one experiment and {higher:.3f} higher in another, 32 seeds each"
-    _, whole, _ = endings.read()
-    fell, none = (
-        [endings.fallen(whole[place, arm, rate[arm]]) for place, rate in endings.RATES.items()]
-        for arm in ("GRPO", "REAL")
-    )
-    assert none == [0, 0]
-    told = "in {} of 32 runs where its learning rate was 1.5 times REAL's, and in {} of 32 where it was REAL's"
-    yield f"GRPO fell {told.format(*fell)}; REAL in none (p = {endings.fisher(fell[1], 0, 32, 32):.2f} at equal rates)"
+    yield at_equal_rates()
+    curves = equal_rates.cells()
+    fell = {rate: sum(endings.fallen(curves[one, rate]) for one in equal_rates.METHODS) for rate in equal_rates.RATES}
+    runs = len(equal_rates.METHODS) * len(equal_rates.SEEDS)
+    assert fell["2e-4"] == 0
+    yield f"in {fell['3e-4']} of {runs} runs at 3e-4 and in none at 2e-4, with either loss"
     high = SIXTEEN[1]
     lower = ((high, "GSPO"), (high, "ratio none"), ("hard task", "GRPO"), ("queue of 4", "GRPO corrected"))
     assert {concluded(place, ("REAL", other)).conclusion for place, other in lower} == {CONCLUSIONS[1]}
@@ -410,6 +398,21 @@ def readme() -> Iterator[str]:
     yield response_lengths()
     yield "At three times the best rate REAL reached more than GRPO, less than GSPO"
     yield "With stale responses plain REAL lost to GRPO with importance correction"
+
+
+def at_equal_rates() -> str:
+    return f"{-equal_rates.over_training(equal_rates.cells()).mean:.3f} lower at equal rates"
+
+
+def first_run() -> Iterator[str]:
+    """README's first output, as the command prints it."""
+    (run,) = campaign("first-run").values()
+    last, passed = max(run.evals), run.logged["eval_reverse_pass8"]
+    for step in (0, last):
+        yield f"evaluation at step {step}: reverse pass@1 {run.evals[step]:.3f}, reverse pass@8 {passed[step]:.3f}"
+    line = "step {}/{} pass rate {:.3f} loss {:.4f} entropy {:.3f} grad norm {:.2f} {:.1f} s"
+    keys = "rollout/pass_rate", "policy_loss", "rollout/entropy", "actor_grad_norm", "timing/step_total"
+    yield from (line.format(step, last, *(run.logged[key][step] for key in keys)) for step in (1, last))
 
 
 def response_lengths() -> str:
@@ -460,11 +463,10 @@ def results() -> Iterator[str]:
     small = [np.mean([run.z for run in arm(p, "REAL").runs.values()]) for p in ("1 update", "4 updates", SIXTEEN[0])]
     yield f"in the small model ([z](#when-can-reals-weights-matter) up to {max(small):.2f}"
     yield from fell_at_the_end()
-    over, final = on_new_seeds()
+    over = on_new_seeds()
     assert max(gap.p_equivalent for gap in over) < 0.01
-    told = [f"{gap.mean:+.3f} {PM} {gap.se:.3f}" for gap in (*over, *final)]
-    same = "both equivalent within 0.03; at the last evaluation"
-    yield "mean pass@1 {} in B and {} in C, {} {} and {}".format(*told[:2], same, *told[2:])
+    told = [f"{gap.mean:+.3f} {PM} {gap.se:.3f}" for gap in over]
+    yield "{} in B and {} in C, all equivalent within 0.03".format(*told)
     yield f"at most {max(map(table_1, TABLE_1)) / TAU:.3f}"
     again = [arm(PRETRAINED[1], label).runs.values() for label in ("REAL", "GRPO")]
     kl = [np.mean([np.median(run.of("ppo_kl")) for run in runs]) for runs in again]
@@ -496,13 +498,12 @@ def results() -> Iterator[str]:
     assert signs == {True, False}  # "GRPO minus REAL changed its sign"
 
 
-def on_new_seeds() -> tuple[list[Gap], list[Gap]]:
-    """REAL less GRPO with 4 and 16 updates: over training, at the last evaluation."""
+def on_new_seeds() -> list[Gap]:
+    """REAL less GRPO over training, with 4 and 16 updates."""
     _, whole, _ = endings.read()
     pairs = [[np.array(whole[p, arm, rates[arm]]) for arm in ("REAL", "GRPO")] for p, rates in endings.RATES.items()]
     assert [endings.fallen(grpo) for _, grpo in pairs] == [6, 2]
-    over = [Gap.of(one.mean(axis=1), other.mean(axis=1)) for one, other in pairs]
-    return over, [Gap.of(one[:, -1], other[:, -1]) for one, other in pairs]
+    return [Gap.of(one.mean(axis=1), other.mean(axis=1)) for one, other in pairs]
 
 
 def fell_at_the_end() -> Iterator[str]:
@@ -518,11 +519,16 @@ def fell_at_the_end() -> Iterator[str]:
     at_best = endings.RATES["4 updates"]
     in_b = endings.fallen(whole["4 updates", "GRPO", at_best["GRPO"]])
     times_more = float(at_best["GRPO"]) / float(at_best["REAL"])
-    yield f"{words(in_b)} of the {grpo} are in B, where GRPO's is {times_more:.1f} times REAL's"
-    in_c = [whole["16 updates", arm, endings.RATES["16 updates"][arm]] for arm in ("GRPO", "REAL")]
-    counts = [endings.fallen(curves) for curves in in_c]
-    chance = endings.fisher(*counts, *map(len, in_c))
-    yield f"in C, it is {counts[0]} of {len(in_c[0])} against {counts[1] or 'none'} (p = {chance:.2f}"
+    yield f"{words(in_b)} of the {grpo} are in B, where GRPO's rate is {times_more:.1f} times REAL's"
+    yield f"the mean of its last two evaluations is more than {endings.FELL} below its best"
+    rate, loss = equal_rates.main_effects(equal_rates.cells()).values()
+    assert rate.p < 0.05 and loss.p > 0.05 and loss.gap.mean < 0
+    yield f"end {rate.gap.mean:.3f} further below the best (95 % {rate.low:.3f} to {rate.high:.3f}, p = {rate.p:.3f})"
+    low, high = -loss.high, -loss.low
+    yield f"REAL's end {-loss.gap.mean:.3f} further than GRPO's ({low:.3f} to {high:.3f}, p = {loss.p:.2f})"
+    gap = equal_rates.over_training(equal_rates.cells())
+    assert gap.p_equivalent < 0.01
+    yield f"mean pass@1 is {gap.mean:+.3f} {PM} {gap.se:.3f} at 2e-4"
 
 
 def last(place: str, other: str) -> Gap:
@@ -550,8 +556,7 @@ def rates_of_16() -> Iterator[str]:
         "a surrogate without ratio needs its clip": verdicts[2] == CONCLUSIONS[0],
     }
     (held,) = (name for name, holds in predicted.items() if holds)
-    failed = [name for name in predicted if name != held]
-    yield f"one held: {held}. Inconclusive: {'; '.join(failed)}"
+    yield f"one held ({held}), {words(len(predicted) - 1)} were inconclusive"
     assert verdicts == [CONCLUSIONS[3]] * 3
 
 
@@ -561,8 +566,8 @@ def methods() -> Iterator[str]:
     yield f"REAL's mean pass@1 was {lower} lower ({seeds('4 updates')} seeds, inconclusive)"
     grpo = concluded("4 updates", ("REAL", "GRPO"))
     yield f"with {words(seeds('4 updates'))}, {size(grpo.gap)} was [{grpo.conclusion}]"
-    over, _ = (gaps[0].mean for gaps in on_new_seeds())
-    yield f"{-over:.3f} lower than GRPO's|"
+    over = on_new_seeds()[0].mean
+    yield f"{-over:.3f} lower than GRPO's, and {at_equal_rates()}"
     found = {label: concluded(SIXTEEN[0], ("REAL", label)) for label in OWN if label != "REAL"}
     alike = words([one.conclusion for one in found.values()].count(CONCLUSIONS[2]))
     two = [found[label].gap.mean for label in ("GRPO", FIXED)]
@@ -587,7 +592,7 @@ def methods() -> Iterator[str]:
 def logs() -> Iterator[str]:
     """Of benchmarks/z_from_logs/PREDICTIONS.md: z of all runs of REAL beside the bounds by their KL."""
     flags = ("--algo.real.objective", "--algo.real.tau", "--algo.real.set")
-    older = [folder for folder in FOLDERS if folder != "endings"]  # whose log has pooled z
+    older = [folder for folder in FOLDERS if folder not in POOLED_Z]
     runs = [run for folder in older for run in campaign(folder).values() if run.updates >= 2]
     runs = [run for run in runs if [str(run.flags.get(flag)) for flag in flags] == ["real", "0.5", "None"]]
     found = np.array([spreads(run) for run in runs])

@@ -8,9 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "endings"))
 from check import Gap, campaign, holm
-from endings import drops, fallen, fisher, show
+from endings.endings import drops, fallen, fisher, show
 
 METHODS, RATES, SEEDS = ("REAL", "GRPO"), ("2e-4", "3e-4"), range(201, 217)
 Cell = tuple[str, str]  # method, rate
