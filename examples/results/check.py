@@ -219,7 +219,9 @@ def problems() -> Iterator[str]:
     for page, wanted in sentences().items():
         both = (one.splitlines() for one in (texts[page], filled(texts[page], TABLES)))
         yield from difflib.unified_diff(*both, page.name, "records", n=0, lineterm="")
-        prose = re.sub(r"<!-- table.*?<!-- end -->|^```.*?^```", "", texts[page], flags=re.DOTALL | re.MULTILINE)
+        fenced = re.DOTALL | re.MULTILINE
+        prose = re.sub(r"^```text\n(.*?)^```", r"\1", texts[page], flags=fenced)  # what a command printed
+        prose = re.sub(r"<!-- table.*?<!-- end -->|^```.*?^```", "", prose, flags=fenced)
         prose = " ".join(prose.split())
         for sentence in wanted:
             if sentence not in prose:
