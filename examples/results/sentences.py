@@ -387,22 +387,21 @@ def readme() -> Iterator[str]:
     lower, higher = (gap.mean for gap in over)
     yield f"mean pass@1 was {-lower:.3f} lower in one experiment and {higher:.3f} higher in another, 32 seeds each"
     yield at_equal_rates()
-    curves = equal_rates.cells()
-    low, high = ([endings.fallen(curves[one, rate]) for one in equal_rates.METHODS] for rate in equal_rates.RATES)
-    assert low == [0, 0]
-    runs = len(low) * len(equal_rates.SEEDS)
-    yield "in {} of {} runs at 3e-4 (REAL {}, GRPO {}) and in none at 2e-4".format(sum(high), runs, *high)
+    drop = equal_rates.main_effects(equal_rates.cells())["rate"]
+    yield f"At 3e-4 runs of both ended {drop.gap.mean:.3f} further below their best than at 2e-4 (p = {drop.p:.3f})"
     high = SIXTEEN[1]
     lower = ((high, "GSPO"), (high, "ratio none"), ("hard task", "GRPO"), ("queue of 4", "GRPO corrected"))
     assert {concluded(place, ("REAL", other)).conclusion for place, other in lower} == {CONCLUSIONS[1]}
     assert concluded(high, ("REAL", "GRPO")).conclusion == CONCLUSIONS[0]
     yield response_lengths()
     yield "At three times the best rate REAL reached more than GRPO, less than GSPO"
+    yield "From a start at 2 % GRPO learned faster"
     yield "With stale responses plain REAL lost to GRPO with importance correction"
 
 
 def at_equal_rates() -> str:
-    return f"{-equal_rates.over_training(equal_rates.cells()).mean:.3f} lower at equal rates"
+    low, high = (-equal_rates.over_training(equal_rates.cells(), rate).mean for rate in equal_rates.RATES)
+    return f"at equal rates {low:.3f} (2e-4) and {high:.3f} (3e-4) lower"
 
 
 def first_run() -> Iterator[str]:
@@ -447,7 +446,7 @@ def results() -> Iterator[str]:
     yield response_lengths()
     yield f"At their best learning rates {words(len(OWN_RATES))} settings showed neither a difference nor equivalence"
     assert multiple("hard task", "REAL") == 2
-    yield f"but at twice its best rate, GRPO at {times(multiple('hard task', 'GRPO'))} times"
+    yield f"REAL at 2, GRPO at {times(multiple('hard task', 'GRPO'))} times"
     every = Counter(concluded(*row[1:]).conclusion for row in compared() if row[2][0] == "REAL")
     decided, *others = every[CONCLUSIONS[0]] + every[CONCLUSIONS[1]], *(every[word] for word in CONCLUSIONS[2:])
     counts = every.total(), decided, *others
@@ -488,7 +487,7 @@ def results() -> Iterator[str]:
     adds = [size(between(queue, label, "REAL")) for label in (SAMPLER, "tau 0.1")]
     yield f"scores against the rollout policy add {adds[0]}, and τ = 0.1 adds {adds[1]}"
     low, plain_ = (np.mean(tried(queue, label)[arm(queue, "REAL").rate]) for label in ("tau 0.1", "REAL"))
-    yield f"at equal rates {low - plain_:.3f} on the two seeds of the tuning"
+    yield f"twice the rate ({low - plain_:.3f} at equal rates, two seeds)"
     assert multiple(queue, "tau 0.1") == multiple(queue, "REAL") == 1
     assert arm(queue, "tau 0.1").rate == 2 * arm(queue, "REAL").rate
     least = "rollout policy, tau 0.1"
@@ -513,9 +512,9 @@ def fell_at_the_end() -> Iterator[str]:
     fell = {arm: [len(found) for found in endings.who_fell(both[arm])] for arm in ("GRPO", "REAL", endings.NO_KL)}
     (grpo, grpo_last), (real, real_last), (without, last_without) = fell.values()
     runs = len(both["GRPO"])
-    yield f"GRPO fell in {grpo} of {runs} runs and REAL in {real or 'none'} (p = {endings.chances(both)[0]:.3f}"
+    yield f"GRPO fell in {grpo} of {runs} runs and REAL in {real or 'none'} (Holm's p {endings.chances(both)[0]:.3f}"
     alone = holm([endings.fisher(grpo_last, other, runs, runs) for other in (real_last, last_without)])
-    yield f"by the last evaluation alone it is {grpo_last} against {real_last} (p = {alone[0]:.2f}"
+    yield f"by the last evaluation alone it is {grpo_last} against {real_last} ({alone[0]:.2f}"
     yield f"Without its KL GRPO fell in {without}"
     at_best = endings.RATES["4 updates"]
     in_b = endings.fallen(whole["4 updates", "GRPO", at_best["GRPO"]])
@@ -524,12 +523,14 @@ def fell_at_the_end() -> Iterator[str]:
     yield f"the mean of its last two evaluations is more than {endings.FELL} below its best"
     rate, loss = equal_rates.main_effects(equal_rates.cells()).values()
     assert rate.p < 0.05 and loss.p > 0.05 and loss.gap.mean < 0
-    yield f"end {rate.gap.mean:.3f} further below the best (95 % {rate.low:.3f} to {rate.high:.3f}, p = {rate.p:.3f})"
+    yield f"it is {rate.gap.mean:.3f} larger (95 % {rate.low:.3f} to {rate.high:.3f}, Holm's p {rate.p:.3f}) than at 2e-4"
     low, high = -loss.high, -loss.low
-    yield f"REAL's end {-loss.gap.mean:.3f} further than GRPO's ({low:.3f} to {high:.3f}, p = {loss.p:.2f})"
-    gap = equal_rates.over_training(equal_rates.cells())
-    assert gap.p_equivalent < 0.01
-    yield f"mean pass@1 is {gap.mean:+.3f} {PM} {gap.se:.3f} at 2e-4"
+    interval = f"{low:.3f} to {high:.3f}; within {PM}0.02 was predicted"
+    yield f"REAL's is {-loss.gap.mean:.3f} larger than GRPO's ({interval})"
+    low, high = (equal_rates.over_training(equal_rates.cells(), rate) for rate in equal_rates.RATES)
+    assert low.p_equivalent < 0.01
+    yield f"mean pass@1 is {low.mean:+.3f} {PM} {low.se:.3f} at 2e-4"
+    yield f"and {high.mean:+.3f} {PM} {high.se:.3f} at 3e-4"
 
 
 def last(place: str, other: str) -> Gap:
@@ -568,7 +569,7 @@ def methods() -> Iterator[str]:
     grpo = concluded("4 updates", ("REAL", "GRPO"))
     yield f"with {words(seeds('4 updates'))}, {size(grpo.gap)} was [{grpo.conclusion}]"
     over = on_new_seeds()[0].mean
-    yield f"{-over:.3f} lower than GRPO's, and {at_equal_rates()}"
+    yield f"{-over:.3f} lower than GRPO's, {at_equal_rates()}"
     found = {label: concluded(SIXTEEN[0], ("REAL", label)) for label in OWN if label != "REAL"}
     alike = words([one.conclusion for one in found.values()].count(CONCLUSIONS[2]))
     two = [found[label].gap.mean for label in ("GRPO", FIXED)]
