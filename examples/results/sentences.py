@@ -523,9 +523,9 @@ def fell_at_the_end() -> Iterator[str]:
     yield f"the mean of its last two evaluations is more than {endings.FELL} below its best"
     rate, loss = equal_rates.main_effects(equal_rates.cells()).values()
     assert rate.p < 0.05 and loss.p > 0.05 and loss.gap.mean < 0
-    yield f"it is {rate.gap.mean:.3f} larger (95 % {rate.low:.3f} to {rate.high:.3f}, Holm's p {rate.p:.3f}) than at 2e-4"
-    low, high = -loss.high, -loss.low
-    interval = f"{low:.3f} to {high:.3f}; within {PM}0.02 was predicted"
+    interval = f"95 % {rate.low:.3f} to {rate.high:.3f}, Holm's p {rate.p:.3f}"
+    yield f"it is {rate.gap.mean:.3f} larger ({interval}) than at 2e-4"
+    interval = f"{-loss.high:.3f} to {-loss.low:.3f}; within {PM}0.02 was predicted"
     yield f"REAL's is {-loss.gap.mean:.3f} larger than GRPO's ({interval})"
     low, high = (equal_rates.over_training(equal_rates.cells(), rate) for rate in equal_rates.RATES)
     assert low.p_equivalent < 0.01
