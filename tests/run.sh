@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Sets everything up and runs all tests: `tests/run.sh`. One part of them: `tests/run.sh PART [pytest options]`.
 #   maths  the algorithm alone, with any Python that has PyTorch, pytest and hypothesis; nothing is set up
-#   fast   no Ray, no vLLM, about a minute
+#   fast   no Ray, no vLLM, a minute or two
 #   slow   no Ray: gloo ranks, real ZeRO engines, set-up, other trainers, the verifier's processes
 #   hostile  the worst inputs, a stranger's files, signals, full disks: a minute
 #   smoke  every command that a page shows, each subcommand among them, in a shell without the environment; most helps

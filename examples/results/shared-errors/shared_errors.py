@@ -26,6 +26,7 @@ def cells(seeds: range) -> dict[tuple[str, str, str], list[Run]]:
         if run.seed in seeds:
             method, error, rate = NAME.fullmatch(name).groups()
             found[METHODS[method], error, rate].append(run)
+    assert all([run.seed for run in runs] == [*seeds] for runs in found.values())  # else pairs are of two seeds
     return found
 
 
