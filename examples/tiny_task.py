@@ -52,6 +52,9 @@ class TinyTask(ABC):
     def line(self, rng: random.Random, skill: float) -> tuple[str, str]:
         """A line to pre-train on: a prompt, and a response that is right with this probability."""
 
+    def lines(self, rng: random.Random, skill: float) -> list[tuple[str, str]]:
+        return [self.line(rng, skill) for _ in range(self.batch_size)]
+
     @property
     def key(self) -> str:
         """Of the name of the package's archive: another configuration is another model."""
@@ -120,7 +123,7 @@ def pretrain(task: TinyTask, folder: Path, progress: bool) -> None:
     bar = tqdm(range(steps), "pre-training the tiny model", disable=not progress, file=sys.stderr, mininterval=rarely)
     for step in bar:
         skill = 1.0 if step < task.sure_steps else task.skill
-        lines = [task.line(rng, skill) for _ in range(task.batch_size)]
+        lines = task.lines(rng, skill)
         encoded = tokenizer([prompt + response + EOS for prompt, response in lines], padding=True, return_tensors="pt")
         asked = torch.tensor([len(tokenizer(prompt).input_ids) for prompt, _ in lines])
         positions = torch.arange(encoded.input_ids.shape[1])
