@@ -1,6 +1,6 @@
 """Runs of the real stack: Ray actors, ZeRO-3 policies, a vLLM engine.
 
-`train` and `train_on_two` fork the processes of a run; tests/smoke types a run as users do.
+`train` and `train_on_two` fork the processes of a run; `.ci/run` types one as users do, and so does `every`.
 """
 
 import contextlib

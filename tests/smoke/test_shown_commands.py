@@ -173,7 +173,7 @@ def result(folder, forked, request) -> Callable[[str], subprocess.CompletedProce
 
 
 LEFT = {  # what must be there when a command has ended
-    "bash examples/scripts/train_real_cpu.sh": ("runs/NAME/model/model.safetensors", "runs/NAME/curves.png"),
+    "bash examples/scripts/train_real_cpu.sh": ("runs/NAME/model/model.safetensors", "runs/NAME/metrics.jsonl"),
     "real-openrlhf eval --out RUN_DIR/eval": ("runs/NAME/eval/table.md", "runs/NAME/eval/samples.jsonl"),
     "real-openrlhf grade --input in.jsonl --output ours.jsonl": ("ours.jsonl",),
     "real-openrlhf report runs/* --out report": ("report/index.html",),
