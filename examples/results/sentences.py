@@ -123,7 +123,8 @@ def multiple(place: str, label: str) -> float | None:
 # The cells: REAL and fixed weights with equal flags and seeds
 
 FOLDERS = sorted(str(path.parent.relative_to(HERE)) for path in HERE.rglob("metrics.parquet"))
-POOLED_Z = ("endings", "equal-rates", "first-run", "shared-errors")  # their log has z over all updates; before, the mean of each one's
+# Their log has z over all updates; before, the mean of each one's
+POOLED_Z = ("endings", "equal-rates", "first-run", "shared-errors")
 MERGED = {"weights-small": "16", "weights-seeds": "16", "smollm2-controls": "smollm2"}
 
 

@@ -18,5 +18,5 @@ BENCHMARKS=${BENCHMARKS:-data/benchmarks}
 real-openrlhf eval --model "$MODEL" --out "$OUT" \
     --benchmarks all --data-dir "$BENCHMARKS" \
     --k 16 --temperature 0.6 --top-p 0.95 --max-new-tokens 8192 \
-    --grader robust --think required \
+    --grader robust \
     --tensor-parallel "${TP:-1}" ${DP:+--data-parallel "$DP"} "$@"

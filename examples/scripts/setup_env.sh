@@ -11,7 +11,7 @@
 #   REAL_TORCH_INDEX      for cpu: an index that has PyTorch's builds for CPU, which are smaller
 #   REAL_GPU_ELSEWHERE=1  for gpu: this machine has no GPU, but those that will train have (a login node)
 #   bash examples/scripts/setup_env.sh run cpu|gpu|any COMMAND...   runs a command with it on PATH, made if need be.
-#                         With --dry-run among the words nothing is made, completed or removed
+#                         With --dry-run among the words nothing is made, completed or removed; it and --rehearse need no GPU
 #   bash examples/scripts/setup_env.sh sourced COMMAND...   whether the `real-openrlhf` on PATH can run a command for GPUs
 # It asks all that it needs of the machine before it downloads anything.
 # Run it again after a pull, a crash or a Ctrl-C: it does what is missing, which is mostly nothing. While a train, compare,
@@ -28,6 +28,7 @@ if [ "${1:-}" = run ]; then
     mode=$2 check=
     shift 2
     if [[ " $* " == *" --dry-run "* ]]; then check=check mode=${mode/gpu/any}; fi
+    if [[ " $* " == *" --rehearse "* ]]; then mode=${mode/gpu/any}; fi
     bash "${BASH_SOURCE[0]}" $check "$mode"
     PATH=$(bash "${BASH_SOURCE[0]}" where "$mode")/bin:$PATH
     exec "$@"

@@ -135,7 +135,7 @@ class Request:
             if not run_folder.is_running(path):
                 told = ", ".join(f"{flag} {old}, not {new}" for flag, (old, new) in changed.items())
                 ways = f"Continue it with --run-name {path.name}, or start a new run without --resume"
-                raise UserError(f"{path} is unfinished, with {told}. {ways}.")
+                raise UserError(f"{path} is unfinished, with {told}. {ways} (of a script: RESUME=0).")
         return self
 
     @cached_property

@@ -236,7 +236,7 @@ def test_the_evaluation_of_the_paper_prepares_its_benchmarks_and_takes_more_opti
     assert evaluate.startswith(
         f"real-openrlhf eval --model M --out O --benchmarks all --data-dir {tmp_path}/data --k 16"
     )
-    assert evaluate.endswith("--grader robust --think required --tensor-parallel 2 --k 2")
+    assert evaluate.endswith("--grader robust --tensor-parallel 2 --k 2")
 
 
 SAVED = "mine/runs/a/checkpoints/_actor/b"

@@ -174,7 +174,8 @@ def test_a_dry_run_makes_nothing_and_changes_nothing(world, venv, tmp_path):
             stamps = {path: path.stat().st_mtime_ns for path in venv.rglob("*")}
             result = world.setup(venv, "run gpu which python --dry-run")
             assert {path: path.stat().st_mtime_ns for path in venv.rglob("*")} == stamps
-    assert result.stdout.startswith(f"{venv}/bin/python\n")
+        rehearsed = world.setup(venv, "run gpu which python --rehearse")  # needs no GPU either
+    assert result.stdout.startswith(f"{venv}/bin/python\n") and rehearsed.stdout.endswith(f"{venv}/bin/python\n")
     assert "Renew it: bash examples/scripts/setup_env.sh cpu" in result.stderr
     assert world.setup(venv, "run cpu which python").stdout.endswith(f"{venv}/bin/python\n")
 
