@@ -92,7 +92,9 @@ def campaign(folder: str) -> dict[str, Run]:
 
 
 def named(folder: str, pattern: str) -> list[Run]:
-    return [run for run in campaign(folder).values() if re.fullmatch(pattern + r"-s\d+", run.name)]
+    """In the order of their seeds."""
+    found = (run for name, run in campaign(folder).items() if re.fullmatch(pattern + r"-s\d+", name))
+    return sorted(found, key=lambda run: run.seed)
 
 
 def flags(folder: str) -> dict[str, dict[str, str]]:
@@ -106,13 +108,13 @@ def flags(folder: str) -> dict[str, dict[str, str]]:
 
 @dataclass
 class Arm:
-    """The runs of one method in one place, by seed."""
+    """The runs of one method in one place, in the order of their seeds."""
 
-    runs: dict[int, Run]
+    runs: list[Run]
     planned: int
 
     def curves(self) -> list[dict[int, float]]:
-        return [self.runs[seed].curve(self.planned) for seed in sorted(self.runs)]
+        return [run.curve(self.planned) for run in self.runs]
 
     @property
     def steps(self) -> set[int]:
@@ -127,12 +129,29 @@ class Arm:
 
     def mean(self, key: str) -> float:
         """Of a logged number, over runs and steps."""
-        return float(np.mean([run.of(key).mean() for run in self.runs.values()]))
+        return float(np.mean([run.of(key).mean() for run in self.runs]))
 
     @property
     def rate(self) -> float:
-        (rate,) = {run.rate for run in self.runs.values()}
+        (rate,) = {run.rate for run in self.runs}
         return rate
+
+    @property
+    def z(self) -> float:
+        return float(np.mean([run.z for run in self.runs]))
+
+
+def arms(
+    folder: str, pattern: str, planned: int, seeds: range, *, complete: bool = True
+) -> dict[tuple[str, ...], Arm]:
+    """A campaign's arms by the groups of the pattern, which a run's name has before its seed."""
+    found = defaultdict(list)
+    for name, run in sorted(campaign(folder).items()):
+        if run.seed in seeds:
+            found[re.fullmatch(pattern + r"-s\d+", name).groups()].append(run)
+    if complete:  # else pairs are of two seeds
+        assert all([run.seed for run in runs] == [*seeds] for runs in found.values())
+    return {groups: Arm(runs, planned) for groups, runs in found.items()}
 
 
 # Statistics
@@ -145,6 +164,9 @@ class Gap:
     mean: float
     se: float
     freedom: float
+
+    def __str__(self) -> str:
+        return f"{self.mean:+.3f} ± {self.se:.3f}"
 
     @classmethod
     def of(cls, a: np.ndarray, b: np.ndarray) -> "Gap":
@@ -182,6 +204,13 @@ def conclusions(gaps: Sequence[Gap]) -> list[str]:
         direction = CONCLUSIONS[0 if gap.mean > 0 else 1]
         found.append(direction if p < 0.05 else CONCLUSIONS[2] if same < 0.05 else CONCLUSIONS[3])
     return found
+
+
+def paired(family: dict[str, np.ndarray]) -> dict[str, tuple[Gap, float]]:
+    """Of the differences of each title, seed by seed: their mean, and p with Holm's correction over the family."""
+    gaps = {title: Gap.paired(differences) for title, differences in family.items()}
+    ps = holm([gap.p for gap in gaps.values()])
+    return {title: (gap, p) for (title, gap), p in zip(gaps.items(), ps, strict=True)}
 
 
 def holm(ps: Sequence[float]) -> list[float]:

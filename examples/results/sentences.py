@@ -50,10 +50,9 @@ STALE = {
 
 def at(folder: str, names: dict[str, str], more: str = "") -> dict[str, Arm]:
     """The arms of a place that have runs, by the pattern of their names."""
-    found = {label: {run.seed: run for run in named(folder, name + more)} for label, name in names.items()}
-    parts = {run.name.rpartition("/")[0] for runs in found.values() for run in runs.values()}
-    every = [run for run in campaign(folder).values() if run.name.rpartition("/")[0] in parts]
-    return {label: Arm(runs, max(max(run.evals) for run in every)) for label, runs in found.items() if runs}
+    planned = max(max(run.evals) for run in campaign(folder).values())
+    found = {label: named(folder, name + more) for label, name in names.items()}
+    return {label: Arm(runs, planned) for label, runs in found.items() if runs}
 
 
 PLACES = {
@@ -104,10 +103,9 @@ def tried(place: str, label: str) -> dict[float, list[float]]:
     names = {"16 updates": OWN, "queue of 4": STALE}.get(place, TABLE | RATIO)
     folder, _, pattern = TRIED.get(place, "").partition(":")
     runs = named(folder, pattern.replace("{}", names[label] + RATE)) if folder else []
-    means: dict[float, list[float]] = defaultdict(list)
-    for run in sorted(runs, key=lambda run: run.rate):
-        means[run.rate].append(float(np.mean([*run.curve(max(max(one.evals) for one in runs)).values()])))
-    return dict(means)
+    rates = sorted({run.rate for run in runs})
+    planned = max((max(run.evals) for run in runs), default=0)
+    return {rate: [*Arm([run for run in runs if run.rate == rate], planned).means()] for rate in rates}
 
 
 def best(place: str, label: str) -> float:
@@ -329,9 +327,8 @@ def spreads(run: Run) -> tuple[float, ...]:
 def older_z() -> Iterator[list[str]]:
     rows = {SETTINGS[place]: arm(place, "REAL") for place in ("4 updates", *SIXTEEN, "hard task", *PRETRAINED)}
     for title, one in {**rows, **PLACES["length"]}.items():
-        runs = [*one.runs.values()]
-        z = np.mean([spreads(run) for run in runs], axis=0)[:3]
-        yield [title, f"{runs[0].updates:.0f}", str(len(runs)), *(f"{mean:.3f}" for mean in z)]
+        z = np.mean([spreads(run) for run in one.runs], axis=0)[:3]
+        yield [title, f"{one.runs[0].updates:.0f}", str(len(one.runs)), *(f"{mean:.3f}" for mean in z)]
 
 
 # The end of training
@@ -340,12 +337,11 @@ def older_z() -> Iterator[list[str]]:
 def endings_of_arms() -> Iterator[list[str]]:
     """A row for each arm of the tests of endings: B has four updates, C sixteen."""
     _, whole, _ = endings.read()
-    rows = {("B" if place == "4 updates" else "C", *arm): curves for (place, *arm), curves in sorted(whole.items())}
-    rows |= {("B, equal rates", *arm): curves for arm, curves in equal_rates.cells().items()}
-    for row, curves in rows.items():
-        fell = [f"{len(found)} of {len(curves)}" for found in endings.who_fell(curves)]
-        means = np.array([np.mean(curve) for curve in curves])
-        yield [*row, *fell, pm(endings.drops(curves)), pm(means)]
+    rows = {("B" if place == "4 updates" else "C", *cell): arm for (place, *cell), arm in sorted(whole.items())}
+    rows |= {("B, equal rates", *cell): arm for cell, arm in equal_rates.cells().items()}
+    for row, arm in rows.items():
+        fell = [f"{count} of {len(arm.runs)}" for count in endings.fell(arm)]
+        yield [*row, *fell, pm(endings.drops(arm)), pm(arm.means())]
 
 
 def collapses() -> Iterator[list[str]]:
@@ -379,18 +375,11 @@ def sentences() -> dict[Path, list[str]]:
 
 def readme() -> Iterator[str]:
     yield from first_run()
-    over = on_new_seeds()
-    rates = endings.RATES.values()
-    assert max(gap.p_equivalent for gap in over) < 0.01 and [rate["REAL"] == rate["GRPO"] for rate in rates] == [
-        False,
-        True,
-    ]
-    lower, higher = (gap.mean for gap in over)
+    lower, higher = (gap.mean for gap in on_new_seeds())
     yield f"mean pass@1 was {-lower:.3f} lower in one experiment and {higher:.3f} higher in another, 32 seeds each"
     yield at_equal_rates()
-    drop = equal_rates.main_effects(equal_rates.cells())["rate"]
-    more = f"{drop.gap.mean:.3f} further below their best than at 2e-4 (Holm's p {drop.p:.3f})"
-    yield f"At 3e-4 runs of both ended {more}"
+    drop, p = equal_rates.main_effects()["rate"]
+    yield f"At 3e-4 runs of both ended {drop.mean:.3f} further below their best than at 2e-4 (Holm's p {p:.3f})"
     high = SIXTEEN[1]
     lower = ((high, "GSPO"), (high, "ratio none"), ("hard task", "GRPO"), ("queue of 4", "GRPO corrected"))
     assert {concluded(place, ("REAL", other)).conclusion for place, other in lower} == {CONCLUSIONS[1]}
@@ -404,7 +393,7 @@ def readme() -> Iterator[str]:
 
 
 def at_equal_rates() -> str:
-    low, high = (-equal_rates.over_training(equal_rates.cells(), rate).mean for rate in equal_rates.RATES)
+    low, high = (-equal_rates.over_training(rate).mean for rate in equal_rates.RATES)
     return f"at equal rates {low:.3f} (2e-4) and {high:.3f} (3e-4) lower"
 
 
@@ -427,9 +416,9 @@ def response_lengths() -> str:
 def settings() -> Iterator[str]:
     """The rows of the table of settings that the records have, from the column A."""
     arms = [arm(place, "REAL") for place in SETTINGS]
-    runs = [next(iter(each.runs.values())) for each in arms]
+    runs = [each.runs[0] for each in arms]
     warm = re.search(r"after the warm-up,([\d.]+)", (HERE / "smollm2-mixed/final_models.csv").read_text())
-    start = [np.mean([run.evals.get(0, float(warm[1])) for run in each.runs.values()]) for each in arms]
+    start = [np.mean([run.evals.get(0, float(warm[1])) for run in each.runs]) for each in arms]
     assert runs[-1].flags["--train.async_queue_size"] == 4
     cells: dict[str, str] = {}
     for place in SETTINGS:
@@ -464,7 +453,7 @@ def results() -> Iterator[str]:
     plain = named("next/old-4-7a0258d5", "grpo-lr-.*")
     died = sum(run.collapsed(max(run.evals)) for run in plain)
     yield f"collapsed in {words(died)} of {words(len(plain))} runs"
-    small = [np.mean([run.z for run in arm(p, "REAL").runs.values()]) for p in ("1 update", "4 updates", SIXTEEN[0])]
+    small = [arm(p, "REAL").z for p in ("1 update", "4 updates", SIXTEEN[0])]
     yield f"in the small model ([z](#when-can-reals-weights-matter) up to {max(small):.2f}"
     yield from fell_at_the_end()
     over = on_new_seeds()
@@ -472,11 +461,11 @@ def results() -> Iterator[str]:
     told = [f"{gap.mean:+.3f} {PM} {gap.se:.3f}" for gap in over]
     yield "{} in B and {} in C, all equivalent within 0.03".format(*told)
     yield f"at most {max(map(table_1, TABLE_1)) / TAU:.3f}"
-    again = [arm(PRETRAINED[1], label).runs.values() for label in ("REAL", "GRPO")]
+    again = [arm(PRETRAINED[1], label).runs for label in ("REAL", "GRPO")]
     kl = [np.mean([np.median(run.of("ppo_kl")) for run in runs]) for runs in again]
     yield f"median `ppo_kl` {kl[0]:.3f}, GRPO's {kl[1]:.3f}"
     # at the second update: the log has means of two, of which the first is 0
-    spread = [2 * np.mean([run.z for run in one.runs.values()]) for one in PLACES["length"].values()]
+    spread = [2 * one.z for one in PLACES["length"].values()]
     yield "z was {:.3f}, {:.3f} and {:.3f} at 9, 64 and 256 tokens".format(*spread)
     assert spread[0] / spread[2] > math.sqrt(256 / 9)  # "at least that fast"
     ranges = ((-1, 0.03), (0.03, 0.1))
@@ -505,36 +494,35 @@ def results() -> Iterator[str]:
 def on_new_seeds() -> list[Gap]:
     """REAL less GRPO over training, with 4 and 16 updates."""
     _, whole, _ = endings.read()
-    pairs = [[np.array(whole[p, arm, rates[arm]]) for arm in ("REAL", "GRPO")] for p, rates in endings.RATES.items()]
-    assert [endings.fallen(grpo) for _, grpo in pairs] == [6, 2]
-    return [Gap.of(one.mean(axis=1), other.mean(axis=1)) for one, other in pairs]
+    places = endings.RATES.items()
+    return [Gap.of(*(whole[place, arm, rates[arm]].means() for arm in ("REAL", "GRPO"))) for place, rates in places]
 
 
 def fell_at_the_end() -> Iterator[str]:
     """By the definition of the page and by the last evaluation alone, in both experiments and in C."""
     _, whole, both = endings.read()
-    fell = {arm: [len(found) for found in endings.who_fell(both[arm])] for arm in ("GRPO", "REAL", endings.NO_KL)}
-    (grpo, grpo_last), (real, real_last), (without, last_without) = fell.values()
-    runs = len(both["GRPO"])
+    fell = (endings.fell(both[method]) for method in ("GRPO", "REAL", endings.NO_KL))
+    (grpo, grpo_last), (real, real_last), (without, last_without) = fell
+    runs = len(both["GRPO"].runs)
     yield f"GRPO fell in {grpo} of {runs} runs and REAL in {real or 'none'} (Holm's p {endings.chances(both)[0]:.3f}"
     alone = holm([endings.fisher(grpo_last, other, runs, runs) for other in (real_last, last_without)])
     yield f"by the last evaluation alone it is {grpo_last} against {real_last} ({alone[0]:.2f}"
     yield f"Without its KL GRPO fell in {without}"
     at_best = endings.RATES["4 updates"]
-    in_b = endings.fallen(whole["4 updates", "GRPO", at_best["GRPO"]])
+    in_b = endings.fell(whole["4 updates", "GRPO", at_best["GRPO"]])[0]
     times_more = float(at_best["GRPO"]) / float(at_best["REAL"])
     yield f"{words(in_b)} of the {grpo} are in B, where GRPO's rate is {times_more:.1f} times REAL's"
     yield f"the mean of its last two evaluations is more than {endings.FELL} below its best"
-    rate, loss = equal_rates.main_effects(equal_rates.cells()).values()
-    assert rate.p < 0.05 and loss.p > 0.05 and loss.gap.mean < 0
-    interval = f"95 % {rate.low:.3f} to {rate.high:.3f}, Holm's p {rate.p:.3f}"
-    yield f"it is {rate.gap.mean:.3f} larger ({interval}) than at 2e-4"
-    interval = f"{-loss.high:.3f} to {-loss.low:.3f}; within {PM}0.02 was predicted"
-    yield f"REAL's is {-loss.gap.mean:.3f} larger than GRPO's ({interval})"
-    low, high = (equal_rates.over_training(equal_rates.cells(), rate) for rate in equal_rates.RATES)
-    assert low.p_equivalent < 0.01
-    yield f"mean pass@1 is {low.mean:+.3f} {PM} {low.se:.3f} at 2e-4"
-    yield f"and {high.mean:+.3f} {PM} {high.se:.3f} at 3e-4"
+    (rate, p), (loss, p_loss) = equal_rates.main_effects().values()
+    assert p < 0.05 < p_loss and loss.mean < 0
+    interval = "95 % {:.3f} to {:.3f}".format(*equal_rates.interval(rate))
+    yield f"it is {rate.mean:.3f} larger ({interval}, Holm's p {p:.3f}) than at 2e-4"
+    low, high = equal_rates.interval(loss)
+    yield f"REAL's is {-loss.mean:.3f} larger than GRPO's ({-high:.3f} to {-low:.3f}; within ±0.02 was predicted)"
+    at_low, at_high = (equal_rates.over_training(rate) for rate in equal_rates.RATES)
+    assert at_low.p_equivalent < 0.01
+    yield f"mean pass@1 is {at_low} at 2e-4"
+    yield f"and {at_high} at 3e-4"
 
 
 def last(place: str, other: str) -> Gap:

@@ -4,25 +4,26 @@ python examples/results/endings/endings.py           # of the records beside thi
 python examples/results/endings/endings.py power     # what 32 and 64 runs an arm can show
 """
 
-import re
 import sys
-from collections import defaultdict
+from collections.abc import Iterable
 from math import comb
 from pathlib import Path
 
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from check import Gap, campaign, holm, pm
+from check import Arm, Gap, arms, holm, pm
 
 FELL, ALPHA = 0.1, 0.05
 NO_KL = "GRPO without KL"
-ARMS = {"real": "REAL", "grpo": "GRPO", "grpo-init_coef-0": NO_KL}
+METHODS = {"real": "REAL", "grpo": "GRPO", "grpo-init_coef-0": NO_KL}
 CONTRASTS = (("GRPO", "REAL"), ("GRPO", NO_KL))
 RATES = {  # each method's best
     "4 updates": {"REAL": "2e-4", "GRPO": "3e-4", NO_KL: "3e-4"},
     "16 updates": {"REAL": "1e-4", "GRPO": "1e-4", NO_KL: "1e-4"},
 }
+NAME = r"(.+)-lr-([\d.e-]+)-batch_size-(\d+)"
+Cell = tuple[str, str, str]  # updates, method, rate
 
 
 def fisher(a: int, b: int, n: int, m: int) -> float:
@@ -47,58 +48,56 @@ def powers() -> None:
         print(f"|{p:.2f}|{q:.2f}|{'|'.join(cells)}|")
 
 
-def read() -> tuple[dict[tuple, list], dict[tuple, list], dict[str, list]]:
-    """Curves by (updates, method, rate): of the rates' runs, and of the test's; and both settings' by method."""
-    whole, tried = defaultdict(list), defaultdict(list)  # the test's runs, and those that chose a rate
-    for name, run in sorted(campaign("endings").items()):
-        arm, rate, batch, seed = re.fullmatch(r"(.+)-lr-([\d.e-]+)-batch_size-(\d+)-s(\d+)", name).groups()
-        values = [value for step, value in sorted(run.curve(30).items()) if step > 0]
-        (whole if int(seed) > 200 else tried)[f"{256 // int(batch)} updates", ARMS[arm], rate].append(values)
-    both = defaultdict(list)
-    for arm, curves in whole.items():
-        both[arm[1] if RATES[arm[0]][arm[1]] == arm[2] else f"{arm[1]}, not at its best rate"] += curves
+def read() -> tuple[dict[Cell, Arm], dict[Cell, Arm], dict[str, Arm]]:
+    """The runs that chose a rate, and those of the test; and the test's of both settings by method."""
+    tried, whole = (
+        {
+            (f"{256 // int(batch)} updates", METHODS[method], rate): arm
+            for (method, rate, batch), arm in arms("endings", NAME, 30, seeds, complete=False).items()
+        }
+        for seeds in (range(1, 4), range(201, 233))
+    )
+    both: dict[str, Arm] = {}
+    for (place, method, rate), arm in whole.items():
+        name = method if RATES[place][method] == rate else f"{method}, not at its best rate"
+        both.setdefault(name, Arm([], 30)).runs += arm.runs
     return tried, whole, both
 
 
-def who_fell(curves: list[list[float]]) -> tuple[np.ndarray, np.ndarray]:
-    """The runs that fell: by the mean of the last two evaluations, and by the last alone."""
-    last = np.array([max(curve) - curve[-1] for curve in curves])
-    return np.flatnonzero(drops(curves) > FELL), np.flatnonzero(last > FELL)
+def drops(arm: Arm) -> np.ndarray:
+    curves = ([*curve.values()] for curve in arm.curves())
+    return np.array([max(curve) - np.mean(curve[-2:]) for curve in curves])
 
 
-def fallen(curves: list) -> int:
-    return len(who_fell(curves)[0])
+def fell(arm: Arm) -> tuple[int, int]:
+    """How many runs: by the mean of the last two evaluations, and by the last alone."""
+    last = np.array([max(curve.values()) for curve in arm.curves()]) - arm.ends()
+    return int((drops(arm) > FELL).sum()), int((last > FELL).sum())
 
 
-def chances(both: dict[str, list]) -> list[float]:
-    pairs = [[both[arm] for arm in pair] for pair in CONTRASTS]
-    return holm([fisher(fallen(a), fallen(b), len(a), len(b)) for a, b in pairs])
+def chances(both: dict[str, Arm]) -> list[float]:
+    pairs = [[both[method] for method in pair] for pair in CONTRASTS]
+    return holm([fisher(fell(a)[0], fell(b)[0], len(a.runs), len(b.runs)) for a, b in pairs])
+
+
+def show(rows: Iterable[tuple[str, str, str, Arm]]) -> None:
+    print("|place|arm|rate|runs|fell|by the last alone|best less the last two|over training|")
+    print("|---|---|---:|---:|---:|---:|---:|---:|")
+    for place, method, rate, arm in rows:
+        fallen, last = fell(arm)
+        print(f"|{place}|{method}|{rate}|{len(arm.runs)}|{fallen}|{last}|{pm(drops(arm))}|{pm(arm.means())}|")
 
 
 def main() -> None:
     tried, whole, both = read()
-    print("|place|arm|rate|runs|fell|by the last alone|best less the last two|over training|")
-    print("|---|---|---:|---:|---:|---:|---:|---:|")
-    for arm, curves in (*sorted(tried.items()), *sorted(whole.items())):
-        show(*arm, curves)
-    for method, curves in both.items():
-        show("both", method, "", curves)
-    gaps = [Gap.of(*(drops(both[arm]) for arm in pair)) for pair in CONTRASTS]
+    cells = [(*cell, arm) for cell, arm in (*sorted(tried.items()), *sorted(whole.items()))]
+    show([*cells, *(("both", method, "", arm) for method, arm in both.items())])
+    gaps = [Gap.of(*(drops(both[method]) for method in pair)) for pair in CONTRASTS]
     for pair, p, gap, q in zip(CONTRASTS, chances(both), gaps, holm([gap.p for gap in gaps]), strict=True):
-        print(f"{' and '.join(pair)}: Fisher p {p:.3g}; drop {gap.mean:+.3f} ± {gap.se:.3f}, p {q:.3g} (both Holm's)")
+        print(f"{' and '.join(pair)}: Fisher p {p:.3g}; drop {gap}, p {q:.3g} (both Holm's)")
     for place, rates in RATES.items():
-        gap = Gap.of(*(np.mean(whole[place, arm, rates[arm]], axis=1) for arm in CONTRASTS[1]))
-        print(f"{place}, over training: {gap.mean:+.3f} ± {gap.se:.3f}, p for equivalence {gap.p_equivalent:.3g}")
-
-
-def drops(curves: list[list[float]]) -> np.ndarray:
-    return np.array([max(curve) - np.mean(curve[-2:]) for curve in curves])
-
-
-def show(place: str, arm: str, rate: str, curves: list[list[float]]) -> None:
-    last = len(who_fell(curves)[1])
-    means = np.array([np.mean(curve) for curve in curves])
-    print(f"|{place}|{arm}|{rate}|{len(curves)}|{fallen(curves)}|{last}|{pm(drops(curves))}|{pm(means)}|")
+        gap = Gap.of(*(whole[place, method, rates[method]].means() for method in CONTRASTS[1]))
+        print(f"{place}, over training: {gap}, p for equivalence {gap.p_equivalent:.3g}")
 
 
 if __name__ == "__main__":
