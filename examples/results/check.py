@@ -17,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow.parquet
@@ -26,7 +27,6 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 FAILED = re.compile(r"weights-small/real_shrunk-s11$|real_balanced-lr-3e-3-.*|real_constant-lr-1e-3-batch_size-16-.*")
 NUMBER = re.compile(r"(?<![\w.])-?[01]\.\d{2,4}(?![\d.]*\.\d|\w)")  # a share, and no version
-PM = "±"
 BATCH = ("rollout.batch_size", "rollout.n_samples_per_prompt", "train.batch_size")
 MARGIN = 0.03  # differences within it are equivalent
 
@@ -194,15 +194,25 @@ class Gap:
         return self._p(inside) / 2 if inside > 0 else 1 - self._p(inside) / 2
 
 
-CONCLUSIONS = ("supported", "opposite in our setting", "equivalent within 0.03", "inconclusive")
+CONCLUSIONS = ("higher", "lower", "equivalent", "inconclusive")
 
 
-def conclusions(gaps: Sequence[Gap]) -> list[str]:
-    """Of differences that a claim says are above 0: both tests at 5 %, with Holm's correction over all of them."""
+class Verdict(NamedTuple):
+    """Which side of a difference is higher at 5 %. The ps have Holm's correction over a family of comparisons."""
+
+    gap: Gap
+    conclusion: str
+    p: float
+    p_equivalent: float
+    family: int
+
+
+def verdicts(gaps: Sequence[Gap]) -> list[Verdict]:
     found = []
     for gap, p, same in zip(gaps, holm([g.p for g in gaps]), holm([g.p_equivalent for g in gaps]), strict=True):
-        direction = CONCLUSIONS[0 if gap.mean > 0 else 1]
-        found.append(direction if p < 0.05 else CONCLUSIONS[2] if same < 0.05 else CONCLUSIONS[3])
+        direction = "higher" if gap.mean > 0 else "lower"
+        conclusion = direction if p < 0.05 else "equivalent" if same < 0.05 else "inconclusive"
+        found.append(Verdict(gap, conclusion, p, same, len(gaps)))
     return found
 
 
@@ -221,7 +231,7 @@ def holm(ps: Sequence[float]) -> list[float]:
 
 
 def pm(values: np.ndarray, digits: int = 3) -> str:
-    return f"{values.mean():.{digits}f} {PM} {values.std(ddof=1) / math.sqrt(len(values)):.{digits}f}"
+    return f"{values.mean():.{digits}f} ± {values.std(ddof=1) / math.sqrt(len(values)):.{digits}f}"
 
 
 def times(value: float | None) -> str:

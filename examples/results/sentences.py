@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import endings.endings as endings
 import numpy as np
-from check import BATCH, CONCLUSIONS, HERE, PM, ROOT, Arm, Gap, Run, campaign, conclusions, holm, named, pm, times
+from check import BATCH, CONCLUSIONS, HERE, ROOT, Arm, Gap, Run, Verdict, campaign, holm, named, pm, times, verdicts
 
 sys.path.append(str(HERE / "equal-rates"))
 import equal_rates
@@ -81,6 +81,10 @@ def between(place: str, one: str, other: str) -> Gap:
     arms = arm(place, one), arm(place, other)
     both = arms[0].steps & arms[1].steps
     return Gap.of(*(each.means(steps=both) for each in arms))
+
+
+def at_the_end(place: str, one: str, other: str) -> Gap:
+    return Gap.of(*(arm(place, label).ends() for label in (one, other)))
 
 
 # Each arm's learning rate as a multiple of the best that was tried for its method in that place
@@ -247,29 +251,16 @@ def compared() -> Iterator[Row]:
     yield "without ratio, with clip − without clip", SIXTEEN[0], ("ratio none", NEITHER)
 
 
-class Verdict(NamedTuple):
-    """A difference with its conclusion; p-values have Holm's correction over the setting's comparisons."""
-
-    gap: Gap
-    conclusion: str
-    family: int  # comparisons that the correction is over
-    p: float
-    p_equivalent: float
-
-
 @functools.cache
-def concluded(place: str, pair: tuple[str, str]) -> Verdict:
-    one = pair[0]
+def concluded(place: str, one: str, other: str) -> Verdict:
+    pair = one, other
     if pair == ("ratio none", NEITHER):
         family = [pair, ("REAL", BALANCED)]  # as PREDICTIONS.md of rates-16 says
     elif one.startswith("ratio"):
         family = [(f"ratio {side}", "ratio both") for side in ("right", "wrong", "none")]
     else:
         family = [("REAL", label) for label in PLACES[place] if label != "REAL"]
-    gaps = [between(place, *arms) for arms in family]
-    index = family.index(pair)
-    ps = holm([gap.p for gap in gaps])[index], holm([gap.p_equivalent for gap in gaps])[index]
-    return Verdict(gaps[index], conclusions(gaps)[index], len(gaps), *ps)
+    return verdicts([between(place, *arms) for arms in family])[family.index(pair)]
 
 
 def chance(p: float) -> str:
@@ -279,15 +270,14 @@ def chance(p: float) -> str:
 def comparisons(rows: Iterable[Row]) -> Iterator[list[str]]:
     before = ""
     for title, place, arms in rows:
-        found = concluded(place, arms)
-        end = Gap.of(*(arm(place, label).ends() for label in arms))
-        numbers = [f"{gap.mean:+.3f}{PM}{gap.se:.3f}" for gap in (found.gap, end)]
+        found = concluded(place, *arms)
+        numbers = [str(gap).replace(" ", "") for gap in (found.gap, at_the_end(place, *arms))]
         rates = " / ".join(times(multiple(place, label)) for label in arms)
         seeds = str(min(len(arm(place, label).runs) for label in arms))
         clip = "" if arms[1] != "GSPO" else ", clip 0.2/0.3" if place == SIXTEEN[0] else ", paper's clip"
         first, second = ("τ 0.5", "τ 0.1") if "τ" in title else title.split(" − ")
-        higher = {CONCLUSIONS[0]: f"**{first} higher**", CONCLUSIONS[1]: f"**{second} higher**"}
-        word = higher.get(found.conclusion, found.conclusion.partition(" within")[0])
+        higher = {"higher": f"**{first} higher**", "lower": f"**{second} higher**"}
+        word = higher.get(found.conclusion, found.conclusion)
         chances = chance(found.p), chance(found.p_equivalent), str(found.family)
         name, before = title if title != before else "", title
         yield [name, SETTINGS.get(place, "H: stale") + clip, word, rates, seeds, numbers[0], *chances, numbers[1]]
@@ -301,14 +291,14 @@ def of_grpo() -> Iterator[list[str]]:
         yield [setting + corrected, rates, *numbers, conclusion.replace(", corrected", "").replace(" higher", "")]
 
 
-def verdicts() -> Iterator[list[str]]:
+def beside_real() -> Iterator[list[str]]:
     """REAL and every method beside it, setting by setting."""
     for place, title in SETTINGS.items():
         clip = "wider clip" if place == SIXTEEN[0] else "paper's clip"
         found: dict[str, list[str]] = {word: [] for word in CONCLUSIONS}
         for other in (label for label in PLACES[place] if label != "REAL"):
             name = f"GSPO ({clip})" if other == "GSPO" else NAMES.get(other, other).replace("REAL by", "by")
-            found[concluded(place, ("REAL", other)).conclusion].append(name)
+            found[concluded(place, "REAL", other).conclusion].append(name)
         cells = ["; ".join(found[word]) or "–" for word in CONCLUSIONS]
         yield [title, times(multiple(place, "REAL")), str(seeds(place)), *cells]
 
@@ -361,7 +351,8 @@ TABLES: dict[str, Callable[[], Iterator[list[str]]]] = {
     "check comparisons": of_grpo,
     "check all": lambda: comparisons(compared()),
     "check endings": endings_of_arms,
-    **{f"check {make.__name__}": make for make in (verdicts, collapses, by_rate, older_z)},
+    "check verdicts": beside_real,
+    **{f"check {make.__name__}": make for make in (collapses, by_rate, older_z)},
 }
 
 
@@ -382,8 +373,8 @@ def readme() -> Iterator[str]:
     yield f"At 3e-4 runs of both ended {drop.mean:.3f} further below their best than at 2e-4 (Holm's p {p:.3f})"
     high = SIXTEEN[1]
     lower = ((high, "GSPO"), (high, "ratio none"), ("hard task", "GRPO"), ("queue of 4", "GRPO corrected"))
-    assert {concluded(place, ("REAL", other)).conclusion for place, other in lower} == {CONCLUSIONS[1]}
-    assert concluded(high, ("REAL", "GRPO")).conclusion == CONCLUSIONS[0]
+    assert {concluded(place, "REAL", other).conclusion for place, other in lower} == {"lower"}
+    assert concluded(high, "REAL", "GRPO").conclusion == "higher"
     yield response_lengths()
     yield "At three times the best rate REAL reached more than GRPO, less than GSPO"
     assert multiple("hard task", "REAL") == 2
@@ -440,16 +431,15 @@ def results() -> Iterator[str]:
     yield f"At their best learning rates {words(len(OWN_RATES))} settings showed neither a difference nor equivalence"
     assert multiple("hard task", "REAL") == 2
     yield f"REAL at 2, GRPO at {times(multiple('hard task', 'GRPO'))} times"
-    every = Counter(concluded(*row[1:]).conclusion for row in compared() if row[2][0] == "REAL")
-    decided, *others = every[CONCLUSIONS[0]] + every[CONCLUSIONS[1]], *(every[word] for word in CONCLUSIONS[2:])
-    counts = every.total(), decided, *others
+    every = Counter(concluded(place, *arms).conclusion for _, place, arms in compared() if arms[0] == "REAL")
+    counts = every.total(), every["higher"] + every["lower"], every["equivalent"], every["inconclusive"]
     yield "Of REAL's {} comparisons {} are decided, {} equivalent and {} inconclusive".format(*counts)
     best_rates = [place for place in SETTINGS if multiple(place, "REAL") == 1]
     assert [SETTINGS[place][0] for place in best_rates] == [*"ABCFGH"]
-    lost = [row for row in compared() if row[1] == "hard task" and concluded(*row[1:]).conclusion == CONCLUSIONS[1]]
-    yield f"more slowly than {words(len(lost))} of {words(len(PLACES['hard task']) - 1)} methods"
-    gap = last("hard task", "DAPO")
-    yield f"At its end REAL minus DAPO was {gap.mean:+.3f} {PM} {gap.se:.3f}"
+    others = [label for label in PLACES["hard task"] if label != "REAL"]
+    lost = [label for label in others if concluded("hard task", "REAL", label).conclusion == "lower"]
+    yield f"more slowly than {words(len(lost))} of {words(len(others))} methods"
+    yield f"At its end REAL minus DAPO was {at_the_end('hard task', 'REAL', 'DAPO')}"
     plain = named("next/old-4-7a0258d5", "grpo-lr-.*")
     died = sum(run.collapsed(max(run.evals)) for run in plain)
     yield f"collapsed in {words(died)} of {words(len(plain))} runs"
@@ -458,8 +448,7 @@ def results() -> Iterator[str]:
     yield from fell_at_the_end()
     over = on_new_seeds()
     assert max(gap.p_equivalent for gap in over) < 0.01
-    told = [f"{gap.mean:+.3f} {PM} {gap.se:.3f}" for gap in over]
-    yield "{} in B and {} in C, all equivalent within 0.03".format(*told)
+    yield "{} in B and {} in C, all equivalent within 0.03".format(*over)
     yield f"at most {max(map(table_1, TABLE_1)) / TAU:.3f}"
     again = [arm(PRETRAINED[1], label).runs for label in ("REAL", "GRPO")]
     kl = [np.mean([np.median(run.of("ppo_kl")) for run in runs]) for runs in again]
@@ -485,7 +474,7 @@ def results() -> Iterator[str]:
     assert arm(queue, "tau 0.1").rate == 2 * arm(queue, "REAL").rate
     least = "rollout policy, tau 0.1"
     alike = [between(queue, least, other) for other in ("VESPO", "GRPO corrected")]
-    assert conclusions(alike) == [CONCLUSIONS[2]] * 2
+    assert [one.conclusion for one in verdicts(alike)] == ["equivalent"] * 2
     yield f"from {pm(arm('a machine', 'REAL').ends())} to {pm(arm('another machine', 'REAL').ends())}"
     signs = {arm(p, "GRPO").ends().mean() > arm(p, "REAL").ends().mean() for p in ("a machine", "another machine")}
     assert signs == {True, False}  # "GRPO minus REAL changed its sign"
@@ -525,11 +514,6 @@ def fell_at_the_end() -> Iterator[str]:
     yield f"and {at_high} at 3e-4"
 
 
-def last(place: str, other: str) -> Gap:
-    """REAL less the other at the last evaluation."""
-    return Gap.of(*(arm(place, label).ends() for label in ("REAL", other)))
-
-
 def rates_of_16() -> Iterator[str]:
     """16 updates: what the rates that were tried say, and the predictions of rates-16, A1 to A4."""
     assert {best("16 updates", label) for label in OWN} == {1e-4}
@@ -539,35 +523,35 @@ def rates_of_16() -> Iterator[str]:
     yield f"With 16 updates all {words(len(OWN))} methods did best at 1e-4"
     yield f"scored {min(tests):.2f} to {max(tests):.2f} there on {seeds(SIXTEEN[0])} new seeds"
     yield "with 16 updates GSPO scores {1:.2f} with it and {0:.2f} with 0.2/0.3 (seed 1)".format(*clips())
-    fixed = concluded(SIXTEEN[0], ("REAL", FIXED))
-    others = {label: concluded(SIXTEEN[0], ("REAL", label)) for label in OWN if label != "REAL"}
-    pair = concluded(SIXTEEN[0], ("ratio none", NEITHER))
-    verdicts = [one.conclusion for one in (fixed, others["GRPO"], pair)]
+    fixed = concluded(SIXTEEN[0], "REAL", FIXED)
+    others = {label: concluded(SIXTEEN[0], "REAL", label) for label in OWN if label != "REAL"}
+    pair = concluded(SIXTEEN[0], "ratio none", NEITHER)
+    found = [one.conclusion for one in (fixed, others["GRPO"], pair)]
     predicted = {
         "REAL does well at more rates than fixed weights": within["REAL"] > within[FIXED],
-        "REAL scores higher than fixed weights": verdicts[0] == CONCLUSIONS[0] and fixed.gap.mean < 0.12,
-        "GRPO is equivalent": verdicts[1] == CONCLUSIONS[2] and all(-one.gap.mean < 0.05 for one in others.values()),
-        "a surrogate without ratio needs its clip": verdicts[2] == CONCLUSIONS[0],
+        "REAL scores higher than fixed weights": found[0] == "higher" and fixed.gap.mean < 0.12,
+        "GRPO is equivalent": found[1] == "equivalent" and all(-one.gap.mean < 0.05 for one in others.values()),
+        "a surrogate without ratio needs its clip": found[2] == "higher",
     }
     (held,) = (name for name, holds in predicted.items() if holds)
     yield f"one held ({held}), {words(len(predicted) - 1)} were inconclusive"
-    assert verdicts == [CONCLUSIONS[3]] * 3
+    assert found == ["inconclusive"] * 3
 
 
 def methods() -> Iterator[str]:
     """Of docs/use/algorithms.md."""
     (lower,) = {f"{-between('4 updates', 'REAL', other).mean:.2f}" for other in ("GRPO", "DAPO")}
     yield f"REAL's mean pass@1 was {lower} lower ({seeds('4 updates')} seeds, inconclusive)"
-    grpo = concluded("4 updates", ("REAL", "GRPO"))
+    grpo = concluded("4 updates", "REAL", "GRPO")
     yield f"with {words(seeds('4 updates'))}, {size(grpo.gap)} was [{grpo.conclusion}]"
     over = on_new_seeds()[0].mean
     yield f"{-over:.3f} lower than GRPO's, {at_equal_rates()}"
-    found = {label: concluded(SIXTEEN[0], ("REAL", label)) for label in OWN if label != "REAL"}
-    alike = words([one.conclusion for one in found.values()].count(CONCLUSIONS[2]))
+    found = {label: concluded(SIXTEEN[0], "REAL", label) for label in OWN if label != "REAL"}
+    alike = words([one.conclusion for one in found.values()].count("equivalent"))
     two = [found[label].gap.mean for label in ("GRPO", FIXED)]
     yield f"there {alike} are equivalent to REAL, and GRPO {two[0]:.2f} and fixed weights {two[1]:.2f} lower"
-    high = [concluded(SIXTEEN[1], ("REAL", label)).conclusion for label in ("ratio none", BALANCED, "GSPO", "GRPO")]
-    assert high == [CONCLUSIONS[1]] * 3 + [CONCLUSIONS[0]]
+    high = [concluded(SIXTEEN[1], "REAL", label).conclusion for label in ("ratio none", BALANCED, "GSPO", "GRPO")]
+    assert high == ["lower"] * 3 + ["higher"]
     yield f"they reached more than REAL, and REAL more than GRPO at three times its own ({seeds(SIXTEEN[1])} seeds)"
     yield f"GRPO ran at 1.5 times its own, DAPO untuned ({seeds('hard task')} seeds)"
     yield f"0.2/0.3 reached {np.subtract(*clips()):.2f} more]"
@@ -627,4 +611,4 @@ def clips() -> list[float]:
 
 
 def size(gap: Gap) -> str:
-    return f"{abs(gap.mean):.3f} {PM} {gap.se:.3f}"
+    return f"{abs(gap.mean):.3f} ± {gap.se:.3f}"
