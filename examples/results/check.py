@@ -176,8 +176,7 @@ class Gap:
 
     @classmethod
     def paired(cls, differences: np.ndarray) -> "Gap":
-        count = len(differences)
-        return cls(float(differences.mean()), float(differences.std(ddof=1)) / math.sqrt(count), count - 1)
+        return cls(float(differences.mean()), standard_error(differences), len(differences) - 1)
 
     def _p(self, distance: float) -> float:
         t = distance / self.se
@@ -230,8 +229,12 @@ def holm(ps: Sequence[float]) -> list[float]:
     return [float(highest[np.flatnonzero(order == index)[0]]) for index in range(len(ps))]
 
 
-def pm(values: np.ndarray, digits: int = 3) -> str:
-    return f"{values.mean():.{digits}f} ± {values.std(ddof=1) / math.sqrt(len(values)):.{digits}f}"
+def standard_error(values: Sequence[float]) -> float:
+    return float(np.std(values, ddof=1)) / math.sqrt(len(values))
+
+
+def pm(values: np.ndarray) -> str:
+    return f"{values.mean():.3f} ± {standard_error(values):.3f}"
 
 
 def times(value: float | None) -> str:

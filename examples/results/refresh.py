@@ -10,27 +10,17 @@ import check
 import matplotlib
 import numpy as np
 import sentences
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
 IMAGES = check.ROOT / "docs" / "images"
 INK = "#0a0b0c"  # everything that is not data
-STYLE: dict[Any, Any] = {  # Any, because matplotlib types its 300 keys one by one
-    "font.size": 9,
-    "axes.titlesize": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.alpha": 0.2,
-    "grid.linewidth": 0.6,
-    "lines.linewidth": 1.6,
-    "lines.markersize": 4.5,
-    "legend.frameon": False,
-    **dict.fromkeys(
-        ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color", "grid.color"), INK
-    ),
-}
+STYLE = {"font.size": 9, "axes.titlesize": 10, "axes.grid": True, "grid.alpha": 0.2, "grid.linewidth": 0.6}
+STYLE |= {"axes.spines.top": False, "axes.spines.right": False, "lines.linewidth": 1.6, "lines.markersize": 4.5}
+STYLE |= {f"{part}color": INK for part in ("text.", "axes.label", "axes.edge", "xtick.", "ytick.", "grid.")}
+STYLE |= {"legend.frameon": False}
 # Records without a tree: the code that ran cannot be had again
 OLDER_CODE = ("archive", "stale", "tune-hard", "tune-sums", "rates")
 NEW, OLDER, ROLLOUT = "#0072B2", "#7F7F7F", "#CC79A7"
@@ -65,6 +55,12 @@ AGES = {  # REAL: the colour is the policy that scores are against, dashes are t
 }
 
 
+def log_scale(axes: Axes, ticks: dict[float, str]) -> None:
+    axes.set_xscale("log")
+    axes.set_xticks([*ticks], [*ticks.values()])
+    axes.minorticks_off()
+
+
 def rates() -> Figure:
     """Pass@1 against the learning rate, 16 updates."""
     figure = Figure(figsize=(6.4, 3.6), layout="constrained")
@@ -72,12 +68,10 @@ def rates() -> Figure:
     for label, (name, look) in RATES.items():
         tried = sentences.tried("16 updates", label)
         means = [np.mean(values) for values in tried.values()]
-        errors = [np.std(values, ddof=1) / np.sqrt(len(values)) for values in tried.values()]
+        errors = [check.standard_error(values) for values in tried.values()]
         width, faint = (2.6, 1.0) if label in ("REAL", "GRPO") else (1.0, 0.7)
         axes.errorbar([*tried], means, errors, elinewidth=1, linewidth=width, alpha=faint, label=name, **look)
-    axes.set_xscale("log")
-    axes.set_xticks([5e-5, 1e-4, 1.5e-4, 2e-4, 3e-4], ["5e-5", "1e-4", "1.5e-4", "2e-4", "3e-4"])
-    axes.minorticks_off()
+    log_scale(axes, {5e-5: "5e-5", 1e-4: "1e-4", 1.5e-4: "1.5e-4", 2e-4: "2e-4", 3e-4: "3e-4"})
     axes.legend(loc="lower left")
     axes.set_xlabel("learning rate (mean and standard error of seeds 1 to 3)")
     axes.set_ylabel("held-out pass@1 over training")
@@ -94,9 +88,7 @@ def spread() -> Figure:
         axes.scatter(*place, s=16 + 8 * cell.seeds, facecolors=inside, edgecolors=colour, alpha=0.75)
     axes.axhline(0, color=INK, linewidth=0.6)
     axes.axvline(0.1, color=INK, linewidth=0.6, linestyle=":")
-    axes.set_xscale("log")
-    axes.set_xticks([0.002, 0.01, 0.03, 0.1, 0.3], ["0", "0.01", "0.03", "0.1", "0.3"])
-    axes.minorticks_off()
+    log_scale(axes, {0.002: "0", 0.01: "0.01", 0.03: "0.03", 0.1: "0.1", 0.3: "0.3"})
     for label, inside, edge in (("today's code", NEW, NEW), ("older code", "none", OLDER)):
         axes.scatter([], [], s=50, facecolors=inside, edgecolors=edge, label=label)
     axes.legend(loc="upper left")
@@ -115,9 +107,8 @@ def ages() -> Figure:
     axes = figure.add_subplot()
     for row, (label, (name, look)) in enumerate(reversed(AGES.items())):
         values = arms[label].means(steps=steps)
-        error = values.std(ddof=1) / np.sqrt(len(values))
         title = f"{name}, {arms[label].rate:.0e}"
-        axes.errorbar([values.mean()], [row], xerr=[error], **look | {"linestyle": "none"})
+        axes.errorbar([values.mean()], [row], xerr=[check.standard_error(values)], **look | {"linestyle": "none"})
         axes.annotate(title, (0, row), (-6, 0), ("axes fraction", "data"), "offset points", ha="right", va="center")
     axes.set_yticks([])
     axes.set_xlabel(f"held-out pass@1, mean of steps {', '.join(map(str, sorted(steps)))}")
