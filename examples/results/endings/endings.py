@@ -22,6 +22,7 @@ RATES = {  # each method's best
     "4 updates": {"REAL": "2e-4", "GRPO": "3e-4", NO_KL: "3e-4"},
     "16 updates": {"REAL": "1e-4", "GRPO": "1e-4", NO_KL: "1e-4"},
 }
+TRIED, TEST = range(1, 4), range(201, 233)  # seeds that chose the third arm's rate, and those of the test
 NAME = r"(.+)-lr-([\d.e-]+)-batch_size-(\d+)"
 Cell = tuple[str, str, str]  # updates, method, rate
 
@@ -44,24 +45,22 @@ def power(p: float, q: float, n: int, alpha: float) -> float:
 def powers() -> None:
     print("|GRPO|other|32, 5 %|32, 2.5 %|64, 5 %|64, 2.5 %|\n|---:|---:|---:|---:|---:|---:|")
     for p, q in ((0.08, 0.0), (0.12, 0.0), (0.16, 0.0), (0.16, 0.02), (0.2, 0.02), (0.25, 0.02), (0.25, 0.05)):
-        cells = [f"{power(p, q, n, alpha):.2f}" for n in (32, 64) for alpha in (ALPHA, ALPHA / 2)]
-        print(f"|{p:.2f}|{q:.2f}|{'|'.join(cells)}|")
+        found = [f"{power(p, q, n, alpha):.2f}" for n in (32, 64) for alpha in (ALPHA, ALPHA / 2)]
+        print(f"|{p:.2f}|{q:.2f}|{'|'.join(found)}|")
 
 
-def read() -> tuple[dict[Cell, Arm], dict[Cell, Arm], dict[str, Arm]]:
-    """The runs that chose a rate, and those of the test; and the test's of both settings by method."""
-    tried, whole = (
-        {
-            (f"{256 // int(batch)} updates", METHODS[method], rate): arm
-            for (method, rate, batch), arm in arms("endings", NAME, 30, seeds, complete=False).items()
-        }
-        for seeds in (range(1, 4), range(201, 233))
-    )
+def cells(seeds: range = TEST) -> dict[Cell, Arm]:
+    found = arms("endings", NAME, 30, seeds, complete=False)
+    return {(f"{256 // int(batch)} updates", METHODS[name], rate): arm for (name, rate, batch), arm in found.items()}
+
+
+def by_method() -> dict[str, Arm]:
+    """The test's runs of both settings."""
     both: dict[str, Arm] = {}
-    for (place, method, rate), arm in whole.items():
+    for (place, method, rate), arm in cells().items():
         name = method if RATES[place][method] == rate else f"{method}, not at its best rate"
         both.setdefault(name, Arm([], 30)).runs += arm.runs
-    return tried, whole, both
+    return both
 
 
 def drops(arm: Arm) -> np.ndarray:
@@ -89,9 +88,9 @@ def show(rows: Iterable[tuple[str, str, str, Arm]]) -> None:
 
 
 def main() -> None:
-    tried, whole, both = read()
-    cells = [(*cell, arm) for cell, arm in (*sorted(tried.items()), *sorted(whole.items()))]
-    show([*cells, *(("both", method, "", arm) for method, arm in both.items())])
+    whole, both = cells(), by_method()
+    rows = [(*cell, found[cell]) for found in (cells(TRIED), whole) for cell in sorted(found)]
+    show([*rows, *(("both", method, "", arm) for method, arm in both.items())])
     gaps = [Gap.of(*(drops(both[method]) for method in pair)) for pair in CONTRASTS]
     for pair, p, gap, q in zip(CONTRASTS, chances(both), gaps, holm([gap.p for gap in gaps]), strict=True):
         print(f"{' and '.join(pair)}: Fisher p {p:.3g}; drop {gap}, p {q:.3g} (both Holm's)")
