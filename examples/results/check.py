@@ -78,14 +78,12 @@ def campaign(folder: str) -> dict[str, Run]:
     evals: dict[str, dict] = defaultdict(dict)
     logged: dict[str, dict] = defaultdict(lambda: defaultdict(dict))
     columns = pyarrow.parquet.read_table(HERE / folder / "metrics.parquet").to_pydict()
-    lines = [*zip(columns.pop("run"), columns.pop("phase"), columns.pop("step"), strict=True)]
+    runs, _, steps = (columns.pop(key) for key in ("run", "phase", "step"))
     for key, values in columns.items():
         is_pass1 = re.fullmatch(r"eval_\w+_pass1", key)
-        for (run, _, step), value in zip(lines, values, strict=True):
-            if isinstance(value, float) and is_pass1:
-                evals[run][step] = value
-            elif isinstance(value, float):
-                logged[run][key][step] = value
+        for run, step, value in zip(runs, steps, values, strict=True):
+            if isinstance(value, float):
+                (evals[run] if is_pass1 else logged[run][key])[step] = value
     known = flags(folder)
     trained = (run for run in evals if max(evals[run]) > 0 and not FAILED.search(run))
     return {run: Run(folder, run, known[run], evals[run], logged[run]) for run in trained}
@@ -102,8 +100,8 @@ def flags(folder: str) -> dict[str, dict[str, str]]:
     common = json.loads((HERE / folder / "campaign.json").read_text())["common"].get("flags", {})
     with (HERE / folder / "runs.csv").open(newline="") as file:
         rows = [*csv.DictReader(file)]
-    own = ({key[6:]: value for key, value in row.items() if key.startswith("flags/") and value} for row in rows)
-    return {row["name"]: {**common, **varied} for row, varied in zip(rows, own, strict=True)}
+    varied = ({key[6:]: value for key, value in row.items() if key.startswith("flags/") and value} for row in rows)
+    return {row["name"]: common | own for row, own in zip(rows, varied, strict=True)}
 
 
 @dataclass
@@ -139,6 +137,9 @@ class Arm:
     @property
     def z(self) -> float:
         return float(np.mean([run.z for run in self.runs]))
+
+    def collapsed(self) -> np.ndarray:
+        return np.array([run.collapsed(self.planned) for run in self.runs])
 
 
 def arms(

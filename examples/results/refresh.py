@@ -83,9 +83,9 @@ def spread() -> Figure:
     figure = Figure(figsize=(6.4, 3.4), layout="constrained")
     axes = figure.add_subplot(title="Fixed weights fall behind where scores spread")
     for cell in sentences.cells():
-        colour, inside = (OLDER, "none") if cell.folder.split("/")[0] in OLDER_CODE else (NEW, NEW)
-        place = [max(cell.z, 2e-3)], [cell.gain]
-        axes.scatter(*place, s=16 + 8 * cell.seeds, facecolors=inside, edgecolors=colour, alpha=0.75)
+        colour, inside = (OLDER, "none") if cell.real.runs[0].folder.split("/")[0] in OLDER_CODE else (NEW, NEW)
+        place = [max(cell.real.z, 2e-3)], [cell.gain]
+        axes.scatter(*place, s=16 + 8 * len(cell.real.runs), facecolors=inside, edgecolors=colour, alpha=0.75)
     axes.axhline(0, color=INK, linewidth=0.6)
     axes.axvline(0.1, color=INK, linewidth=0.6, linestyle=":")
     log_scale(axes, {0.002: "0", 0.01: "0.01", 0.03: "0.03", 0.1: "0.1", 0.3: "0.3"})

@@ -136,38 +136,33 @@ MERGED = {"weights-small": "16", "weights-seeds": "16", "smollm2-controls": "smo
 
 class Cell(NamedTuple):
     name: str
-    folder: str
-    rate: float
-    z: float
-    gain: float
-    seeds: int
-    collapses: tuple[int, int, int]  # of fixed weights, of REAL, of both in one seed
+    real: Arm
+    fixed: Arm
+
+    @property
+    def gain(self) -> float:
+        return self.real.means().mean() - self.fixed.means().mean()
 
 
 @functools.cache
 def cells() -> list[Cell]:
     """Of all campaigns but `map`, whose optimizer is gone, and the runs that repeat others; a cell in which neither
     arm learned compares nothing."""
-    arms: dict[str, dict[str, dict[int, Run]]] = defaultdict(lambda: defaultdict(dict))
+    of_flags: dict[str, dict[str, dict[int, Run]]] = defaultdict(lambda: {"real": {}, "real_constant": {}})
     for folder in FOLDERS:
         for name, run in campaign(folder).items() if folder not in ("map", "next/table-skill-7a0258d5") else ():
             part, _, word = name.rpartition("/")
             part = MERGED.get(part or folder, part or folder)
             if match := re.fullmatch(r"(real|real_constant)((?:-.*)?)-s\d+", word):
                 rest = re.sub(RATE, lambda rate: f"-lr-{float(rate[1])}", match[2])
-                arms[part + rest][match[1]][run.seed] = run
+                of_flags[part + rest][match[1]][run.seed] = run
     found = []
-    for name, sides in arms.items():
-        both = sides["real"], sides["real_constant"]
-        seeds = sorted(both[0].keys() & both[1].keys())
-        planned = max(max(run.evals) for side in both for run in side.values())
-        runs = [[side[seed] for seed in seeds] for side in both]
-        means = [np.mean([np.mean([*run.curve(planned).values()]) for run in side]) for side in runs] if seeds else [0]
-        if max(means) >= 0.1:
-            real, fixed = ([run.collapsed(planned) for run in side] for side in runs)
-            counts, z = (sum(fixed), sum(real), sum(map(min, real, fixed))), float(np.mean([run.z for run in runs[0]]))
-            one = runs[0][0]
-            found.append(Cell(name, one.folder, one.rate, z, float(means[0] - means[1]), len(seeds), counts))
+    for name, sides in of_flags.items():
+        planned = max(max(run.evals) for side in sides.values() for run in side.values())
+        seeds = sorted(set.intersection(*map(set, sides.values())))
+        real, fixed = (Arm([side[seed] for seed in seeds], planned) for side in sides.values())
+        if seeds and max(arm.means().mean() for arm in (real, fixed)) >= 0.1:
+            found.append(Cell(name, real, fixed))
     return found
 
 
@@ -183,17 +178,18 @@ SPREAD = {  # where z is above 0.1: the cells, and where REAL's rates were tried
 
 def by_rate() -> Iterator[list[str]]:
     """Where scores spread by more than a tenth of tau: who collapsed, by setting and by REAL's rate over its best."""
-    spread = [cell for cell in cells() if cell.z > 0.1]
+    spread = [cell for cell in cells() if cell.real.z > 0.1]
     left = {cell.name for cell in spread}
     for title, (names, where) in SPREAD.items():
         here = [cell for cell in spread if re.fullmatch(names, cell.name)]
         assert here
         left -= {cell.name for cell in here}
-        for rate in sorted({cell.rate for cell in here}):
-            found = [cell for cell in here if cell.rate == rate]
-            fixed, real, both = (sum(cell.collapses[side] for cell in found) for side in range(3))
-            pairs = sum(cell.seeds for cell in found)
-            yield [title, times(rate / best(where, "REAL")), str(pairs), str(fixed), str(real), str(both)]
+        for rate in sorted({cell.real.rate for cell in here}):
+            found = [cell for cell in here if cell.real.rate == rate]
+            fixed = np.concatenate([cell.fixed.collapsed() for cell in found])
+            real = np.concatenate([cell.real.collapsed() for cell in found])
+            counts = len(fixed), fixed.sum(), real.sum(), (fixed & real).sum()
+            yield [title, times(rate / best(where, "REAL")), *map(str, counts)]
             title = ""
     assert not left, left
 
@@ -463,7 +459,7 @@ def results() -> Iterator[str]:
     yield "z was {:.3f}, {:.3f} and {:.3f} at 9, 64 and 256 tokens".format(*spread)
     assert spread[0] / spread[2] > math.sqrt(256 / 9)  # "at least that fast"
     ranges = ((-1, 0.03), (0.03, 0.1))
-    little, some = (np.array([cell.gain for cell in cells() if low < cell.z <= high]) for low, high in ranges)
+    little, some = (np.array([cell.gain for cell in cells() if low < cell.real.z <= high]) for low, high in ranges)
     yield f"{pm(little)} in the {len(little)} settings with z up to 0.03"
     yield f"{pm(some)} in the {len(some)} from there to 0.1"
     yield from rates_of_16()
