@@ -66,7 +66,7 @@ def rates() -> Figure:
     figure = Figure(figsize=(6.4, 3.6), layout="constrained")
     axes = figure.add_subplot(title="16 updates per rollout batch: similar at 1e-4")
     for label, (name, look) in RATES.items():
-        tried = sentences.tried("16 updates", label)
+        tried = sentences.tried("C", label)
         means = [np.mean(values) for values in tried.values()]
         errors = [check.standard_error(values) for values in tried.values()]
         width, faint = (2.6, 1.0) if label in ("REAL", "GRPO") else (1.0, 0.7)
@@ -100,7 +100,7 @@ def spread() -> Figure:
 def ages() -> Figure:
     """Pass@1 of asynchronous runs with four batches waiting. Queue sizes are not compared: evaluations may be of later
     weights, by other steps in each."""
-    arms = {label: sentences.arm("queue of 4", label) for label in AGES}
+    arms = {label: sentences.arm("H", label) for label in AGES}
     steps = set.intersection(*(arm.steps for arm in arms.values()))
     figure = Figure(figsize=(6.4, 3.2), layout="constrained")
     figure.suptitle("Four batches wait, each method at its best learning rate", fontsize=10)

@@ -21,7 +21,7 @@ README, RESULTS = ROOT / "README.md", ROOT / "docs" / "evidence" / "results.md"
 COMPARISONS = HERE / "archive" / "comparisons.md"
 METHODS, LOGS = ROOT / "docs" / "use" / "algorithms.md", ROOT / "benchmarks" / "z_from_logs" / "PREDICTIONS.md"
 
-# The arms of each place. All arms of a place count: Holm's correction is over those beside REAL.
+# The arms of each place, of which A to H are the settings of the pages
 
 FIXED, BALANCED, SAMPLER, NEITHER = "fixed weights", "balanced", "rollout policy", "ratio none, no clip"
 TABLE = {FIXED: "real_constant", BALANCED: "real_balanced"}
@@ -48,36 +48,50 @@ STALE = {
 }
 
 
-def at(folder: str, names: dict[str, str], more: str = "") -> dict[str, Arm]:
-    """The arms of a place that have runs, by the pattern of their names."""
-    planned = max(max(run.evals) for run in campaign(folder).values())
-    found = {label: named(folder, name + more) for label, name in names.items()}
-    return {label: Arm(runs, planned) for label, runs in found.items() if runs}
+class Place(NamedTuple):
+    title: str  # of a setting
+    folder: str
+    names: dict[str, str]  # of the arms: how the name of a run begins
+    rest: str = ""  # how it goes on, before the seed
+    tried: str = ""  # what tried the learning rates, FOLDER:NAMES with {} for an arm's, which now ends with its rate
 
 
 PLACES = {
-    "4 updates": at("next/table-7a0258d5", TABLE, "-lr-.*"),
-    "hard task": at("next/table-hard-7a0258d5", TABLE, "-lr-.*"),
-    "pretrained": at("smollm2-mixed", TABLE, "-lr-3e-05"),
-    "pretrained, again": at("next/pretrained-78089738", TABLE),
-    "16 updates": at("rates-16", OWN, "-lr-.*(?=-s(?:9|10)[0-9]$)"),
-    "16 updates, 3e-4": at("next/ratio-7a0258d5", TABLE | RATIO),
-    "1 update": at("next/group-weights-7a0258d5", TABLE, "-lr-0.0006"),
-    "queue of 4": at("next/old-4-7a0258d5", STALE, "-lr-.*"),
+    "A": Place(
+        "A: 1 update", "next/group-weights-7a0258d5", TABLE, "-lr-0.0006", "next/group-weights-rates-7a0258d5:{}"
+    ),
+    "B": Place("B: 4 updates", "next/table-7a0258d5", TABLE, "-lr-.*", "next/table-rates-7a0258d5:{}"),
+    "C": Place("C: 16 updates", "rates-16", OWN, "-lr-.*(?=-s(?:9|10)[0-9]$)", "rates-16:{}(?=-s[1-3]$)"),
+    "D": Place("D: 16 updates, rate × 3", "next/ratio-7a0258d5", TABLE | RATIO, tried="rates-16:{}(?=-s[1-3]$)"),
+    # its rates were tried with older code and one seed
+    "E": Place("E: hard start", "next/table-hard-7a0258d5", TABLE, "-lr-.*", "rates:tune-hard-rates/{}"),
+    "F": Place("F: SmolLM2°", "smollm2-mixed", TABLE, "-lr-3e-05", "rates:smollm2-mixed-rates/{}"),
+    "G": Place("G: SmolLM2, repeated", "next/pretrained-78089738", TABLE, tried="rates:smollm2-mixed-rates/{}"),
+    "H": Place("H: stale", "next/old-4-7a0258d5", STALE, "-lr-.*", "next/old-rates-7a0258d5:{}"),
     # without REAL, or without a comparison of methods
-    "length": at("length", {f"{tokens} tokens": f"real-tokens-{tokens}" for tokens in (9, 64, 256)}),
-    "stale": at("next/ratio-old-7a0258d5", RATIO),
-    "a machine": at("tune", TABLE, "-lr-0.0003"),
-    "another machine": at("noise", TABLE, "-data-comparison_noisy_right-to-wrong-0.jsonl"),
+    "stale": Place("H: stale", "next/ratio-old-7a0258d5", RATIO),
+    "length": Place("", "length", {f"{tokens} tokens": f"real-tokens-{tokens}" for tokens in (9, 64, 256)}),
+    "a machine": Place("", "tune", TABLE, "-lr-0.0003"),
+    "another machine": Place("", "noise", TABLE, "-data-comparison_noisy_right-to-wrong-0.jsonl"),
 }
+SETTINGS = "ABCDEFGH"
+
+
+@functools.cache
+def arms_of(place: str) -> dict[str, Arm]:
+    """Those that have runs. All count: Holm's correction is over those beside REAL."""
+    _, folder, names, rest, _ = PLACES[place]
+    planned = max(max(run.evals) for run in campaign(folder).values())
+    found = {label: named(folder, name + rest) for label, name in names.items()}
+    return {label: Arm(runs, planned) for label, runs in found.items() if runs}
 
 
 def arm(place: str, label: str) -> Arm:
-    return PLACES[place][label]
+    return arms_of(place)[label]
 
 
 def beside_real(place: str) -> list[str]:
-    return [label for label in PLACES[place] if label != "REAL"]
+    return [label for label in arms_of(place) if label != "REAL"]
 
 
 def between(place: str, one: str, other: str) -> Gap:
@@ -93,24 +107,14 @@ def at_the_end(place: str, one: str, other: str) -> Gap:
 
 # Each arm's learning rate as a multiple of the best that was tried for its method in that place
 
-TRIED = {  # where; a method that is not there was not tried
-    "4 updates": "next/table-rates-7a0258d5:{}",
-    "hard task": "rates:tune-hard-rates/{}",  # older code, one seed
-    "pretrained": "rates:smollm2-mixed-rates/{}",
-    "pretrained, again": "rates:smollm2-mixed-rates/{}",
-    **dict.fromkeys(("16 updates", "16 updates, 3e-4"), "rates-16:{}(?=-s[1-3]$)"),
-    "1 update": "next/group-weights-rates-7a0258d5:{}",
-    "queue of 4": "next/old-rates-7a0258d5:{}",
-}
 RATE = r"-lr-([\d.]+(?:e-?\d+)?)"  # in the name of a run
 
 
 @functools.cache
 def tried(place: str, label: str) -> dict[float, list[float]]:
     """{learning rate: the mean over training of each run that tried it}"""
-    names = {"16 updates": OWN, "queue of 4": STALE}.get(place, TABLE | RATIO)
-    folder, _, pattern = TRIED.get(place, "").partition(":")
-    runs = named(folder, pattern.replace("{}", names[label] + RATE)) if folder else []
+    folder, _, pattern = PLACES[place].tried.partition(":")
+    runs = named(folder, pattern.replace("{}", PLACES[place].names[label] + RATE)) if folder else []
     rates = sorted({run.rate for run in runs})
     planned = max((max(run.evals) for run in runs), default=0)
     return {rate: [*Arm([run for run in runs if run.rate == rate], planned).means()] for rate in rates}
@@ -167,12 +171,12 @@ def cells() -> list[Cell]:
 
 
 SPREAD = {  # where z is above 0.1: the cells, and where REAL's rates were tried
-    "16 updates": (r"16|next/ratio-.*|rates-16.*", "16 updates"),
-    "stale, queue of 4": (r"weights-age|demo-rates-.*", "queue of 4"),
-    "4 updates": (r"next/table-rates-.*", "4 updates"),
-    "hard task": (r"tune-hard-rates-.*", "hard task"),
-    "pretrained": (r"smollm2-mixed-.*|next/pretrained-.*", "pretrained"),
-    "scores as sums": (r"weights-sums-.*", "4 updates"),
+    "16 updates": (r"16|next/ratio-.*|rates-16.*", "C"),
+    "stale, queue of 4": (r"weights-age|demo-rates-.*", "H"),
+    "4 updates": (r"next/table-rates-.*", "B"),
+    "hard task": (r"tune-hard-rates-.*", "E"),
+    "pretrained": (r"smollm2-mixed-.*|next/pretrained-.*", "F"),
+    "scores as sums": (r"weights-sums-.*", "B"),
 }
 
 
@@ -200,8 +204,6 @@ TABLE_1 = {
     "incorrect": ((0.24, None, 0, 0.8), (5.47, 0.9774, 0.8, 1), (93.95, 1.0012, 1, 1.2), (0.34, 1.3553, 1.2, inf)),
 }
 TAU = 0.5  # the paper's
-PRETRAINED = ("pretrained", "pretrained, again")
-SIXTEEN = ("16 updates", "16 updates, 3e-4")  # each method at its own learning rate; one for all
 GIVEN = {  # the pages of which each decimal is computed, but for these, which are chosen
     README: (),
     RESULTS: ("within 0.03", "τ = 0.02"),
@@ -212,16 +214,6 @@ GIVEN = {  # the pages of which each decimal is computed, but for these, which a
 
 # The tables of comparisons
 
-SETTINGS = {
-    "1 update": "A: 1 update",
-    "4 updates": "B: 4 updates",
-    SIXTEEN[0]: "C: 16 updates",
-    SIXTEEN[1]: "D: 16 updates, rate × 3",
-    "hard task": "E: hard start",
-    PRETRAINED[0]: "F: SmolLM2°",
-    PRETRAINED[1]: "G: SmolLM2, repeated",
-    "queue of 4": "H: stale",
-}
 Row = tuple[str, str, tuple[str, str]]  # a title, a setting, and the arms of which the first is less the second
 NAMES = {  # of arms, where a page has other words
     BALANCED: "balanced REAL",
@@ -242,11 +234,11 @@ def compared() -> Iterator[Row]:
     first = ["GRPO", "DAPO", "GSPO", FIXED]
     for other in dict.fromkeys([*first, *(label for place in SETTINGS for label in beside_real(place))]):
         for place in SETTINGS:
-            if other in PLACES[place]:
+            if other in arms_of(place):
                 yield f"REAL − {NAMES.get(other, other)}", place, ("REAL", other)
-    for place in (SIXTEEN[1], "stale"):
+    for place in ("D", "stale"):
         yield "surrogate without ratio − with ratio", place, ("ratio none", "ratio both")
-    yield "without ratio, with clip − without clip", SIXTEEN[0], ("ratio none", NEITHER)
+    yield "without ratio, with clip − without clip", "C", ("ratio none", NEITHER)
 
 
 @functools.cache
@@ -272,13 +264,13 @@ def comparisons(rows: Iterable[Row]) -> Iterator[list[str]]:
         numbers = [str(gap).replace(" ", "") for gap in (found.gap, at_the_end(place, *arms))]
         rates = " / ".join(times(multiple(place, label)) for label in arms)
         seeds = str(min(len(arm(place, label).runs) for label in arms))
-        clip = "" if arms[1] != "GSPO" else ", clip 0.2/0.3" if place == SIXTEEN[0] else ", paper's clip"
+        clip = "" if arms[1] != "GSPO" else ", clip 0.2/0.3" if place == "C" else ", paper's clip"
         first, second = ("τ 0.5", "τ 0.1") if "τ" in title else title.split(" − ")
         higher = {"higher": f"**{first} higher**", "lower": f"**{second} higher**"}
         word = higher.get(found.conclusion, found.conclusion)
         chances = chance(found.p), chance(found.p_equivalent), str(found.family)
         name, before = title if title != before else "", title
-        yield [name, SETTINGS.get(place, "H: stale") + clip, word, rates, seeds, numbers[0], *chances, numbers[1]]
+        yield [name, PLACES[place].title + clip, word, rates, seeds, numbers[0], *chances, numbers[1]]
 
 
 def of_grpo() -> Iterator[list[str]]:
@@ -291,14 +283,14 @@ def of_grpo() -> Iterator[list[str]]:
 
 def verdicts_of_places() -> Iterator[list[str]]:
     """REAL and every method beside it, setting by setting."""
-    for place, title in SETTINGS.items():
-        clip = "wider clip" if place == SIXTEEN[0] else "paper's clip"
+    for place in SETTINGS:
+        clip = "wider clip" if place == "C" else "paper's clip"
         found: dict[str, list[str]] = {word: [] for word in CONCLUSIONS}
         for other in beside_real(place):
             name = f"GSPO ({clip})" if other == "GSPO" else NAMES.get(other, other).replace("REAL by", "by")
             found[concluded(place, "REAL", other).conclusion].append(name)
         cells = ["; ".join(found[word]) or "–" for word in CONCLUSIONS]
-        yield [title, times(multiple(place, "REAL")), str(seeds(place)), *cells]
+        yield [PLACES[place].title, times(multiple(place, "REAL")), str(seeds(place)), *cells]
 
 
 # z of the records, as logged and as it would be logged today
@@ -313,8 +305,8 @@ def spreads(run: Run) -> tuple[float, ...]:
 
 
 def older_z() -> Iterator[list[str]]:
-    rows = {SETTINGS[place]: arm(place, "REAL") for place in ("4 updates", *SIXTEEN, "hard task", *PRETRAINED)}
-    for title, one in {**rows, **PLACES["length"]}.items():
+    rows = {PLACES[place].title: arm(place, "REAL") for place in "BCDEFG"}
+    for title, one in {**rows, **arms_of("length")}.items():
         z = np.mean([spreads(run) for run in one.runs], axis=0)[:3]
         yield [title, f"{one.runs[0].updates:.0f}", str(len(one.runs)), *(f"{mean:.3f}" for mean in z)]
 
@@ -339,7 +331,7 @@ def collapses() -> Iterator[list[str]]:
     setting = ""
     for title, rate, *found, _ in by_rate():
         setting = title or setting
-        beyond = far if setting == SIXTEEN[0] else elsewhere
+        beyond = far if setting == "16 updates" else elsewhere
         row = at if float(rate) <= 1 else near if float(rate) <= 2 else beyond
         counts[row] = [old + int(new) for old, new in zip(counts[row], found, strict=True)]
     yield from ([row, *map(str, found)] for row, found in counts.items())
@@ -371,14 +363,13 @@ def readme() -> Iterator[str]:
     yield at_equal_rates()
     drop, p = equal_rates.main_effects()["rate"]
     yield f"At 3e-4 runs of both ended {drop.mean:.3f} further below their best than at 2e-4 (Holm's p {p:.3f})"
-    high = SIXTEEN[1]
-    lower = ((high, "GSPO"), (high, "ratio none"), ("hard task", "GRPO"), ("queue of 4", "GRPO corrected"))
+    lower = (("D", "GSPO"), ("D", "ratio none"), ("E", "GRPO"), ("H", "GRPO corrected"))
     assert {concluded(place, "REAL", other).conclusion for place, other in lower} == {"lower"}
-    assert concluded(high, "REAL", "GRPO").conclusion == "higher"
+    assert concluded("D", "REAL", "GRPO").conclusion == "higher"
     yield response_lengths()
     yield "At three times the best rate REAL reached more than GRPO, less than GSPO"
-    assert multiple("hard task", "REAL") == 2
-    rate = times(multiple("hard task", "GRPO"))
+    assert multiple("E", "REAL") == 2
+    rate = times(multiple("E", "GRPO"))
     yield f"Starting at 2 % GRPO ({rate} times its best rate) learned faster than REAL (twice)"
     yield "With stale responses plain REAL lost to GRPO with importance correction"
 
@@ -413,9 +404,9 @@ def settings() -> Iterator[str]:
     assert runs[-1].flags["--train.async_queue_size"] == 4
     cells: dict[str, str] = {}
     for place in SETTINGS:
-        counts = {len(found) for label in PLACES[place] if (found := tried(place, label))}
+        counts = {len(found) for label in arms_of(place) if (found := tried(place, label))}
         number = f"{' or '.join(map(str, sorted(counts)))} × {min(map(len, tried(place, 'REAL').values()))}"
-        cells[place] = next((f"as {SETTINGS[one][0]}" for one in cells if TRIED[one] == TRIED[place]), number)
+        cells[place] = next((f"as {one}" for one in cells if PLACES[one].tried == PLACES[place].tried), number)
     for row in (
         [f"{100 * share:.0f} %" for share in start],
         ["{} × {}".format(*(run.flags[f"--{flag}"] for flag in BATCH[:2])) for run in runs],
@@ -432,30 +423,30 @@ def results() -> Iterator[str]:
     own = [place for place, arms in rows if {multiple(place, label) for label in arms} == {1}]
     assert {concluded(place, "REAL", "GRPO").conclusion for place in own} == {"inconclusive"}
     yield f"At their best learning rates {words(len(own))} settings showed neither a difference nor equivalence"
-    assert multiple("hard task", "REAL") == 2
-    yield f"REAL at 2, GRPO at {times(multiple('hard task', 'GRPO'))} times"
+    assert multiple("E", "REAL") == 2
+    yield f"REAL at 2, GRPO at {times(multiple('E', 'GRPO'))} times"
     every = Counter(concluded(place, *arms).conclusion for _, place, arms in compared() if arms[0] == "REAL")
     counts = every.total(), every["higher"] + every["lower"], every["equivalent"], every["inconclusive"]
     yield "Of REAL's {} comparisons {} are decided, {} equivalent and {} inconclusive".format(*counts)
-    others = beside_real("hard task")
-    lost = [label for label in others if concluded("hard task", "REAL", label).conclusion == "lower"]
+    others = beside_real("E")
+    lost = [label for label in others if concluded("E", "REAL", label).conclusion == "lower"]
     yield f"more slowly than {words(len(lost))} of {words(len(others))} methods"
-    yield f"At its end REAL minus DAPO was {at_the_end('hard task', 'REAL', 'DAPO')}"
+    yield f"At its end REAL minus DAPO was {at_the_end('E', 'REAL', 'DAPO')}"
     plain = named("next/old-4-7a0258d5", "grpo-lr-.*")
     died = sum(run.collapsed(max(run.evals)) for run in plain)
     yield f"collapsed in {words(died)} of {words(len(plain))} runs"
-    small = [arm(p, "REAL").z for p in ("1 update", "4 updates", SIXTEEN[0])]
+    small = [arm(p, "REAL").z for p in "ABC"]
     yield f"in the small model ([z](#when-can-reals-weights-matter) up to {max(small):.2f}"
     yield from fell_at_the_end()
     over = on_new_seeds()
     assert max(gap.p_equivalent for gap in over) < 0.01
     yield "{} in B and {} in C, all equivalent within 0.03".format(*over)
     yield f"at most {max(map(table_1, TABLE_1)) / TAU:.3f}"
-    again = [arm(PRETRAINED[1], label).runs for label in ("REAL", "GRPO")]
+    again = [arm("G", label).runs for label in ("REAL", "GRPO")]
     kl = [np.mean([np.median(run.of("ppo_kl")) for run in runs]) for runs in again]
     yield f"median `ppo_kl` {kl[0]:.3f}, GRPO's {kl[1]:.3f}"
     # at the second update: the log has means of two, of which the first is 0
-    spread = [2 * one.z for one in PLACES["length"].values()]
+    spread = [2 * one.z for one in arms_of("length").values()]
     yield "z was {:.3f}, {:.3f} and {:.3f} at 9, 64 and 256 tokens".format(*spread)
     assert spread[0] / spread[2] > math.sqrt(256 / 9)  # "at least that fast"
     ranges = ((-1, 0.03), (0.03, 0.1))
@@ -463,18 +454,17 @@ def results() -> Iterator[str]:
     yield f"{pm(little)} in the {len(little)} settings with z up to 0.03"
     yield f"{pm(some)} in the {len(some)} from there to 0.1"
     yield from rates_of_16()
-    clipping = [arm(place, "GSPO") for place in ("4 updates", "hard task", SIXTEEN[1], *PRETRAINED)]
+    clipping = [arm(place, "GSPO") for place in "BDEFG"]
     clip = [100 * each.mean("ppo_clip_ratio") for each in clipping]
     assert 44 < min(clip) and max(clip) < 55  # "drops half of the tokens"
-    queue = "queue of 4"
-    adds = [size(between(queue, label, "REAL")) for label in (SAMPLER, "tau 0.1")]
+    adds = [size(between("H", label, "REAL")) for label in (SAMPLER, "tau 0.1")]
     yield f"scores against the rollout policy add {adds[0]}, and τ = 0.1 adds {adds[1]}"
-    low, plain_ = (np.mean(tried(queue, label)[arm(queue, "REAL").rate]) for label in ("tau 0.1", "REAL"))
+    low, plain_ = (np.mean(tried("H", label)[arm("H", "REAL").rate]) for label in ("tau 0.1", "REAL"))
     yield f"twice the rate ({low - plain_:.3f} at equal rates, two seeds)"
-    assert multiple(queue, "tau 0.1") == multiple(queue, "REAL") == 1
-    assert arm(queue, "tau 0.1").rate == 2 * arm(queue, "REAL").rate
+    assert multiple("H", "tau 0.1") == multiple("H", "REAL") == 1
+    assert arm("H", "tau 0.1").rate == 2 * arm("H", "REAL").rate
     least = "rollout policy, tau 0.1"
-    alike = [between(queue, least, other) for other in ("VESPO", "GRPO corrected")]
+    alike = [between("H", least, other) for other in ("VESPO", "GRPO corrected")]
     assert [one.conclusion for one in verdicts(alike)] == ["equivalent"] * 2
     yield f"from {pm(arm('a machine', 'REAL').ends())} to {pm(arm('another machine', 'REAL').ends())}"
     signs = {arm(p, "GRPO").ends().mean() > arm(p, "REAL").ends().mean() for p in ("a machine", "another machine")}
@@ -516,43 +506,43 @@ def fell_at_the_end() -> Iterator[str]:
 
 def rates_of_16() -> Iterator[str]:
     """16 updates: what the rates that were tried say, and the predictions of rates-16, A1 to A4."""
-    assert {best("16 updates", label) for label in OWN} == {1e-4}
-    means = {label: {rate: np.mean(seeds) for rate, seeds in tried("16 updates", label).items()} for label in OWN}
+    assert {best("C", label) for label in OWN} == {1e-4}
+    means = {label: {rate: np.mean(seeds) for rate, seeds in tried("C", label).items()} for label in OWN}
     within = {label: sum(mean > found[1e-4] - 0.1 for mean in found.values()) for label, found in means.items()}
-    on_new = [arm(SIXTEEN[0], label).means().mean() for label in OWN]
+    on_new = [arm("C", label).means().mean() for label in OWN]
     yield f"With 16 updates all {words(len(OWN))} methods did best at 1e-4"
-    yield f"scored {min(on_new):.2f} to {max(on_new):.2f} there on {seeds(SIXTEEN[0])} new seeds"
+    yield f"scored {min(on_new):.2f} to {max(on_new):.2f} there on {seeds('C')} new seeds"
     yield "with 16 updates GSPO scores {1:.2f} with it and {0:.2f} with 0.2/0.3 (seed 1)".format(*clips())
     assert within["REAL"] > within[FIXED]
     tests = ("REAL", FIXED), ("REAL", "GRPO"), ("ratio none", NEITHER)
-    assert {concluded(SIXTEEN[0], *arms).conclusion for arms in tests} == {"inconclusive"}
+    assert {concluded("C", *arms).conclusion for arms in tests} == {"inconclusive"}
     yield "one held (REAL does well at more rates than fixed weights), three were inconclusive"
 
 
 def methods() -> Iterator[str]:
     """Of docs/use/algorithms.md."""
-    (lower,) = {f"{-between('4 updates', 'REAL', other).mean:.2f}" for other in ("GRPO", "DAPO")}
-    yield f"REAL's mean pass@1 was {lower} lower ({seeds('4 updates')} seeds, inconclusive)"
-    grpo = concluded("4 updates", "REAL", "GRPO")
-    yield f"with {words(seeds('4 updates'))}, {size(grpo.gap)} was [{grpo.conclusion}]"
+    (lower,) = {f"{-between('B', 'REAL', other).mean:.2f}" for other in ("GRPO", "DAPO")}
+    yield f"REAL's mean pass@1 was {lower} lower ({seeds('B')} seeds, inconclusive)"
+    grpo = concluded("B", "REAL", "GRPO")
+    yield f"with {words(seeds('B'))}, {size(grpo.gap)} was [{grpo.conclusion}]"
     over = on_new_seeds()[0].mean
     yield f"{-over:.3f} lower than GRPO's, {at_equal_rates()}"
-    found = {label: concluded(SIXTEEN[0], "REAL", label) for label in OWN if label != "REAL"}
+    found = {label: concluded("C", "REAL", label) for label in OWN if label != "REAL"}
     alike = words([one.conclusion for one in found.values()].count("equivalent"))
     two = [found[label].gap.mean for label in ("GRPO", FIXED)]
     yield f"there {alike} are equivalent to REAL, and GRPO {two[0]:.2f} and fixed weights {two[1]:.2f} lower"
-    high = [concluded(SIXTEEN[1], "REAL", label).conclusion for label in ("ratio none", BALANCED, "GSPO", "GRPO")]
+    high = [concluded("D", "REAL", label).conclusion for label in ("ratio none", BALANCED, "GSPO", "GRPO")]
     assert high == ["lower"] * 3 + ["higher"]
-    yield f"they reached more than REAL, and REAL more than GRPO at three times its own ({seeds(SIXTEEN[1])} seeds)"
-    yield f"GRPO ran at 1.5 times its own, DAPO untuned ({seeds('hard task')} seeds)"
+    yield f"they reached more than REAL, and REAL more than GRPO at three times its own ({seeds('D')} seeds)"
+    yield f"GRPO ran at 1.5 times its own, DAPO untuned ({seeds('E')} seeds)"
     yield f"0.2/0.3 reached {np.subtract(*clips()):.2f} more]"
-    queue, least = "queue of 4", "rollout policy, tau 0.1"
-    ahead = between(queue, "GRPO corrected", "REAL").mean
+    least = "rollout policy, tau 0.1"
+    ahead = between("H", "GRPO corrected", "REAL").mean
     yield f"plain REAL reached {ahead:.2f} less than GRPO with importance correction"
-    yield f"Three methods were equivalent with four batches waiting ({seeds(queue)} seeds, each at the highest"
-    assert all(between(queue, least, label).mean > 0.03 for label in ("CISPO", "ReNCE", "OAPL"))
-    yield f"0.1 reached {size(between(queue, 'tau 0.1', 'REAL'))} more, at twice the learning rate"
-    rates = [f"{best('4 updates', label):.0e}".replace("e-0", "e-") for label in ("REAL", "GRPO")]
+    yield f"Three methods were equivalent with four batches waiting ({seeds('H')} seeds, each at the highest"
+    assert all(between("H", least, label).mean > 0.03 for label in ("CISPO", "ReNCE", "OAPL"))
+    yield f"0.1 reached {size(between('H', 'tau 0.1', 'REAL'))} more, at twice the learning rate"
+    rates = [f"{best('B', label):.0e}".replace("e-0", "e-") for label in ("REAL", "GRPO")]
     yield f"on `cpu` the best was {rates[0]} for REAL and {rates[1]} for GRPO"
     more = [float(row[5]) / float(row[3]) for row in older_z() if row[1] == "4"]
     yield f"with four updates it shows about {min(more):.1f} to {max(more):.1f} times as much"
@@ -598,7 +588,7 @@ def table_1(side: str) -> float:
 
 def clips() -> list[float]:
     """Seed 1 of GSPO with the clip 0.2/0.3 and with the paper's, 16 updates at 1e-4."""
-    return [tried(place, "GSPO")[1e-4][0] for place in SIXTEEN]
+    return [tried(place, "GSPO")[1e-4][0] for place in "CD"]
 
 
 def size(gap: Gap) -> str:
