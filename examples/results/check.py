@@ -25,7 +25,6 @@ from mpmath import betainc
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-FAILED = re.compile(r"weights-small/real_shrunk-s11$|real_balanced-lr-3e-3-.*|real_constant-lr-1e-3-batch_size-16-.*")
 NUMBER = re.compile(r"(?<![\w.])-?[01]\.\d{2,4}(?![\d.]*\.\d|\w)")  # a share, and no version
 BATCH = ("rollout.batch_size", "rollout.n_samples_per_prompt", "train.batch_size")
 MARGIN = 0.03  # differences within it are equivalent
@@ -85,7 +84,7 @@ def campaign(folder: str) -> dict[str, Run]:
             if isinstance(value, float):
                 (evals[run] if is_pass1 else logged[run][key])[step] = value
     known = flags(folder)
-    trained = (run for run in evals if max(evals[run]) > 0 and not FAILED.search(run))
+    trained = (run for run in evals if max(evals[run]) > 0)
     return {run: Run(folder, run, known[run], evals[run], logged[run]) for run in trained}
 
 
@@ -226,8 +225,9 @@ def paired(family: dict[str, np.ndarray]) -> dict[str, tuple[Gap, float]]:
 def holm(ps: Sequence[float]) -> list[float]:
     order = np.argsort(ps)
     steps = [min(1.0, (len(ps) - place) * ps[index]) for place, index in enumerate(order)]
-    highest = np.maximum.accumulate(steps)
-    return [float(highest[np.flatnonzero(order == index)[0]]) for index in range(len(ps))]
+    corrected = np.empty(len(ps))
+    corrected[order] = np.maximum.accumulate(steps)
+    return corrected.tolist()
 
 
 def standard_error(values: Sequence[float]) -> float:
