@@ -10,12 +10,12 @@ from check import Arm, Gap, arms, holm, paired
 from endings.endings import drops, fell, fisher, show
 
 METHODS, RATES, SEEDS = ("REAL", "GRPO"), ("2e-4", "3e-4"), range(201, 217)
-Cell = tuple[str, str]  # method, rate
 T = 2.1314  # the 97.5th percentile of Student's t with 15 degrees of freedom
 
 
 @functools.cache
-def cells() -> dict[Cell, Arm]:
+def cells() -> dict[tuple[str, str], Arm]:
+    """By method and rate."""
     found = arms("equal-rates", r"(real|grpo)-lr-(.+)-batch_size-64", 30, SEEDS)
     return {(method, rate): found[method.lower(), rate] for method, rate in product(METHODS, RATES)}
 
@@ -37,12 +37,13 @@ def interval(effect: Gap) -> tuple[float, float]:
     return effect.mean - T * effect.se, effect.mean + T * effect.se
 
 
-def falls() -> dict[tuple[Cell, Cell], tuple[int, int, float]]:
-    """Between rates within a method, and between methods within a rate: both counts, and Holm's p over the four."""
+def show_falls() -> None:
+    """Between rates within a method, and between methods within a rate, with Holm's p over the four."""
     pairs = [((m, RATES[0]), (m, RATES[1])) for m in METHODS] + [((METHODS[0], r), (METHODS[1], r)) for r in RATES]
     counts = [(fell(cells()[a])[0], fell(cells()[b])[0]) for a, b in pairs]
     ps = holm([fisher(*count, len(SEEDS), len(SEEDS)) for count in counts])
-    return {pair: (*count, p) for pair, count, p in zip(pairs, counts, ps, strict=True)}
+    for (a, b), (of_a, of_b), p in zip(pairs, counts, ps, strict=True):
+        print(f"fell, {' '.join(a)} and {' '.join(b)}: {of_a} and {of_b}, p {p:.3g}")
 
 
 def over_training(rate: str) -> Gap:
@@ -55,8 +56,7 @@ def main() -> None:
     for name, (gap, p) in main_effects().items():
         low, high = interval(gap)
         print(f"drop, effect of the {name}: {gap.mean:+.3f}, 95 % {low:+.3f} to {high:+.3f}, p {p:.3g}")
-    for (a, b), (of_a, of_b, p) in falls().items():
-        print(f"fell, {' '.join(a)} and {' '.join(b)}: {of_a} and {of_b}, p {p:.3g}")
+    show_falls()
     for rate in RATES:
         gap = over_training(rate)
         print(f"REAL minus GRPO over training at {rate}: {gap}, p for equivalence {gap.p_equivalent:.3g}")
