@@ -49,10 +49,6 @@ class Run:
         steps = sorted({*range(every, planned + 1, every), planned})
         return {step: self.evals[min(step, last)] for step in steps if step in self.evals or step > last}
 
-    def collapsed(self, planned: int) -> bool:
-        curve = self.curve(planned)
-        return curve[max(curve)] < max([*curve.values(), self.evals.get(0, 0.0)]) / 2
-
     @property
     def rate(self) -> float:
         return float(self.flags["--actor.adam.lr"])
@@ -138,12 +134,13 @@ class Arm:
         return float(np.mean([run.z for run in self.runs]))
 
     def collapsed(self) -> np.ndarray:
-        return np.array([run.collapsed(self.planned) for run in self.runs])
+        """Which runs ended below half of their best, the start included."""
+        starts = [run.evals.get(0, 0.0) for run in self.runs]
+        bests = [max(start, *curve.values()) for start, curve in zip(starts, self.curves(), strict=True)]
+        return self.ends() < np.array(bests) / 2
 
 
-def arms(
-    folder: str, pattern: str, planned: int, seeds: range, *, complete: bool = True
-) -> dict[tuple[str, ...], Arm]:
+def arms(folder: str, pattern: str, planned: int, seeds: range, complete: bool = True) -> dict[tuple[str, ...], Arm]:
     """A campaign's arms by the groups of the pattern, which a run's name has before its seed."""
     found = defaultdict(list)
     for name, run in sorted(campaign(folder).items()):
