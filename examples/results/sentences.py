@@ -134,7 +134,7 @@ def multiple(place: str, label: str) -> float | None:
 
 FOLDERS = sorted(str(path.parent.relative_to(HERE)) for path in HERE.rglob("metrics.parquet"))
 # Their log has z over all updates; before, the mean of each one's
-POOLED_Z = ("endings", "equal-rates", "first-run", "shared-errors")
+POOLED_Z = ("endings", "equal-rates", "first-run", "scratchpad", "shared-errors", "smollm2-page")
 MERGED = {"weights-small": "16", "weights-seeds": "16", "smollm2-controls": "smollm2"}
 
 
@@ -547,7 +547,7 @@ def methods() -> Iterator[str]:
 def logs() -> Iterator[str]:
     """Of benchmarks/z_from_logs/PREDICTIONS.md: z of all runs of REAL beside the bounds by their KL."""
     flags = ("--algo.real.objective", "--algo.real.tau", "--algo.real.set")
-    older = [folder for folder in FOLDERS if folder not in POOLED_Z]
+    older = [folder for folder in FOLDERS if folder.partition("/")[0] not in POOLED_Z]
     runs = [run for folder in older for run in campaign(folder).values() if run.updates >= 2]
     runs = [run for run in runs if [str(run.flags.get(flag)) for flag in flags] == ["real", "0.5", "None"]]
     found = np.array([spreads(run) for run in runs])
