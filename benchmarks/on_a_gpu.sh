@@ -18,7 +18,7 @@
 # The recipe is qwen1.5b-1gpu; on a GPU below 60 GB lora-24gb, and `exact` has shorter answers: 17 GB
 # in place of 43, by arithmetic. GPU_GB=N says the size.
 # Each part says `ok` or `DIFFERS`, and fails where something differs. One that cannot run here is skipped, with the reason.
-# SMALL=1 runs the same parts on CPU, in small, but for vLLM's second model runner; SMALL=all with it.
+# SMALL=1 runs these parts small on CPU, without GRPO and vLLM's second model runner; SMALL=all with that.
 # Uses the Python of the environment for GPUs, or else the one on PATH. Send us what it prints.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

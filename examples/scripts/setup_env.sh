@@ -13,7 +13,7 @@
 #   bash examples/scripts/setup_env.sh run cpu|gpu|any COMMAND...   runs a command with it on PATH, made if need be.
 #                         With --dry-run among the words nothing is made, completed or removed; it and --rehearse need no GPU
 #   bash examples/scripts/setup_env.sh sourced COMMAND...   whether the `real-openrlhf` on PATH can run a command for GPUs
-# It asks all that it needs of the machine before it downloads anything.
+# It asks what it usually needs of the machine before it downloads anything.
 # Run it again after a pull, a crash or a Ctrl-C: it does what is missing, which is mostly nothing. While a train, compare,
 # eval or test uses the environment, it changes nothing there and says which process that is.
 set -euo pipefail

@@ -197,6 +197,13 @@ def test_the_estimator_has_our_gradient_at_the_first_update_in_any_micro_batches
     torch.testing.assert_close(new.grad, torch.autograd.grad(expected, new)[0], rtol=1e-6, atol=1e-8)
 
 
+def test_the_estimator_refuses_a_loss_whose_first_weights_need_more_than_rewards(drawn, monkeypatch):
+    _, _, mask, rewards, groups = drawn
+    estimate = estimator(monkeypatch, "trpa", "verl.trainer.ppo.core_algos", "register_adv_est")
+    with pytest.raises(ValueError, match="trpa scores by"):
+        estimate(token_level_rewards=rewards[:, None], response_mask=mask, index=groups.tolist())
+
+
 def cosine(one: torch.Tensor, other: torch.Tensor) -> float:
     return torch.nn.functional.cosine_similarity(one.flatten(), other.flatten(), dim=0).item()
 
