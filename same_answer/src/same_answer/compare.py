@@ -493,6 +493,8 @@ def _unsigned(expr: Expr) -> Expr:
 
 def _conversion(gold: Unit, answer: Unit) -> Fraction | None:
     """The factor from the answer's unit to the gold's; None for another quantity. Counted things are ignored."""
+    if all(halves := [_half_of_day(unit) for unit in (gold, answer)]):
+        return Fraction(1) if len({*halves}) == 1 else None
     words = [[word for word in unit.words.split() if word not in OPPOSITES] for unit in (gold, answer)]
     if any(words):  # and one has no other unit, as people per day has
         worded = all(words)
@@ -503,6 +505,12 @@ def _conversion(gold: Unit, answer: Unit) -> Fraction | None:
         both = {gold.dimensions, answer.dimensions}
         return Fraction(1) if both <= temperatures and (("deg", 1),) in both else None
     return answer.factor / gold.factor
+
+
+def _half_of_day(unit: Unit) -> str:
+    """Of a.m. or p.m., which is also read as picometres."""
+    picometres = unit.dimensions == (("m", 1),) and unit.factor == Fraction(1, 10**12)
+    return unit.words[0] if unit.words in ("am", "pm") else "p" if picometres else ""
 
 
 def _clock(time: Ratio, beside: Ratio) -> tuple[int, ...]:

@@ -92,6 +92,9 @@ def known(word: str) -> tuple[Fraction, dict[str, int]] | None:
 
 def unit(parts: Tokens) -> Unit | None:
     """The unit that the tokens after a value name; None if they are no unit and no counted thing."""
+    text = "".join(token.text for token in parts)
+    if re.fullmatch(r"[ap]\.?m\.?", text, re.IGNORECASE) and text != "pm":
+        return Unit(words=text.lower().replace(".", ""))
     with contextlib.suppress(_NoUnit):
         return _Units(parts).read()
     return None
