@@ -93,7 +93,8 @@ def known(word: str) -> tuple[Fraction, dict[str, int]] | None:
 def unit(parts: Tokens) -> Unit | None:
     """The unit that the tokens after a value name; None if they are no unit and no counted thing."""
     text = "".join(token.text for token in parts)
-    if re.fullmatch(r"[ap]\.?m\.?", text, re.IGNORECASE) and text != "pm":
+    # "A m" is ampere metres, and "pm" picometres too, which `compare` knows
+    if (len(parts) == 1 or "." in text) and text != "pm" and re.fullmatch(r"[ap]\.?m\.?|[AP]\.?M\.?", text):
         return Unit(words=text.lower().replace(".", ""))
     with contextlib.suppress(_NoUnit):
         return _Units(parts).read()
