@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from check import arms, paired, pm
+from check import arms, holm, paired, pm
 
 ROUNDS, STEPS, TRIED, FRESH = (0, 5, 24), 20, range(401, 403), range(403, 411)
 Z = 0.15  # that the smaller temperature is to have
@@ -27,14 +27,19 @@ def main(words: list[str]) -> None:
             print(row + (f" τ for z = {Z}: {0.5 * arm.z / Z:.4f}" if seeds is TRIED else ""))
     if seeds is TRIED:
         return
-    for other in ("real_fixed_weights-", "real-"):
+    for one, other in (("smaller τ", "fixed weights"), ("smaller τ", "τ 0.5"), ("τ 0.5", "fixed weights")):
         differences = {}
         for tokens, found in of_length.items():
-            (tau,) = (arm for (name,), arm in found.items() if "tau" in name)
-            (compared,) = (arm for (name,), arm in found.items() if name.startswith(other) and "tau" not in name)
-            differences[f"smaller τ minus {other[:-1]}, {tokens} tokens"] = tau.means() - compared.means()
-        for title, (gap, p) in paired(differences).items():
-            print(f"{title}: {gap}, p {p:.3g}, for equivalence {gap.p_equivalent:.3g}")
+            means = {arm_of(name): arm.means() for (name,), arm in found.items()}
+            differences[f"{one} minus {other}, {tokens} tokens"] = means[one] - means[other]
+        family = paired(differences)
+        equivalent = holm([gap.p_equivalent for gap, _ in family.values()])
+        for (title, (gap, p)), same in zip(family.items(), equivalent, strict=True):
+            print(f"{title}: {gap}, p {p:.3g}, for equivalence {same:.3g}")
+
+
+def arm_of(name: str) -> str:
+    return "fixed weights" if name.startswith("real_fixed_weights") else "smaller τ" if "-tau-" in name else "τ 0.5"
 
 
 if __name__ == "__main__":

@@ -9,31 +9,30 @@ out=comparison/scratchpad
 export OMP_NUM_THREADS=1 # a run's numbers depend on it, and two runs at once are five times slower without
 declare -A rate=() tau=() # after `tune`, by rounds
 
-if [ "${1:-}" = publish ]; then
+case "${1:-}" in
+tune) seeds=(--first-seed 401 --seeds 2) ;;
+test) seeds=(--first-seed 403 --seeds 8) && : "${rate[24]:?after 'run.sh tune' write rate and tau into run.sh}" ;;
+publish)
     for rounds in 0 5 24; do
         "$python" examples/results/publish.py $out/$rounds/runs examples/results/scratchpad/$rounds --compact
     done
     exit
-fi
+    ;;
+*) echo "usage: run.sh tune | test [any flag of compare], run.sh publish" >&2 && exit 2 ;;
+esac
 task=$out/task
+mkdir -p $out
 (
-    mkdir -p $out && flock 9 # of two shells one makes it
+    flock 9 # of two shells one makes it
     [ -e $task/model/tokenizer.json ] || "$python" examples/results/scratchpad/scratchpad.py $task
 ) 9> $out/making
 
 for rounds in 24 0 5; do
-    case "${1:-}" in
-    tune)
-        runs=('real --actor.adam.lr 1e-4' 'real --actor.adam.lr 2e-4' 'real --actor.adam.lr 4e-4')
-        seeds=(--first-seed 401 --seeds 2)
-        ;;
-    test)
-        at="--actor.adam.lr ${rate[$rounds]:?after tune write it into run.sh}"
+    runs=('real --actor.adam.lr 1e-4' 'real --actor.adam.lr 2e-4' 'real --actor.adam.lr 4e-4')
+    if [ "$1" = test ]; then
+        at="--actor.adam.lr ${rate[$rounds]}"
         runs=("real $at" "real $at --algo.real.tau ${tau[$rounds]}" "real_fixed_weights $at")
-        seeds=(--first-seed 403 --seeds 8)
-        ;;
-    *) echo "usage: run.sh tune | test [any flag of compare], run.sh publish" >&2 && exit 2 ;;
-    esac
+    fi
     bash examples/scripts/compare_cpu.sh --out $out/$rounds --model $task/model --data $task/$rounds/train.jsonl \
         --eval.dataset $task/$rounds/eval.jsonl --rollout.max_new_tokens 140 --data.max_len 160 --steps 20 --eval.steps 5 \
         --eval.n_samples_per_prompt 4 --rollout.batch_size 16 --train.batch_size 32 --train.micro_batch_size 16 \

@@ -3,8 +3,8 @@ r"""The task `reverse` with a scratchpad, and one tiny model for responses of 7,
     python examples/results/scratchpad/scratchpad.py FOLDER
 
 `3758(5)=` asks for five rounds: each has its number and the answer, digit by digit, and then the answer is boxed:
-`(1)8573(2)i573(3)85hd(4)8f7d(5)8573\boxed{8573}`. A digit is also written as its letter (`i` is 8), as it comes: so
-every token of a long response is a choice, as wording is, and only the first round decides whether it is right.
+`(1)8573(2)i573(3)85hd(4)8f7d(5)8573\boxed{8573}`. A round also writes digits as letters (`i` is 8), as it comes:
+so most tokens of a long response are a choice, as wording is, and only the first round decides whether it is right.
 FOLDER/ROUNDS has the rows of 0, 5 and 24 rounds, FOLDER/model the model of all.
 """
 
