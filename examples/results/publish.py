@@ -3,7 +3,7 @@
 python examples/results/publish.py RUNS OUT [--compact]
 
 RUNS is a folder of run folders. Interrupted runs are left out, because their records change when they go on. --compact
-keeps only the metrics that check.py reads. What was published is added to, and never overwritten.
+keeps only the metrics that check.py reads. What OUT has, perhaps of another machine, is added to, never overwritten.
 """
 
 import csv
@@ -43,8 +43,8 @@ def refuse_unknown_code(name: str, record: dict) -> None:
 
 def publish(runs: Path, out: Path, *, compact: bool = False) -> int:
     """Write the three files, and return how many runs they have."""
-    records: dict[str, dict[str, str]] = {}
-    lines, sources = [], {}
+    records, lines, before = published(out)
+    sources = {}
     for path in sorted(runs.glob("*/run.json")):
         name, log = path.parent.name, path.parent / "metrics.jsonl"
         run_folder.record_ending(path.parent)  # else the record of a run that nobody watched still says running
@@ -56,17 +56,31 @@ def publish(runs: Path, out: Path, *, compact: bool = False) -> int:
         text = json.dumps(record)
         for here, there in ((f"{runs}/", "runs/"), (str(cache_folder()), "CACHE"), (f"{Path.cwd()}/", "")):
             text = text.replace(here, there)
+        sources |= {f"{name}/{one.name}": hashlib.sha256(one.read_bytes()).hexdigest() for one in (path, log)}
+        if name in records:
+            continue
         records[name] = flat(json.loads(text))
         for row in run_folder.logged_rows(log.read_bytes()):
             kept = {key: one for key, one in row.items() if not compact or key.startswith(COMPACT)}
             lines.append({**kept, "run": name, "phase": row["phase"], "step": row["step"]})
-        sources |= {f"{name}/{one.name}": hashlib.sha256(one.read_bytes()).hexdigest() for one in (path, log)}
-    about = out / "campaign.json"
-    before = json.loads(about.read_text())["sources"] if about.exists() else {}
-    if lost := sorted(file for file, digest in before.items() if sources.get(file) != digest):
-        sys.exit(f"{out} has {len(lost)} files of other runs, such as {lost[0]}. Give another OUT, or remove {out}.")
-    write(out, records, lines, sources)
+    if other := sorted(file for file, digest in sources.items() if before.get(file, digest) != digest):
+        sys.exit(f"{out} has {len(other)} files of other runs, such as {other[0]}. Give another OUT, or remove {out}.")
+    lines.sort(key=lambda line: line["run"])
+    write(out, dict(sorted(records.items())), lines, before | sources)
     return len(records)
+
+
+def published(out: Path) -> tuple[dict[str, dict[str, str]], list[dict], dict[str, str]]:
+    """The records, logged lines and hashes that OUT has."""
+    if not (out / "campaign.json").exists():
+        return {}, [], {}
+    campaign = json.loads((out / "campaign.json").read_text())
+    common = flat(campaign["common"])
+    with (out / "runs.csv").open(newline="", encoding="utf-8") as file:
+        rows = [{key: one for key, one in row.items() if one} for row in csv.DictReader(file)]
+    lines = pyarrow.parquet.read_table(out / "metrics.parquet").to_pylist()
+    lines = [{key: one for key, one in line.items() if one is not None} for line in lines]
+    return {row.pop("name"): common | row for row in rows}, lines, campaign["sources"]
 
 
 def write(out: Path, records: dict[str, dict[str, str]], lines: list[dict], sources: dict[str, str]) -> None:

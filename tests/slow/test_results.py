@@ -72,6 +72,17 @@ def test_a_published_campaign_says_all_that_the_runs_said_and_nothing_of_the_mac
     assert before == {path.name: path.read_bytes() for path in shared.iterdir()}
 
 
+def test_runs_of_two_machines_make_the_campaign_that_they_make_on_one(tmp_path):
+    for folder in ("one", "whole"):
+        write_run(tmp_path / folder, "real", 1, flags={"--note": "a, b"})
+    for folder in ("another", "whole"):
+        write_run(tmp_path / folder, "grpo", 2)
+    for folder, out in (("whole", "at once"), ("one", "shared"), ("another", "shared")):
+        publish.main(str(tmp_path / folder), str(tmp_path / out))
+    for path in (tmp_path / "at once").iterdir():
+        assert path.read_bytes() == (tmp_path / "shared" / path.name).read_bytes(), path.name
+
+
 @pytest.mark.parametrize(
     ("record", "why"),
     [
