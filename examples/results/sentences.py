@@ -14,8 +14,9 @@ import endings.endings as endings
 import numpy as np
 from check import BATCH, CONCLUSIONS, HERE, ROOT, Arm, Gap, Run, Verdict, campaign, holm, named, pm, times, verdicts
 
-sys.path.append(str(HERE / "equal-rates"))
+sys.path += [str(HERE / "equal-rates"), str(HERE / "shared-errors")]
 import equal_rates
+import shared_errors
 
 README, RESULTS = ROOT / "README.md", ROOT / "docs" / "evidence" / "results.md"
 COMPARISONS = HERE / "archive" / "comparisons.md"
@@ -429,9 +430,7 @@ def results() -> Iterator[str]:
     others = beside_real("E")
     lost = [label for label in others if concluded("E", "REAL", label).conclusion == "lower"]
     yield f"more slowly than {words(len(lost))} of {words(len(others))} methods"
-    yield f"At its end REAL minus DAPO was {at_the_end('E', 'REAL', 'DAPO')}"
-    plain = Arm(named("next/old-4-7a0258d5", "grpo-lr-.*"), arm("H", "REAL").planned).collapsed()
-    yield f"collapsed in {words(plain.sum())} of {words(len(plain))} runs"
+    yield f"ended {' of '.join(map(str, lost_to_a_kind()))} runs"
     small = max(arm(place, "REAL").z for place in "ABC")
     yield f"in the small model ([z](#when-can-reals-weights-matter) up to {small:.2f}"
     yield from fell_at_the_end()
@@ -517,9 +516,12 @@ def rates_of_16() -> Iterator[str]:
 
 def methods() -> Iterator[str]:
     """Of docs/use/algorithms.md."""
-    corrected = [run for run in campaign("shared-errors").values() if "unbiased_bce" in run.name and run.seed < 303]
-    ended = [run.curve(30)[30] for run in corrected if "_random." in run.name]
-    yield f"ended at 0 in {words(sum(end == 0 for end in ended))} of {words(len(ended))} runs with errors at random"
+    erring = {cell[:2]: arm for cell, arm in shared_errors.cells().items()}
+    ends = [erring[method, "random"].ends().mean() for method in ("REAL", "GRPO", "DAPO")]
+    yield f"accepted at random, REAL, GRPO and DAPO ended at {min(ends):.2f} to {max(ends):.2f}"
+    yield f"{' of '.join(map(str, lost_to_a_kind()))} runs were [lost]"
+    ends = erring["unbiased_bce", "random"].ends()
+    yield f"ended at 0 in {words((ends == 0).sum())} of {words(len(ends))} runs with errors at random"
     (lower,) = {f"{-between('B', 'REAL', other).mean:.2f}" for other in ("GRPO", "DAPO")}
     yield f"REAL's mean pass@1 was {lower} lower ({seeds('B')} seeds, inconclusive)"
     grpo = concluded("B", "REAL", "GRPO")
@@ -545,6 +547,12 @@ def methods() -> Iterator[str]:
     yield f"on `cpu` the best was {rates[0]} for REAL and {rates[1]} for GRPO"
     more = [float(row[5]) / float(row[3]) for row in older_z() if row[1] == "4"]
     yield f"with four updates it shows about {min(more):.1f} to {max(more):.1f} times as much"
+
+
+def lost_to_a_kind() -> tuple[int, int]:
+    """How many runs, of how many, where the verifier accepts a kind of wrong answer."""
+    shared = [arm for (_, error, _), arm in shared_errors.cells().items() if error == "kind"]
+    return sum(map(shared_errors.lost, shared)), sum(len(arm.runs) for arm in shared)
 
 
 def logs() -> Iterator[str]:

@@ -17,6 +17,13 @@ NAME = rf"({'|'.join(sorted(METHODS, reverse=True))})-.*_(random|kind)\.jsonl-lr
 TRIED, FRESH = range(301, 303), range(303, 313)
 
 
+def cells(seeds: range = FRESH) -> dict[tuple[str, str, str], Arm]:
+    """By method, error and rate."""
+    found = arms("shared-errors", NAME, 30, seeds)
+    ordered = sorted(found, key=lambda cell: ([*METHODS].index(cell[0]), *cell))
+    return {(METHODS[name], error, rate): found[name, error, rate] for name, error, rate in ordered}
+
+
 def lost(arm: Arm) -> int:
     called_right = np.array([run.of("rollout/reward_mean")[-1] for run in arm.runs])
     return int(((arm.ends() < 0.2) & (called_right > 0.9)).sum())
@@ -38,13 +45,12 @@ def tests(ends: dict[tuple[str, str], np.ndarray]) -> None:
 
 
 def main(words: list[str]) -> None:
-    found = arms("shared-errors", NAME, 30, TRIED if words == ["rates"] else FRESH)
+    found = cells(TRIED if words == ["rates"] else FRESH)
     print("|method|error|rate|runs|pass@1 at the end|lost|\n|---|---|---:|---:|---:|---:|")
-    for cell in sorted(found, key=lambda cell: ([*METHODS].index(cell[0]), *cell)):
-        (name, error, rate), arm = cell, found[cell]
-        print(f"|{METHODS[name]}|{error}|{rate}|{len(arm.runs)}|{pm(arm.ends())}|{lost(arm)}|")
+    for cell, arm in found.items():
+        print(f"|{'|'.join(cell)}|{len(arm.runs)}|{pm(arm.ends())}|{lost(arm)}|")
     if words != ["rates"]:
-        tests({(METHODS[name], error): arm.ends() for (name, error, _), arm in found.items()})
+        tests({(method, error): arm.ends() for (method, error, _), arm in found.items()})
 
 
 if __name__ == "__main__":
