@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The experiment of PREDICTIONS.md beside this script: `run.sh tune` (three rates, seeds 401 and 402), then `run.sh test`, at
 # what is written here by then; `run.sh publish` after each. After an interrupt the same command continues; a second shell
-# shares the runs.
+# shares the runs. Another machine goes on where records end: `run.sh test --first-seed 404 --seeds 7`.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
 python=${REAL_VENV:-.venv}/bin/python
