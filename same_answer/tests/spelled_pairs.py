@@ -124,7 +124,9 @@ def quantities(rng: Random) -> Spelled:
 
 
 def percents(rng: Random) -> Spelled:
-    n = Fraction(rng.randrange(1, 400), rng.choice((1, 1, 2, 4)))
+    n = max(
+        Fraction(1), Fraction(rng.randrange(1, 400), rng.choice((1, 1, 2, 4)))
+    )  # `0.5` is `0.5\%`, not the reverse
     forms = [rf"{decimal(n)}\%", f"{decimal(n)}%", rf"{decimal(n)} \text{{ percent}}"]
     return rng.choice(forms), rng.choice([*forms, decimal(n)]), rf"{decimal(n + 1)}\%"
 

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -41,6 +42,19 @@ def below(folder) -> list[str]:
     return found
 
 
+IGNORED = "Exception ignored in"  # what Python says of an exception in a callback of its import
+
+
+def ending(process: subprocess.Popen, number: int, said: Path) -> int:
+    """Its exit status. A lost signal is seen by a command that goes on; where Python lost it, a user sends another."""
+    for _ in range(30):
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(10)
+        if IGNORED in said.read_text(encoding="utf-8", errors="replace"):
+            os.killpg(process.pid, number)
+    return process.wait(0)
+
+
 @pytest.mark.parametrize(
     "command, number, seconds",
     [
@@ -65,7 +79,7 @@ def test_a_signal_ends_the_command(elsewhere, environment, program, command, num
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)  # as a terminal does: to all that the command has started in its group
         try:
-            code = process.wait(300)  # a lost signal is seen by a run that goes on
+            code = ending(process, number, elsewhere / "said")
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
@@ -73,12 +87,12 @@ def test_a_signal_ends_the_command(elsewhere, environment, program, command, num
     if ended_early:
         assert command == "doctor" and code == 0, said
         pytest.skip("it had ended by then")
-    starts = "Fatal Python error: init_import_site" in said  # a Ctrl-C while Python itself starts, on a busy machine
+    starts = "Fatal Python error: init_" in said  # a Ctrl-C while Python itself starts, on a busy machine
     assert starts or code in (128 + number, -number), said  # the second: earlier still
     for record in (json.loads(path.read_text()) for path in elsewhere.glob("**/runs/*/run.json")):
         assert (record["status"], record["reason"]) == ("failed", f"interrupted by {number.name}")
     if code > 0 and not starts:
-        assert "Traceback" not in said and ("interrupted" in said or "missing runs" in said), said
+        assert ("Traceback" not in said or IGNORED in said) and ("interrupted" in said or "missing runs" in said), said
     deadline = time.monotonic() + 300
     while (left := below(elsewhere)) and time.monotonic() < deadline:
         time.sleep(0.2)
