@@ -138,6 +138,8 @@ def devices(torch: str, built_for: str | None, cuda: list) -> Check:
 
 RAY = """
 import ray
+from real_openrlhf.hooks.fixes.process_starts import wait_longer
+wait_longer()
 ray.init(address='local', num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level='ERROR')
 assert ray.get(ray.remote(lambda: 1).options(num_cpus=1).remote(), timeout=60) == 1
 ray.shutdown()
@@ -185,7 +187,7 @@ def check_ray() -> Iterator[Check]:
 
 def tried(name: str, code: str, done: str, todo: str) -> Check:
     try:
-        probe(code, timeout=120)
+        probe(code, timeout=300)
         return Check(name, OK, done)
     except ProbeFailed as error:
         return Check(name, FAIL, str(error), todo)

@@ -77,7 +77,7 @@ def _free_ports(count: int) -> list[int]:
         ports: list[int] = []
         for port in random.SystemRandom().sample(range(20_000, 32_768), 12_768):
             with contextlib.suppress(OSError):
-                stack.enter_context(socket.create_server(("", port)))
+                stack.enter_context(socket.socket()).bind(("", port))
                 ports.append(port)
             if len(ports) == count:
                 break
