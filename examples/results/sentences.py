@@ -14,7 +14,8 @@ import endings.endings as endings
 import numpy as np
 from check import BATCH, CONCLUSIONS, HERE, ROOT, Arm, Gap, Run, Verdict, campaign, holm, named, pm, times, verdicts
 
-sys.path += [str(HERE / "equal-rates"), str(HERE / "shared-errors")]
+sys.path += [str(HERE / folder) for folder in ("equal-rates", "scratchpad", "shared-errors")]
+import by_length
 import equal_rates
 import shared_errors
 
@@ -447,6 +448,7 @@ def results() -> Iterator[str]:
     spread = [2 * one.z for one in arms_of("length").values()]
     yield "z was {:.3f}, {:.3f} and {:.3f} at 9, 64 and 256 tokens".format(*spread)
     assert spread[0] / spread[2] > math.sqrt(256 / 9)  # "at least that fast"
+    yield smaller_tau()
     ranges = ((-1, 0.03), (0.03, 0.1))
     little, some = (np.array([cell.gain for cell in cells() if low < cell.real.z <= high]) for low, high in ranges)
     yield f"{pm(little)} in the {len(little)} settings with z up to 0.03"
@@ -466,6 +468,17 @@ def results() -> Iterator[str]:
     yield f"from {pm(arm('a machine', 'REAL').ends())} to {pm(arm('another machine', 'REAL').ends())}"
     signs = {arm(p, "GRPO").ends().mean() > arm(p, "REAL").ends().mean() for p in ("a machine", "another machine")}
     assert signs == {True, False}  # "GRPO minus REAL changed its sign"
+
+
+def smaller_tau() -> str:
+    found = by_length.cells()
+    arms = [arm for named in found.values() for name, arm in named.items() if by_length.method(name) == "smaller τ"]
+    equal = [same for title, _, _, same in by_length.tests(found) if title.startswith("smaller τ minus τ 0.5")]
+    assert max(equal) < 0.01
+    low, high = sorted({f"{by_length.length(arm):.0f}" for arm in arms}, key=float)
+    link = "[equivalent to τ 0.5](../../examples/results/scratchpad/PREDICTIONS.md#results) within 0.03"
+    z = sorted(arm.z for arm in arms)
+    return f"smaller τ (z {z[0]:.2f} to {z[-1]:.2f}) REAL is {link}, at {low} and {high} tokens"
 
 
 def on_new_seeds() -> list[Gap]:
@@ -513,7 +526,7 @@ def rates_of_16() -> Iterator[str]:
     assert real > fixed  # "REAL does well at more rates"
     tests = ("REAL", FIXED), ("REAL", "GRPO"), ("ratio none", NEITHER)
     assert {concluded("C", *arms).conclusion for arms in tests} == {"inconclusive"}
-    yield "one held (REAL does well at more rates than fixed weights), three were inconclusive"
+    yield "one held, three were inconclusive"
 
 
 def methods() -> Iterator[str]:

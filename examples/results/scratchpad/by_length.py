@@ -1,4 +1,4 @@
-"""The tables of PREDICTIONS.md: do REAL's weights act, and help, at 7, 32 and 127 tokens?
+"""The tables of PREDICTIONS.md: do REAL's weights act, and help, where 7, 32 and 127 tokens are asked for?
 
 python examples/results/scratchpad/by_length.py         # of the eight seeds
 python examples/results/scratchpad/by_length.py rates   # of the two seeds that choose run.sh's rates and temperatures
@@ -18,13 +18,17 @@ PAIRS = ("smaller τ", "fixed weights"), ("smaller τ", "τ 0.5"), ("τ 0.5", "f
 
 
 def cells(seeds: range = FRESH) -> dict[int, dict[str, Arm]]:
-    """By the tokens of a correct response and the name of the runs."""
+    """By the tokens that are asked for and the name of the runs."""
     names = {rounds: arms(f"scratchpad/{rounds}", "(.+)", STEPS, seeds) for rounds in ROUNDS}
     return {5 * rounds + 7: {name: arm for (name,), arm in found.items()} for rounds, found in names.items()}
 
 
 def method(name: str) -> str:
     return "fixed weights" if name.startswith("real_fixed_weights") else "smaller τ" if "-tau-" in name else "τ 0.5"
+
+
+def length(arm: Arm) -> float:
+    return arm.mean("rollout/response_length_mean")
 
 
 def angle(arm: Arm) -> float:
@@ -38,7 +42,7 @@ def tests(found: dict[int, dict[str, Arm]]) -> Iterator[tuple[str, Gap, float, f
         differences = {}
         for tokens, named in found.items():
             means = {method(name): arm.means() for name, arm in named.items()}
-            differences[f"{one} minus {other}, {tokens} tokens"] = means[one] - means[other]
+            differences[f"{one} minus {other}, {tokens} asked"] = means[one] - means[other]
         family = paired(differences)
         equivalent = holm([gap.p_equivalent for gap, _ in family.values()])
         yield from ((title, gap, p, same) for (title, (gap, p)), same in zip(family.items(), equivalent, strict=True))
@@ -47,10 +51,11 @@ def tests(found: dict[int, dict[str, Arm]]) -> Iterator[tuple[str, Gap, float, f
 def main(words: list[str]) -> None:
     seeds = TRIED if words == ["rates"] else FRESH
     found = cells(seeds)
-    print("|tokens|arm|runs|over training|last|z|angle|\n|---:|---|---:|---:|---:|---:|---:|")
+    print("|asked|written|arm|runs|over training|last|z|angle|\n|---:|---:|---|---:|---:|---:|---:|---:|")
     for tokens, named in found.items():
         for name, arm in named.items():
-            row = f"|{tokens}|{name}|{len(arm.runs)}|{pm(arm.means())}|{pm(arm.ends())}|{arm.z:.3f}|{angle(arm):.1f}°|"
+            row = f"|{tokens}|{length(arm):.0f}|{name}|{len(arm.runs)}|{pm(arm.means())}|{pm(arm.ends())}|"
+            row += f"{arm.z:.3f}|{angle(arm):.1f}°|"
             print(row + (f" τ for z = {Z}: {0.5 * arm.z / Z:.4f}" if seeds is TRIED else ""))
     for title, gap, p, same in tests(found) if seeds is FRESH else ():
         print(f"{title}: {gap}, p {p:.3g}, for equivalence {same:.3g}")
