@@ -1,7 +1,8 @@
 """The tables of PREDICTIONS.md: do REAL's weights act, and help, where 7, 32 and 127 tokens are asked for?
 
-python examples/results/scratchpad/by_length.py         # of the eight seeds
-python examples/results/scratchpad/by_length.py rates   # of the two seeds that choose run.sh's rates and temperatures
+python examples/results/scratchpad/by_length.py               # of the eight seeds
+python examples/results/scratchpad/by_length.py alone         # of the model that writes 24 rounds alone
+python examples/results/scratchpad/by_length.py rates alone   # of the two seeds that choose run.sh's rates and temperatures
 """
 
 import math
@@ -12,15 +13,16 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from check import Arm, Gap, arms, holm, paired, pm
 
-ROUNDS, STEPS, TRIED, FRESH = (0, 5, 24), 20, range(401, 403), range(403, 411)
+STEPS, TRIED, FRESH = 20, range(401, 403), range(403, 411)
+FIRST, ALONE = {7: "0", 32: "5", 127: "24"}, {127: "alone"}  # {tokens that are asked for: folder of runs}
 Z = 0.15  # that the smaller temperature is to have
 PAIRS = ("smaller τ", "fixed weights"), ("smaller τ", "τ 0.5"), ("τ 0.5", "fixed weights")
 
 
-def cells(seeds: range = FRESH) -> dict[int, dict[str, Arm]]:
+def cells(folders: dict[int, str] = FIRST, seeds: range = FRESH) -> dict[int, dict[str, Arm]]:
     """By the tokens that are asked for and the name of the runs."""
-    names = {rounds: arms(f"scratchpad/{rounds}", "(.+)", STEPS, seeds) for rounds in ROUNDS}
-    return {5 * rounds + 7: {name: arm for (name,), arm in found.items()} for rounds, found in names.items()}
+    names = {tokens: arms(f"scratchpad/{folder}", "(.+)", STEPS, seeds) for tokens, folder in folders.items()}
+    return {tokens: {name: arm for (name,), arm in found.items()} for tokens, found in names.items()}
 
 
 def method(name: str) -> str:
@@ -49,8 +51,8 @@ def tests(found: dict[int, dict[str, Arm]]) -> Iterator[tuple[str, Gap, float, f
 
 
 def main(words: list[str]) -> None:
-    seeds = TRIED if words == ["rates"] else FRESH
-    found = cells(seeds)
+    seeds = TRIED if "rates" in words else FRESH
+    found = cells(ALONE if "alone" in words else FIRST, seeds)
     print("|asked|written|arm|runs|over training|last|z|angle|\n|---:|---:|---|---:|---:|---:|---:|---:|")
     for tokens, named in found.items():
         for name, arm in named.items():

@@ -1,40 +1,41 @@
 #!/usr/bin/env bash
-# The experiment of PREDICTIONS.md beside this script: `run.sh tune` (three rates, seeds 401 and 402), then `run.sh test`, at
-# what is written here by then; `run.sh publish` after each. After an interrupt the same command continues; a second shell
-# shares the runs. Another machine goes on where records end: `run.sh test --first-seed 404 --seeds 7`.
+# The experiments of PREDICTIONS.md beside this script: `run.sh tune` (three rates, seeds 401 and 402), then `run.sh test`, at
+# what is written here by then; `run.sh publish` after each. The first is of CELLS="24 0 5", the second, by default, of a model
+# that writes 24 rounds alone. After an interrupt the same command continues; a second shell shares the runs. Another machine
+# goes on where records end: `run.sh test --first-seed 404 --seeds 7`.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
 python=${REAL_VENV:-.venv}/bin/python
 out=comparison/scratchpad
 export OMP_NUM_THREADS=1 # a run's numbers depend on it, and two runs at once are five times slower without
-declare -A rate=([0]=4e-4 [5]=2e-4 [24]=2e-4) tau=([0]=0.19 [5]=0.057 [24]=0.065) # by `tune`, by rounds
+declare -A rate=([0]=4e-4 [5]=2e-4 [24]=2e-4 [alone]=) tau=([0]=0.19 [5]=0.057 [24]=0.065 [alone]=) # by `tune`
 
 case "${1:-}" in
 tune) seeds=(--first-seed 401 --seeds 2) ;;
-test) seeds=(--first-seed 403 --seeds 8) && : "${rate[24]:?after 'run.sh tune' write rate and tau into run.sh}" ;;
-publish)
-    for rounds in 0 5 24; do
-        "$python" examples/results/publish.py $out/$rounds/runs examples/results/scratchpad/$rounds --compact
-    done
-    exit
-    ;;
+test) seeds=(--first-seed 403 --seeds 8) ;;
+publish) ;;
 *) echo "usage: run.sh tune | test [any flag of compare], run.sh publish" >&2 && exit 2 ;;
 esac
-task=$out/task
-mkdir -p $out
-(
-    flock 9 # of two shells one makes it
-    [ -e $task/model/tokenizer.json ] || "$python" examples/results/scratchpad/scratchpad.py $task
-) 9> $out/making
 
-for rounds in 24 0 5; do
+for cell in ${CELLS:-alone}; do
+    if [ "$1" = publish ]; then
+        "$python" examples/results/publish.py $out/$cell/runs examples/results/scratchpad/$cell --compact
+        continue
+    fi
     runs=('real --actor.adam.lr 1e-4' 'real --actor.adam.lr 2e-4' 'real --actor.adam.lr 4e-4')
     if [ "$1" = test ]; then
-        at="--actor.adam.lr ${rate[$rounds]}"
-        runs=("real $at" "real $at --algo.real.tau ${tau[$rounds]}" "real_fixed_weights $at")
+        at="--actor.adam.lr ${rate[$cell]:?after 'run.sh tune' write rate and tau into run.sh}"
+        runs=("real $at" "real $at --algo.real.tau ${tau[$cell]}" "real_fixed_weights $at")
     fi
-    bash examples/scripts/compare_cpu.sh --out $out/$rounds --model $task/model --data $task/$rounds/train.jsonl \
-        --eval.dataset $task/$rounds/eval.jsonl --rollout.max_new_tokens 140 --data.max_len 160 --steps 20 --eval.steps 5 \
+    task=$out/task data=$out/task/$cell rounds=(0 5 24)
+    [ $cell != alone ] || task=$out/task-alone data=$out/task-alone/24 rounds=(24)
+    mkdir -p $out
+    (
+        flock 9 # of two shells one makes it
+        [ -e $task/model/tokenizer.json ] || "$python" examples/results/scratchpad/scratchpad.py $task --rounds "${rounds[@]}"
+    ) 9> $out/making
+    bash examples/scripts/compare_cpu.sh --out $out/$cell --model $task/model --data $data/train.jsonl \
+        --eval.dataset $data/eval.jsonl --rollout.max_new_tokens 140 --data.max_len 160 --steps 20 --eval.steps 5 \
         --eval.n_samples_per_prompt 4 --rollout.batch_size 16 --train.batch_size 32 --train.micro_batch_size 16 \
         --ds.zero_stage 2 --actor.max_norm 100 "${seeds[@]}" --algos "${runs[@]}" "${@:2}"
 done

@@ -1,11 +1,11 @@
 r"""The task `reverse` with a scratchpad, and one tiny model for responses of 7, 32 and 127 tokens, its end included.
 
-    python examples/results/scratchpad/scratchpad.py FOLDER
+    python examples/results/scratchpad/scratchpad.py FOLDER [--rounds 24]
 
 `3758(5)=` asks for five rounds: each has its number and the answer, digit by digit, and then the answer is boxed:
 `(1)8573(2)i573(3)85hd(4)8f7d(5)8573\boxed{8573}`. A round also writes digits as letters (`i` is 8), as it comes:
 so most tokens of a long response are a choice, as wording is, and only the first round decides whether it is right.
-FOLDER/ROUNDS has the rows of 0, 5 and 24 rounds, FOLDER/model the model of all.
+FOLDER/ROUNDS has the rows of 0, 5 and 24 rounds, or of those that are named, FOLDER/model the model of all.
 """
 
 import argparse
@@ -57,15 +57,17 @@ class ScratchpadTask(TinyTask):
 
     def lines(self, rng: random.Random, skill: float) -> list[tuple[str, str]]:
         """Of one length, so that nothing is padded; fewer where they are long."""
-        rounds, size = rng.choice(((0, 128), (5, 64), (24, 24)))
-        return super(ScratchpadTask, replace(self, rounds=(rounds,), batch_size=size)).lines(rng, skill)
+        rounds = rng.choice(self.rounds)
+        of_one = replace(self, rounds=(rounds,), batch_size={0: 128, 5: 64, 24: 24}[rounds])
+        return super(ScratchpadTask, of_one).lines(rng, skill)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    folder = parser.parse_args().folder
-    for rounds in ROUNDS:
-        (folder / str(rounds)).mkdir(parents=True, exist_ok=True)
-        write_data(ScratchpadTask(rounds=(rounds,)), folder / str(rounds))
-    pretrain(ScratchpadTask(), folder / "model", progress=True)
+    parser.add_argument("--rounds", type=int, nargs="+", choices=ROUNDS, default=ROUNDS)
+    args = parser.parse_args()
+    for rounds in args.rounds:
+        (args.folder / str(rounds)).mkdir(parents=True, exist_ok=True)
+        write_data(ScratchpadTask(rounds=(rounds,)), args.folder / str(rounds))
+    pretrain(ScratchpadTask(rounds=tuple(args.rounds)), args.folder / "model", progress=True)
