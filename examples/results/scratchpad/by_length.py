@@ -2,7 +2,7 @@
 
 python examples/results/scratchpad/by_length.py               # of the eight seeds
 python examples/results/scratchpad/by_length.py alone         # of the model that writes 24 rounds alone
-python examples/results/scratchpad/by_length.py rates alone   # of the two seeds that choose run.sh's rates and temperatures
+python examples/results/scratchpad/by_length.py rates alone   # of the two seeds that choose the rate and τ
 """
 
 import math
