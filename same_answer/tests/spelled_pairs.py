@@ -124,11 +124,10 @@ def quantities(rng: Random) -> Spelled:
 
 
 def percents(rng: Random) -> Spelled:
-    n = max(
-        Fraction(1), Fraction(rng.randrange(1, 400), rng.choice((1, 1, 2, 4)))
-    )  # `0.5` is `0.5\%`, not the reverse
+    n = Fraction(rng.randrange(1, 400), rng.choice((1, 1, 2, 4)))
     forms = [rf"{decimal(n)}\%", f"{decimal(n)}%", rf"{decimal(n)} \text{{ percent}}"]
-    return rng.choice(forms), rng.choice([*forms, decimal(n)]), rf"{decimal(n + 1)}\%"
+    number = [decimal(n)] if n >= 1 else []  # 0.5 is right for 0.5 %, and 0.5 % is not for 0.5: mended_pairs.jsonl
+    return rng.choice(forms), rng.choice([*forms, *number]), rf"{decimal(n + 1)}\%"
 
 
 def polynomial(coefficients: list[int], rng: Random | None = None) -> str:

@@ -94,3 +94,5 @@ def test_a_users_objective_and_agent_train_until_the_engine_is_killed_and_are_re
     hinge.write_text(hinge.read_text().replace("settings.tau", "2 * settings.tau"))
     refused = train("mine", *words, "--max-steps", "4", "--resume", code=2)
     assert "began with another objective or agent of your own" in refused.output
+    if not line["rollout/frac_mixed"]:
+        pytest.skip("no prompt had right and wrong responses, so no weight was seen")

@@ -42,17 +42,17 @@ def below(folder) -> list[str]:
     return found
 
 
-IGNORED = "Exception ignored in"  # what Python says of an exception in a callback of its import
+# What Python says of an exception in this callback of its import, and goes on
+IGNORED = "Exception ignored in: <function _get_module_lock.<locals>.cb"
 
 
 def ending(process: subprocess.Popen, number: int, said: Path) -> int:
     """Its exit status. A lost signal is seen by a command that goes on; where Python lost it, a user sends another."""
-    for _ in range(30):
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return process.wait(10)
-        if IGNORED in said.read_text(encoding="utf-8", errors="replace"):
-            os.killpg(process.pid, number)
-    return process.wait(0)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        return process.wait(30)
+    if IGNORED in said.read_text(encoding="utf-8", errors="replace"):
+        os.killpg(process.pid, number)
+    return process.wait(270)
 
 
 @pytest.mark.parametrize(
@@ -87,12 +87,15 @@ def test_a_signal_ends_the_command(elsewhere, environment, program, command, num
     if ended_early:
         assert command == "doctor" and code == 0, said
         pytest.skip("it had ended by then")
-    starts = "Fatal Python error: init_" in said  # a Ctrl-C while Python itself starts, on a busy machine
+    # a Ctrl-C while Python itself starts, on a busy machine
+    starts = code == 1 and "Fatal Python error: init_" in said
     assert starts or code in (128 + number, -number), said  # the second: earlier still
     for record in (json.loads(path.read_text()) for path in elsewhere.glob("**/runs/*/run.json")):
         assert (record["status"], record["reason"]) == ("failed", f"interrupted by {number.name}")
     if code > 0 and not starts:
-        assert ("Traceback" not in said or IGNORED in said) and ("interrupted" in said or "missing runs" in said), said
+        assert said.count("Traceback") == said.count(IGNORED) and ("interrupted" in said or "missing runs" in said), (
+            said
+        )
     deadline = time.monotonic() + 300
     while (left := below(elsewhere)) and time.monotonic() < deadline:
         time.sleep(0.2)

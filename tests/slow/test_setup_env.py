@@ -136,7 +136,7 @@ def test_setup_follows_a_changed_lock_and_replaces_an_edited_or_older_series(wor
         with world.also_wanted("# a comment"):
             while process.poll() is None:
                 # between two renames there is none for microseconds
-                assert (venv / SITE / "openrlhf").exists() or time.sleep(1) or (venv / SITE / "openrlhf").exists()
+                assert (venv / SITE / "openrlhf").exists() or time.sleep(0.05) or (venv / SITE / "openrlhf").exists()
                 time.sleep(0.01)
         assert "changed while this script ran. Run this again." in process.communicate()[1]
         assert world.setup(venv).returncode == 0
