@@ -8,7 +8,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
 python=${REAL_VENV:-.venv}/bin/python
 out=comparison/scratchpad
 export OMP_NUM_THREADS=1 # a run's numbers depend on it, and two runs at once are five times slower without
-declare -A rate=([0]=4e-4 [5]=2e-4 [24]=2e-4 [alone]=) tau=([0]=0.19 [5]=0.057 [24]=0.065 [alone]=) # by `tune`
+declare -A rate=([0]=4e-4 [5]=2e-4 [24]=2e-4 [alone]=1e-4) tau=([0]=0.19 [5]=0.057 [24]=0.065 [alone]=0.011) # by `tune`
 
 case "${1:-}" in
 tune) seeds=(--first-seed 401 --seeds 2) ;;
