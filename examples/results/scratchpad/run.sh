@@ -2,7 +2,7 @@
 # The experiments of PREDICTIONS.md beside this script: `run.sh tune` (three rates, seeds 401 and 402), then `run.sh test`, at
 # what is written here by then; `run.sh publish` after each. The first is of CELLS="24 0 5", the second, by default, of a model
 # that writes 24 rounds alone. After an interrupt the same command continues; a second shell shares the runs. Another machine
-# goes on where records end: `run.sh test --first-seed 404 --seeds 7`.
+# goes on where records end: `run.sh test --first-seed 406 --seeds 5`.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
 python=${REAL_VENV:-.venv}/bin/python
