@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The experiment of PREDICTIONS.md beside this script: `run.sh`, then `run.sh publish`. After an interrupt the same command
-# continues; a second shell shares the runs, and another machine makes those that are not published.
+# continues; a second shell shares the runs, and another machine makes those that are not published. ALGOS=real makes REAL's.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
 runs=comparison/smollm2-page/runs
@@ -10,7 +10,7 @@ fi
 export OMP_NUM_THREADS=1 # two runs at a time; alone a run is a third faster with two
 mkdir -p $runs
 for seed in 1 2 3 4 5; do
-    for algo in real grpo; do
+    for algo in ${ALGOS:-real grpo}; do
         name=$algo-s$seed
         (
             flock -n 9 || exit 0 # another shell's
