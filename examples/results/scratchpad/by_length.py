@@ -15,10 +15,7 @@ from check import Arm, Gap, arms, holm, paired, pm
 
 STEPS, TRIED, FRESH = 20, range(401, 403), range(403, 411)
 FIRST, ALONE = {7: "0", 32: "5", 127: "24"}, {127: "alone"}  # {tokens that are asked for: folder of runs}
-Z, DEGREES = (
-    0.15,
-    8,
-)  # that the smaller temperature is to have: in the first try, and of the model that writes 24 rounds alone
+Z, DEGREES = 0.15, 8  # at which τ′ aims: in the first try, and where the model writes 24 rounds alone
 PAIRS = ("smaller τ", "fixed weights"), ("smaller τ", "τ 0.5"), ("τ 0.5", "fixed weights")
 
 
@@ -61,11 +58,10 @@ def main(words: list[str]) -> None:
         for name, arm in named.items():
             row = f"|{tokens}|{length(arm):.0f}|{name}|{len(arm.runs)}|{pm(arm.means())}|{pm(arm.ends())}|"
             row += f"{arm.z:.3f}|{angle(arm):.1f}°|"
-            turned = 0.5 * arm.mean("real/weight_cv") / math.tan(math.radians(DEGREES))
-            print(
-                row
-                + (f" τ for z = {Z}: {0.5 * arm.z / Z:.4f}, for {DEGREES}°: {turned:.4f}" if seeds is TRIED else "")
-            )
+            if seeds is TRIED:
+                turned = 0.5 * arm.mean("real/weight_cv") / math.tan(math.radians(DEGREES))
+                row += f" τ for z = {Z}: {0.5 * arm.z / Z:.4f}, for {DEGREES}°: {turned:.4f}"
+            print(row)
     for title, gap, p, same in tests(found) if seeds is FRESH else ():
         print(f"{title}: {gap}, p {p:.3g}, for equivalence {same:.3g}")
 
