@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The experiments of PREDICTIONS.md beside this script: `run.sh tune` (three rates, seeds 401 and 402), then `run.sh test`, at
 # what is written here by then; `run.sh publish` after each. The first is of CELLS="24 0 5", the second, by default, of a model
-# that writes 24 rounds alone. After an interrupt the same command continues; a second shell shares the runs. Another machine
+# that writes 24 rounds alone; `run.sh again` is its third. After an interrupt the same command continues; a second shell shares the runs. Another machine
 # goes on where records end: `run.sh test --first-seed 406 --seeds 5`.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
@@ -13,8 +13,9 @@ declare -A rate=([0]=4e-4 [5]=2e-4 [24]=2e-4 [alone]=1e-4) tau=([0]=0.19 [5]=0.0
 case "${1:-}" in
 tune) seeds=(--first-seed 401 --seeds 2) ;;
 test) seeds=(--first-seed 403 --seeds 8) ;;
+again) seeds=(--first-seed 411 --seeds 16) ;;
 publish) ;;
-*) echo "usage: run.sh tune | test [any flag of compare], run.sh publish" >&2 && exit 2 ;;
+*) echo "usage: run.sh tune | test | again [any flag of compare], run.sh publish" >&2 && exit 2 ;;
 esac
 
 for cell in ${CELLS:-alone}; do
@@ -27,6 +28,7 @@ for cell in ${CELLS:-alone}; do
         at="--actor.adam.lr ${rate[$cell]:?after 'run.sh tune' write rate and tau into run.sh}"
         runs=("real $at" "real $at --algo.real.tau ${tau[$cell]}" "real_fixed_weights $at")
     fi
+    [ "$1" != again ] || runs=('real --actor.adam.lr 1e-4 --algo.real.tau 0.011 --actor.max_norm 4545' 'real_fixed_weights --actor.adam.lr 1e-4')
     task=$out/task data=$out/task/$cell rounds=(0 5 24)
     [ $cell != alone ] || task=$out/task-alone data=$out/task-alone/24 rounds=(24)
     mkdir -p $out
