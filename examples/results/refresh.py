@@ -1,4 +1,4 @@
-"""Fill the tables of the pages and draw three figures, from the numbers of sentences.py:
+"""Fill the tables of the pages and draw four figures, from the numbers of sentences.py:
 
 python examples/results/refresh.py
 """
@@ -115,6 +115,22 @@ def ages() -> Figure:
     return figure
 
 
+def smollm2() -> Figure:
+    """Held-out pass@1 of every run of a pretrained model."""
+    figure = Figure(figsize=(6.4, 2.8), layout="constrained")
+    axes = figure.add_subplot(title="SmolLM2-135M, five seeds of each method")
+    for label, look in (("REAL", REAL), ("GRPO", GRPO)):
+        for run in sentences.arm("its page", label).runs:
+            name = label if run.seed == 11 else None
+            axes.plot([*run.evals], [*run.evals.values()], label=name, alpha=0.8, **look)
+    axes.set_ylim(0, 1)
+    axes.set_xticks([*run.evals])
+    axes.legend(loc="upper left")
+    axes.set_xlabel("step")
+    axes.set_ylabel("held-out pass@1")
+    return figure
+
+
 def save(figure: Figure, path: Path) -> None:
     """With a palette: a third of the bytes, and the eye sees no difference."""
     figure.dpi = 150
@@ -127,5 +143,5 @@ if __name__ == "__main__":
     for page in sentences.sentences():
         page.write_text(check.filled(page.read_text(), sentences.TABLES))
     with matplotlib.rc_context(STYLE):
-        for draw in (rates, spread, ages):
+        for draw in (rates, spread, ages, smollm2):
             save(draw(), IMAGES / f"{draw.__name__}.png")

@@ -20,7 +20,7 @@ import equal_rates
 import shared_errors
 
 README, RESULTS = ROOT / "README.md", ROOT / "docs" / "evidence" / "results.md"
-COMPARISONS = HERE / "archive" / "comparisons.md"
+COMPARISONS, SMOLLM2 = HERE / "archive" / "comparisons.md", ROOT / "docs" / "use" / "smollm2.md"
 METHODS, LOGS = ROOT / "docs" / "use" / "algorithms.md", ROOT / "benchmarks" / "z_from_logs" / "PREDICTIONS.md"
 
 # The arms of each place, of which A to H are the settings of the pages
@@ -73,6 +73,7 @@ PLACES = {
     # without REAL, or without a comparison of methods
     "stale": Place("H: stale", "next/ratio-old-7a0258d5", RATIO),
     "length": Place("", "length", {f"{tokens} tokens": f"real-tokens-{tokens}" for tokens in (9, 64, 256)}),
+    "its page": Place("", "smollm2", TABLE, "-lr-3e-05"),
     "a machine": Place("", "tune", TABLE, "-lr-0.0003"),
     "another machine": Place("", "noise", TABLE, "-data-comparison_noisy_right-to-wrong-0.jsonl"),
 }
@@ -212,6 +213,7 @@ GIVEN = {  # the pages of which each decimal is computed, but for these, which a
     RESULTS: ("within 0.03", "τ = 0.02"),
     COMPARISONS: ("within 0.03",),
     METHODS: ("|below 0.03|", "|0.03 to 0.1|", "KL 0.001"),
+    SMOLLM2: (),
 }
 
 
@@ -355,7 +357,7 @@ TABLES: dict[str, Callable[[], Iterator[list[str]]]] = {
 
 
 def sentences() -> dict[Path, list[str]]:
-    told = {RESULTS: results, README: readme, COMPARISONS: settings, METHODS: methods, LOGS: logs}
+    told = {RESULTS: results, README: readme, COMPARISONS: settings, METHODS: methods, LOGS: logs, SMOLLM2: smollm2}
     return {page: [*made(), *GIVEN.get(page, ())] for page, made in told.items()}
 
 
@@ -562,6 +564,19 @@ def methods() -> Iterator[str]:
     yield f"on `cpu` the best was {rates[0]} for REAL and {rates[1]} for GRPO"
     more = [float(row[5]) / float(row[3]) for row in older_z() if row[1] == "4"]
     yield f"with four updates it shows about {min(more):.1f} to {max(more):.1f} times as much"
+
+
+def smollm2() -> Iterator[str]:
+    """Of docs/use/smollm2.md."""
+    real, grpo = (arm("its page", label) for label in ("REAL", "GRPO"))
+    start = np.mean([run.evals[0] for run in (*real.runs, *grpo.runs)])
+    yield f"From {start:.3f} REAL rose to {pm(real.ends())}, GRPO to {pm(grpo.ends())}"
+    assert [run.seed for run in real.runs] == [run.seed for run in grpo.runs]
+    gap = Gap.paired(grpo.ends() - real.ends())
+    yield f"Paired by seed GRPO ended {gap.mean:.3f} ± {gap.se:.3f} higher (p {gap.p:.3f}"
+    for shown, at_0 in ((0.499, 1 / (1 + 3)), (-0.334, -1 / (1 + 5))):  # of a group of three correct ones in eight
+        assert abs(shown - at_0 / TAU) < 0.002
+        yield f"|{shown:+.3f}|"
 
 
 def lost_to_a_kind() -> tuple[int, int]:

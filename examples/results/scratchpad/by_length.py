@@ -2,6 +2,7 @@
 
 python examples/results/scratchpad/by_length.py               # of the eight seeds
 python examples/results/scratchpad/by_length.py alone         # of the model that writes 24 rounds alone
+python examples/results/scratchpad/by_length.py again         # of that model once more, without clipping
 python examples/results/scratchpad/by_length.py rates alone   # of the two seeds that choose the rate and τ
 """
 
@@ -13,7 +14,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from check import Arm, Gap, arms, holm, paired, pm
 
-STEPS, TRIED, FRESH = 20, range(401, 403), range(403, 411)
+STEPS, TRIED, FRESH, AGAIN = 20, range(401, 403), range(403, 411), range(411, 427)
 FIRST, ALONE = {7: "0", 32: "5", 127: "24"}, {127: "alone"}  # {tokens that are asked for: folder of runs}
 Z, DEGREES = 0.15, 8  # at which τ′ aims: in the first try, and where the model writes 24 rounds alone
 PAIRS = ("smaller τ", "fixed weights"), ("smaller τ", "τ 0.5"), ("τ 0.5", "fixed weights")
@@ -44,15 +45,16 @@ def tests(found: dict[int, dict[str, Arm]]) -> Iterator[tuple[str, Gap, float, f
         differences = {}
         for tokens, named in found.items():
             means = {method(name): arm.means() for name, arm in named.items()}
-            differences[f"{one} minus {other}, {tokens} asked"] = means[one] - means[other]
+            if one in means and other in means:
+                differences[f"{one} minus {other}, {tokens} asked"] = means[one] - means[other]
         family = paired(differences)
         equivalent = holm([gap.p_equivalent for gap, _ in family.values()])
         yield from ((title, gap, p, same) for (title, (gap, p)), same in zip(family.items(), equivalent, strict=True))
 
 
 def main(words: list[str]) -> None:
-    seeds = TRIED if "rates" in words else FRESH
-    found = cells(ALONE if "alone" in words else FIRST, seeds)
+    seeds = TRIED if "rates" in words else AGAIN if "again" in words else FRESH
+    found = cells(ALONE if {"alone", "again"} & {*words} else FIRST, seeds)
     print("|asked|written|arm|runs|over training|last|z|angle|\n|---:|---:|---|---:|---:|---:|---:|---:|")
     for tokens, named in found.items():
         for name, arm in named.items():
@@ -62,7 +64,7 @@ def main(words: list[str]) -> None:
                 turned = 0.5 * arm.mean("real/weight_cv") / math.tan(math.radians(DEGREES))
                 row += f" τ for z = {Z}: {0.5 * arm.z / Z:.4f}, for {DEGREES}°: {turned:.4f}"
             print(row)
-    for title, gap, p, same in tests(found) if seeds is FRESH else ():
+    for title, gap, p, same in tests(found) if seeds is not TRIED else ():
         print(f"{title}: {gap}, p {p:.3g}, for equivalence {same:.3g}")
 
 
