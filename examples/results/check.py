@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow.parquet
@@ -212,7 +212,7 @@ def verdicts(gaps: Sequence[Gap]) -> list[Verdict]:
     return found
 
 
-def paired(family: dict[str, np.ndarray]) -> dict[str, tuple[Gap, float]]:
+def paired(family: dict[Any, np.ndarray]) -> dict[Any, tuple[Gap, float]]:
     """Of the differences of each title, seed by seed: their mean, and p with Holm's correction over the family."""
     gaps = {title: Gap.paired(differences) for title, differences in family.items()}
     ps = holm([gap.p for gap in gaps.values()])
@@ -233,6 +233,10 @@ def standard_error(values: Sequence[float]) -> float:
 
 def pm(values: np.ndarray) -> str:
     return f"{values.mean():.3f} ± {standard_error(values):.3f}"
+
+
+def chance(p: float) -> str:
+    return "<0.001" if p < 0.001 else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
 
 
 def times(value: float | None) -> str:

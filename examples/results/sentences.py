@@ -12,7 +12,23 @@ from typing import NamedTuple
 
 import endings.endings as endings
 import numpy as np
-from check import BATCH, CONCLUSIONS, HERE, ROOT, Arm, Gap, Run, Verdict, campaign, holm, named, pm, times, verdicts
+from check import (
+    BATCH,
+    CONCLUSIONS,
+    HERE,
+    ROOT,
+    Arm,
+    Gap,
+    Run,
+    Verdict,
+    campaign,
+    chance,
+    holm,
+    named,
+    pm,
+    times,
+    verdicts,
+)
 
 sys.path += [str(HERE / folder) for folder in ("equal-rates", "scratchpad", "shared-errors")]
 import by_length
@@ -22,6 +38,9 @@ import shared_errors
 README, RESULTS = ROOT / "README.md", ROOT / "docs" / "evidence" / "results.md"
 COMPARISONS, SMOLLM2 = HERE / "archive" / "comparisons.md", ROOT / "docs" / "use" / "smollm2.md"
 METHODS, LOGS = ROOT / "docs" / "use" / "algorithms.md", ROOT / "benchmarks" / "z_from_logs" / "PREDICTIONS.md"
+ENDINGS, EQUAL, SHARED, LENGTHS = (
+    HERE / name / "PREDICTIONS.md" for name in ("endings", "equal-rates", "shared-errors", "scratchpad")
+)
 
 # The arms of each place, of which A to H are the settings of the pages
 
@@ -258,10 +277,6 @@ def concluded(place: str, one: str, other: str) -> Verdict:
     return verdicts([between(place, *arms) for arms in family])[family.index(pair)]
 
 
-def chance(p: float) -> str:
-    return "<0.001" if p < 0.001 else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
-
-
 def comparisons(rows: Iterable[Row]) -> Iterator[list[str]]:
     before = ""
     for title, place, arms in rows:
@@ -350,6 +365,13 @@ TABLES: dict[str, Callable[[], Iterator[list[str]]]] = {
     "check collapses": collapses,
     "check by_rate": by_rate,
     "check older_z": older_z,
+    "check second look": endings.table,
+    "check equal rates": equal_rates.table,
+    "check shared errors": shared_errors.table,
+    "check lengths": by_length.table,
+    "check tests of lengths": by_length.table_of_tests,
+    "check alone": lambda: by_length.table(by_length.ALONE),
+    "check tests of alone": lambda: by_length.table_of_tests(by_length.ALONE),
 }
 
 
@@ -358,6 +380,7 @@ TABLES: dict[str, Callable[[], Iterator[list[str]]]] = {
 
 def sentences() -> dict[Path, list[str]]:
     told = {RESULTS: results, README: readme, COMPARISONS: settings, METHODS: methods, LOGS: logs, SMOLLM2: smollm2}
+    told |= {ENDINGS: of_endings, EQUAL: of_equal_rates, SHARED: of_shared_errors, LENGTHS: of_lengths}
     return {page: [*made(), *GIVEN.get(page, ())] for page, made in told.items()}
 
 
@@ -476,8 +499,8 @@ def results() -> Iterator[str]:
 
 def smaller_tau() -> str:
     found = by_length.cells()
-    arms = [arm for named in found.values() for name, arm in named.items() if by_length.method(name) == "smaller τ"]
-    equal = [same for title, *_, same in by_length.tests(found) if title.startswith("smaller τ minus τ 0.5")]
+    arms = [arm for named in found.values() for name, arm in named.items() if by_length.method(name) == "τ′"]
+    equal = [same for title, *_, same in by_length.tests(found) if title == "τ′ minus τ 0.5"]
     assert max(equal) < 0.01  # "within 0.03"
     low, *_, high = sorted(map(by_length.angle, arms))
     link = "[within 0.03](../../examples/results/scratchpad/PREDICTIONS.md#results) of τ 0.5"
@@ -591,6 +614,64 @@ def lost_to_a_kind() -> tuple[int, int]:
     ends = np.concatenate([arm.ends() for arm in arms])
     assert sum(map(shared_errors.lost, arms)) == (ends < 0.2).sum()
     return int((ends < 0.2).sum()), len(ends)
+
+
+def of_endings() -> Iterator[str]:
+    both = endings.by_method()
+    grpo, real, without = (both[method] for method in ("GRPO", "REAL", endings.NO_KL))
+    fell = [endings.fell(arm)[0] for arm in (grpo, without)]
+    runs = len(grpo.runs)
+    first, second = endings.chances(both)
+    assert endings.fell(real)[0] == 0
+    yield f"GRPO fell in {fell[0]} of {runs} runs, REAL in none (p = {first:.3f})"
+    yield f"without its KL GRPO fell in {fell[1]} of {runs} (p = {second:.2f})"
+    gaps = [Gap.of(endings.drops(a), endings.drops(b)) for a, b in ((grpo, real), (without, grpo))]
+    yield f"the drop was {size(gaps[1])} larger without it"
+    yield f"the drop is {size(gaps[0])} larger for GRPO than for REAL (p = {holm([gap.p for gap in gaps])[0]:.3f})"
+    over = {}
+    for place, rates in endings.RATES.items():
+        arms = (endings.cells()[place, method, rates[method]].means() for method in ("GRPO", endings.NO_KL))
+        over[place] = Gap.of(*arms)
+        assert over[place].p_equivalent < 0.05
+    yield "{} with 16 updates, {} with 4".format(over["16 updates"], over["4 updates"])
+    four, sixteen = on_new_seeds()
+    yield f"over training {four} with 4 updates"
+    yield f"{sixteen} with 16"
+
+
+def of_equal_rates() -> Iterator[str]:
+    (rate, p), (loss, _) = equal_rates.main_effects().values()
+    ends = "95 % {:.3f} to {:.3f}".format(*equal_rates.interval(rate))
+    yield f"the drop is {rate.mean:.3f} larger at 3e-4 ({ends}, Holm's p {p:.3f})"
+    ends = "{:.3f} to {:.3f}".format(*equal_rates.interval(loss))
+    assert abs(loss.mean) < rate.mean
+    yield f"the effect of the loss is {loss.mean:.3f}, smaller than that of the rate, but its interval is {ends}"
+    assert equal_rates.p_of_falls() == [1] * 4  # "each Holm's p 1"
+    low, high = map(equal_rates.over_training, equal_rates.RATES)
+    assert low.p_equivalent < 0.001
+    yield f"REAL minus GRPO is {low} (unpaired)"
+    yield f"at 3e-4 it is {high}"
+
+
+def of_shared_errors() -> Iterator[str]:
+    found = shared_errors.tests()
+    sharing = [found[method] for method in shared_errors.METHODS.values()]
+    assert max(p for _, p in sharing) < 0.01
+    *most, last = (
+        f"{gap} ({method})" for (gap, _), method in zip(sharing, shared_errors.METHODS.values(), strict=True)
+    )
+    yield f"kind minus random is {', '.join(most)} and {last}, each Holm's p (against 0) below 0.01"
+    (random, p), (kind, q) = (found[f"GRPO, {error}"] for error in ("random", "kind"))
+    yield f"REAL minus GRPO is {random} with random errors and {kind} with a kind"
+    assert p == q == 1
+    gap, p = found["unbiased_bce, random"]
+    yield f"REAL minus unbiased_bce {str(gap)[1:]}, p {p:.2f}"
+
+
+def of_lengths() -> Iterator[str]:
+    found = by_length.cells(by_length.ALONE)[127].values()
+    (correct,) = {f"{arm.mean('rollout/response_length_correct'):.1f}" for arm in found}
+    yield f"correct responses have {correct} tokens in each arm"
 
 
 def logs() -> Iterator[str]:

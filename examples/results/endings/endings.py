@@ -1,18 +1,17 @@
-"""The tables of PREDICTIONS.md: who ended more than 0.1 below its own best.
+"""Who ended more than 0.1 below its own best? What PREDICTIONS.md says of the runs.
 
-python examples/results/endings/endings.py           # of the records beside this script
-python examples/results/endings/endings.py power     # what 32 and 64 runs an arm can show
+python examples/results/endings/endings.py power   # what 32 and 64 runs an arm can show
 """
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterator
 from math import comb
 from pathlib import Path
 
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from check import Arm, Gap, arms, holm, pm
+from check import Arm, arms, holm, pm
 
 FELL, ALPHA = 0.1, 0.05
 NO_KL = "GRPO without KL"
@@ -79,25 +78,11 @@ def chances(both: dict[str, Arm]) -> list[float]:
     return holm([fisher(fell(a)[0], fell(b)[0], len(a.runs), len(b.runs)) for a, b in pairs])
 
 
-def show(rows: Iterable[tuple[str, str, str, Arm]]) -> None:
-    print("|place|arm|rate|runs|fell|by the last alone|best less the last two|over training|")
-    print("|---|---|---:|---:|---:|---:|---:|---:|")
-    for place, method, rate, arm in rows:
-        fallen, last = fell(arm)
-        print(f"|{place}|{method}|{rate}|{len(arm.runs)}|{fallen}|{last}|{pm(drops(arm))}|{pm(arm.means())}|")
-
-
-def main() -> None:
-    whole, both = cells(), by_method()
-    rows = [(*cell, found[cell]) for found in (cells(TRIED), whole) for cell in sorted(found)]
-    show([*rows, *(("both", method, "", arm) for method, arm in both.items())])
-    gaps = [Gap.of(*(drops(both[method]) for method in pair)) for pair in CONTRASTS]
-    for pair, p, gap, q in zip(CONTRASTS, chances(both), gaps, holm([gap.p for gap in gaps]), strict=True):
-        print(f"{' and '.join(pair)}: Fisher p {p:.3g}; drop {gap}, p {q:.3g} (both Holm's)")
-    for place, rates in RATES.items():
-        gap = Gap.of(*(whole[place, method, rates[method]].means() for method in CONTRASTS[1]))
-        print(f"{place}, over training: {gap}, p for equivalence {gap.p_equivalent:.3g}")
+def table() -> Iterator[list[str]]:
+    rows = [(*cell, arm) for cell, arm in sorted(cells().items()) if RATES[cell[0]][cell[1]] == cell[2]]
+    for *row, arm in [*rows, *(("both", method, "", by_method()[method]) for method in sorted(METHODS.values()))]:
+        yield [*row, str(len(arm.runs)), *map(str, fell(arm)), pm(drops(arm)), pm(arm.means())]
 
 
 if __name__ == "__main__":
-    {"power": powers}.get("".join(sys.argv[1:2]), main)()
+    powers()

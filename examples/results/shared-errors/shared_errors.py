@@ -1,16 +1,16 @@
-"""The tables of PREDICTIONS.md: do shared errors decide how training ends, or does the loss?
+"""Do shared errors decide how training ends, or does the loss? What PREDICTIONS.md says of the runs.
 
-python examples/results/shared-errors/shared_errors.py         # of the ten fresh seeds
-python examples/results/shared-errors/shared_errors.py rates   # of the two seeds that choose run.sh's rates
+python examples/results/shared-errors/shared_errors.py   # of the two seeds that choose run.sh's rates
 """
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from check import Arm, arms, paired, pm
+from check import Arm, Gap, arms, paired, pm
 
 METHODS = {"real": "REAL", "grpo": "GRPO", "dapo": "DAPO", "real-objective": "unbiased_bce"}
 NAME = rf"({'|'.join(sorted(METHODS, reverse=True))})-.*_(random|kind)\.jsonl-lr-(.+)-batch_size-64"
@@ -29,29 +29,20 @@ def lost(arm: Arm) -> int:
     return int(((arm.ends() < 0.2) & (called_right > 0.9)).sum())
 
 
-def tests(ends: dict[tuple[str, str], np.ndarray]) -> None:
-    """Paired by seed, of pass@1 at the end by method and error."""
+def table(seeds: range = FRESH) -> Iterator[list[str]]:
+    for (method, error, rate), arm in cells(seeds).items():
+        yield [method, error, rate, pm(arm.ends()), f"{lost(arm)} of {len(arm.runs)}"]
+
+
+def tests() -> dict[str, tuple[Gap, float]]:
+    """Paired by seed, of pass@1 at the end: of errors in each method, and of REAL and each other in both errors."""
+    ends = {cell[:2]: arm.ends() for cell, arm in cells().items()}
     methods = METHODS.values()
-    sharing = {f"kind minus random, {method}": ends[method, "kind"] - ends[method, "random"] for method in methods}
-    loss = {
-        f"REAL minus {other}, {error}": ends["REAL", error] - ends[other, error]
-        for error in ("random", "kind")
-        for other in methods
-        if other != "REAL"
-    }
-    for family in (sharing, loss):
-        for title, (gap, p) in paired(family).items():
-            print(f"{title}: {gap}, Holm's p {p:.3g}")
-
-
-def main(words: list[str]) -> None:
-    found = cells(TRIED if words == ["rates"] else FRESH)
-    print("|method|error|rate|runs|pass@1 at the end|lost|\n|---|---|---:|---:|---:|---:|")
-    for cell, arm in found.items():
-        print(f"|{'|'.join(cell)}|{len(arm.runs)}|{pm(arm.ends())}|{lost(arm)}|")
-    if words != ["rates"]:
-        tests({(method, error): arm.ends() for (method, error, _), arm in found.items()})
+    sharing = {method: ends[method, "kind"] - ends[method, "random"] for method in methods}
+    others = [(other, error) for error in ("random", "kind") for other in methods if other != "REAL"]
+    loss = {f"{other}, {error}": ends["REAL", error] - ends[other, error] for other, error in others}
+    return paired(sharing) | paired(loss)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    print("method, error, rate, pass@1 at the end, lost", *map(" ".join, table(TRIED)), sep="\n")
