@@ -544,7 +544,7 @@ def rates_of_16() -> Iterator[str]:
     """16 updates: what the rates that were tried say, and the predictions of rates-16, A1 to A4."""
     assert {best("C", label) for label in OWN} == {1e-4}
     yield f"With 16 updates all {words(len(OWN))} methods did best at 1e-4"
-    yield "with 16 updates GSPO scores {1:.2f} with it and {0:.2f} with 0.2/0.3 (seed 1)".format(*clips())
+    yield "with 16 updates it scores {1:.2f}, and {0:.2f} with 0.2/0.3 (seed 1)".format(*clips())
     means = ([np.mean(means) for means in tried("C", label).values()] for label in ("REAL", FIXED))
     real, fixed = (sum(mean > max(of_arm) - 0.1 for mean in of_arm) for of_arm in means)
     assert real > fixed  # "REAL does well at more rates"
