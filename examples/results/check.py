@@ -165,6 +165,10 @@ class Gap:
     def __str__(self) -> str:
         return f"{self.mean:+.3f} ± {self.se:.3f}"
 
+    @property
+    def size(self) -> str:
+        return f"{abs(self.mean):.3f} ± {self.se:.3f}"
+
     @classmethod
     def of(cls, a: np.ndarray, b: np.ndarray) -> "Gap":
         u, v = a.var(ddof=1) / len(a), b.var(ddof=1) / len(b)

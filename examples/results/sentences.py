@@ -38,9 +38,6 @@ import shared_errors
 README, RESULTS = ROOT / "README.md", ROOT / "docs" / "evidence" / "results.md"
 COMPARISONS, SMOLLM2 = HERE / "archive" / "comparisons.md", ROOT / "docs" / "use" / "smollm2.md"
 METHODS, LOGS = ROOT / "docs" / "use" / "algorithms.md", ROOT / "benchmarks" / "z_from_logs" / "PREDICTIONS.md"
-ENDINGS, EQUAL, SHARED, LENGTHS = (
-    HERE / name / "PREDICTIONS.md" for name in ("endings", "equal-rates", "shared-errors", "scratchpad")
-)
 
 # The arms of each place, of which A to H are the settings of the pages
 
@@ -380,13 +377,14 @@ TABLES: dict[str, Callable[[], Iterator[list[str]]]] = {
 
 def sentences() -> dict[Path, list[str]]:
     told = {RESULTS: results, README: readme, COMPARISONS: settings, METHODS: methods, LOGS: logs, SMOLLM2: smollm2}
-    told |= {ENDINGS: of_endings, EQUAL: of_equal_rates, SHARED: of_shared_errors, LENGTHS: of_lengths}
+    for module in (endings, equal_rates, by_length, shared_errors):
+        told[Path(module.__file__).with_name("PREDICTIONS.md")] = module.sentences
     return {page: [*made(), *GIVEN.get(page, ())] for page, made in told.items()}
 
 
 def readme() -> Iterator[str]:
     yield from first_run()
-    lower, higher = (gap.mean for gap in on_new_seeds())
+    lower, higher = (gap.mean for gap in endings.over_training())
     yield f"mean pass@1 was {-lower:.3f} lower in one experiment and {higher:.3f} higher in another, 32 seeds each"
     yield at_equal_rates()
     drop, p = equal_rates.main_effects()["rate"]
@@ -451,7 +449,7 @@ def results() -> Iterator[str]:
     assert {concluded(place, "REAL", "GRPO").conclusion for place in own} == {"inconclusive"}
     yield f"At their best learning rates {words(len(own))} settings showed neither a difference nor equivalence"
     gap = smollm2_gap()
-    yield f"ended {gap.mean:.3f} ± {gap.se:.3f} lower with REAL (p {gap.p:.3f}, one of five comparisons)"
+    yield f"ended {gap.size} lower with REAL (p {gap.p:.3f}, one of five comparisons)"
     yield "REAL at {}, GRPO at {} times".format(*(times(multiple("E", label)) for label in ("REAL", "GRPO")))
     every = Counter(concluded(place, "REAL", other).conclusion for place in SETTINGS for other in beside_real(place))
     counts = every.total(), every["higher"] + every["lower"], every["equivalent"], every["inconclusive"]
@@ -464,7 +462,7 @@ def results() -> Iterator[str]:
     small = max(arm(place, "REAL").z for place in "ABC")
     yield f"in the small model ([z](#when-can-reals-weights-matter) up to {small:.2f}"
     yield from fell_at_the_end()
-    over = on_new_seeds()
+    over = endings.over_training()
     assert max(gap.p_equivalent for gap in over) < 0.01
     yield "{} in B and {} in C, all equivalent within 0.03".format(*over)
     yield f"at most {max(map(table_1, TABLE_1)) / TAU:.3f}"
@@ -483,7 +481,7 @@ def results() -> Iterator[str]:
     yield from rates_of_16()
     clipped = [arm(place, "GSPO").mean("ppo_clip_ratio") for place in "BDEFG"]
     assert 0.44 < min(clipped) and max(clipped) < 0.55  # "drops half of its tokens"
-    adds = [size(between("H", label, "REAL")) for label in (SAMPLER, "tau 0.1")]
+    adds = [between("H", label, "REAL").size for label in (SAMPLER, "tau 0.1")]
     yield f"scores against the rollout policy add {adds[0]}, and τ = 0.1 adds {adds[1]}"
     rate = arm("H", "REAL").rate
     low, usual = (np.mean(tried("H", label)[rate]) for label in ("tau 0.1", "REAL"))
@@ -505,12 +503,6 @@ def smaller_tau() -> str:
     low, *_, high = sorted(map(by_length.angle, arms))
     link = "[within 0.03](../../examples/results/scratchpad/PREDICTIONS.md#results) of τ 0.5"
     return f"a smaller τ turned REAL's gradient by {low:.1f}° to {high:.1f}° and trained {link}"
-
-
-def on_new_seeds() -> list[Gap]:
-    """REAL less GRPO over training, with 4 and 16 updates."""
-    found, places = endings.cells(), endings.RATES.items()
-    return [Gap.of(*(found[place, arm, rates[arm]].means() for arm in ("REAL", "GRPO"))) for place, rates in places]
 
 
 def fell_at_the_end() -> Iterator[str]:
@@ -565,8 +557,8 @@ def methods() -> Iterator[str]:
     (lower,) = {f"{-between('B', 'REAL', other).mean:.2f}" for other in ("GRPO", "DAPO")}
     yield f"REAL's mean pass@1 was {lower} lower ({seeds('B')} seeds, inconclusive)"
     grpo = concluded("B", "REAL", "GRPO")
-    yield f"with {words(seeds('B'))}, {size(grpo.gap)} was [{grpo.conclusion}]"
-    over = on_new_seeds()[0].mean
+    yield f"with {words(seeds('B'))}, {grpo.gap.size} was [{grpo.conclusion}]"
+    over = endings.over_training()[0].mean
     yield f"{-over:.3f} lower than GRPO's, {at_equal_rates()}"
     found = {label: concluded("C", "REAL", label) for label in OWN if label != "REAL"}
     alike = words([one.conclusion for one in found.values()].count("equivalent"))
@@ -582,7 +574,7 @@ def methods() -> Iterator[str]:
     yield f"plain REAL reached {ahead:.2f} less than GRPO with importance correction"
     yield f"Three methods were equivalent with four batches waiting ({seeds('H')} seeds, each at the highest"
     assert all(between("H", least, label).mean > 0.03 for label in ("CISPO", "ReNCE", "OAPL"))
-    yield f"0.1 reached {size(between('H', 'tau 0.1', 'REAL'))} more, at twice the learning rate"
+    yield f"0.1 reached {between('H', 'tau 0.1', 'REAL').size} more, at twice the learning rate"
     rates = [f"{best('B', label):.0e}".replace("e-0", "e-") for label in ("REAL", "GRPO")]
     yield f"on `cpu` the best was {rates[0]} for REAL and {rates[1]} for GRPO"
     more = [float(row[5]) / float(row[3]) for row in older_z() if row[1] == "4"]
@@ -595,17 +587,15 @@ def smollm2() -> Iterator[str]:
     start = np.mean([run.evals[0] for run in (*real.runs, *grpo.runs)])
     yield f"From {start:.3f} REAL rose to {pm(real.ends())}, GRPO to {pm(grpo.ends())}"
     gap = smollm2_gap()
-    yield f"Paired by seed GRPO ended {gap.mean:.3f} ± {gap.se:.3f} higher (p {gap.p:.3f}"
+    yield f"Paired by seed GRPO ended {gap.size} higher (p {gap.p:.3f}"
     for shown, at_0 in ((0.499, 1 / (1 + 3)), (-0.334, -1 / (1 + 5))):  # of a group of three correct ones in eight
         assert abs(shown - at_0 / TAU) < 0.002
         yield f"|{shown:+.3f}|"
 
 
 def smollm2_gap() -> Gap:
-    """GRPO less REAL at the end."""
-    real, grpo = (arm("its page", label) for label in ("REAL", "GRPO"))
-    assert [run.seed for run in real.runs] == [run.seed for run in grpo.runs]
-    return Gap.paired(grpo.ends() - real.ends())
+    """GRPO less REAL at the end, paired by seed."""
+    return Gap.paired(arm("its page", "GRPO").ends() - arm("its page", "REAL").ends())
 
 
 def lost_to_a_kind() -> tuple[int, int]:
@@ -614,64 +604,6 @@ def lost_to_a_kind() -> tuple[int, int]:
     ends = np.concatenate([arm.ends() for arm in arms])
     assert sum(map(shared_errors.lost, arms)) == (ends < 0.2).sum()
     return int((ends < 0.2).sum()), len(ends)
-
-
-def of_endings() -> Iterator[str]:
-    both = endings.by_method()
-    grpo, real, without = (both[method] for method in ("GRPO", "REAL", endings.NO_KL))
-    fell = [endings.fell(arm)[0] for arm in (grpo, without)]
-    runs = len(grpo.runs)
-    first, second = endings.chances(both)
-    assert endings.fell(real)[0] == 0
-    yield f"GRPO fell in {fell[0]} of {runs} runs, REAL in none (p = {first:.3f})"
-    yield f"without its KL GRPO fell in {fell[1]} of {runs} (p = {second:.2f})"
-    gaps = [Gap.of(endings.drops(a), endings.drops(b)) for a, b in ((grpo, real), (without, grpo))]
-    yield f"the drop was {size(gaps[1])} larger without it"
-    yield f"the drop is {size(gaps[0])} larger for GRPO than for REAL (p = {holm([gap.p for gap in gaps])[0]:.3f})"
-    over = {}
-    for place, rates in endings.RATES.items():
-        arms = (endings.cells()[place, method, rates[method]].means() for method in ("GRPO", endings.NO_KL))
-        over[place] = Gap.of(*arms)
-        assert over[place].p_equivalent < 0.05
-    yield "{} with 16 updates, {} with 4".format(over["16 updates"], over["4 updates"])
-    four, sixteen = on_new_seeds()
-    yield f"over training {four} with 4 updates"
-    yield f"{sixteen} with 16"
-
-
-def of_equal_rates() -> Iterator[str]:
-    (rate, p), (loss, _) = equal_rates.main_effects().values()
-    ends = "95 % {:.3f} to {:.3f}".format(*equal_rates.interval(rate))
-    yield f"the drop is {rate.mean:.3f} larger at 3e-4 ({ends}, Holm's p {p:.3f})"
-    ends = "{:.3f} to {:.3f}".format(*equal_rates.interval(loss))
-    assert abs(loss.mean) < rate.mean
-    yield f"the effect of the loss is {loss.mean:.3f}, smaller than that of the rate, but its interval is {ends}"
-    assert equal_rates.p_of_falls() == [1] * 4  # "each Holm's p 1"
-    low, high = map(equal_rates.over_training, equal_rates.RATES)
-    assert low.p_equivalent < 0.001
-    yield f"REAL minus GRPO is {low} (unpaired)"
-    yield f"at 3e-4 it is {high}"
-
-
-def of_shared_errors() -> Iterator[str]:
-    found = shared_errors.tests()
-    sharing = [found[method] for method in shared_errors.METHODS.values()]
-    assert max(p for _, p in sharing) < 0.01
-    *most, last = (
-        f"{gap} ({method})" for (gap, _), method in zip(sharing, shared_errors.METHODS.values(), strict=True)
-    )
-    yield f"kind minus random is {', '.join(most)} and {last}, each Holm's p (against 0) below 0.01"
-    (random, p), (kind, q) = (found[f"GRPO, {error}"] for error in ("random", "kind"))
-    yield f"REAL minus GRPO is {random} with random errors and {kind} with a kind"
-    assert p == q == 1
-    gap, p = found["unbiased_bce, random"]
-    yield f"REAL minus unbiased_bce {str(gap)[1:]}, p {p:.2f}"
-
-
-def of_lengths() -> Iterator[str]:
-    found = by_length.cells(by_length.ALONE)[127].values()
-    (correct,) = {f"{arm.mean('rollout/response_length_correct'):.1f}" for arm in found}
-    yield f"correct responses have {correct} tokens in each arm"
 
 
 def logs() -> Iterator[str]:
@@ -715,7 +647,3 @@ def table_1(side: str) -> float:
 def clips() -> list[float]:
     """Seed 1 of GSPO with the clip 0.2/0.3 and with the paper's, 16 updates at 1e-4."""
     return [tried(place, "GSPO")[1e-4][0] for place in "CD"]
-
-
-def size(gap: Gap) -> str:
-    return f"{abs(gap.mean):.3f} ± {gap.se:.3f}"

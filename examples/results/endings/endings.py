@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from check import Arm, arms, holm, pm
+from check import Arm, Gap, arms, holm, pm
 
 FELL, ALPHA = 0.1, 0.05
 NO_KL = "GRPO without KL"
@@ -82,6 +82,30 @@ def table() -> Iterator[list[str]]:
     rows = [(*cell, arm) for cell, arm in sorted(cells().items()) if RATES[cell[0]][cell[1]] == cell[2]]
     for *row, arm in [*rows, *(("both", method, "", by_method()[method]) for method in sorted(METHODS.values()))]:
         yield [*row, str(len(arm.runs)), *map(str, fell(arm)), pm(drops(arm)), pm(arm.means())]
+
+
+def over_training(one: str = "REAL", other: str = "GRPO") -> list[Gap]:
+    """One method less the other, with 4 and 16 updates."""
+    arms = ([cells()[place, method, rates[method]] for method in (one, other)] for place, rates in RATES.items())
+    return [Gap.of(*(arm.means() for arm in pair)) for pair in arms]
+
+
+def sentences() -> Iterator[str]:
+    both = by_method()
+    grpo, real, without = (both[method] for method in ("GRPO", "REAL", NO_KL))
+    runs, p = len(grpo.runs), chances(both)
+    assert fell(real)[0] == 0
+    yield f"GRPO fell in {fell(grpo)[0]} of {runs} runs, REAL in none (p = {p[0]:.3f})"
+    yield f"without its KL GRPO fell in {fell(without)[0]} of {runs} (p = {p[1]:.2f})"
+    gaps = [Gap.of(drops(a), drops(b)) for a, b in ((grpo, real), (without, grpo))]
+    yield f"the drop was {gaps[1].size} larger without it"
+    yield f"the drop is {gaps[0].size} larger for GRPO than for REAL (p = {holm([gap.p for gap in gaps])[0]:.3f})"
+    four, sixteen = over_training("GRPO", NO_KL)
+    assert max(four.p_equivalent, sixteen.p_equivalent) < 0.05
+    yield f"{sixteen} with 16 updates, {four} with 4"
+    four, sixteen = over_training()
+    yield f"over training {four} with 4 updates"
+    yield f"{sixteen} with 16"
 
 
 if __name__ == "__main__":

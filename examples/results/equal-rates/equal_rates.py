@@ -54,3 +54,17 @@ def table() -> Iterator[list[str]]:
     for cell, arm in cells().items():
         fallen, last = fell(arm)
         yield [*cell, f"{fallen} of {len(arm.runs)}", str(last), pm(drops(arm)), pm(arm.means())]
+
+
+def sentences() -> Iterator[str]:
+    (rate, p), (loss, _) = main_effects().values()
+    ends = "95 % {:.3f} to {:.3f}".format(*interval(rate))
+    yield f"the drop is {rate.mean:.3f} larger at 3e-4 ({ends}, Holm's p {p:.3f})"
+    ends = "{:.3f} to {:.3f}".format(*interval(loss))
+    assert abs(loss.mean) < rate.mean
+    yield f"the effect of the loss is {loss.mean:.3f}, smaller than that of the rate, but its interval is {ends}"
+    assert p_of_falls() == [1] * 4  # "each Holm's p 1"
+    low, high = map(over_training, RATES)
+    assert low.p_equivalent < 0.001
+    yield f"REAL minus GRPO is {low} (unpaired)"
+    yield f"at 3e-4 it is {high}"

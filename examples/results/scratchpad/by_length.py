@@ -68,6 +68,12 @@ def table_of_tests(folders: dict[int, str] = FIRST, seeds: range = FRESH) -> Ite
         yield [title, str(tokens), str(gap), *map(chance, chances)]
 
 
+def sentences() -> Iterator[str]:
+    found = cells(ALONE)[127].values()
+    (correct,) = {f"{arm.mean('rollout/response_length_correct'):.1f}" for arm in found}
+    yield f"correct responses have {correct} tokens in each arm"
+
+
 def main() -> None:
     """What the two seeds say that choose the rate and τ."""
     for folders in (FIRST, ALONE):

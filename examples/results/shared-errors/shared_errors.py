@@ -44,5 +44,18 @@ def tests() -> dict[str, tuple[Gap, float]]:
     return paired(sharing) | paired(loss)
 
 
+def sentences() -> Iterator[str]:
+    found = tests()
+    sharing = [found[method] for method in METHODS.values()]
+    assert max(p for _, p in sharing) < 0.01
+    *most, last = (f"{gap} ({method})" for (gap, _), method in zip(sharing, METHODS.values(), strict=True))
+    yield f"kind minus random is {', '.join(most)} and {last}, each Holm's p (against 0) below 0.01"
+    (random, p), (kind, q) = (found[f"GRPO, {error}"] for error in ("random", "kind"))
+    yield f"REAL minus GRPO is {random} with random errors and {kind} with a kind"
+    assert p == q == 1
+    gap, p = found["unbiased_bce, random"]
+    yield f"REAL minus unbiased_bce {str(gap)[1:]}, p {p:.2f}"
+
+
 if __name__ == "__main__":
     print("method, error, rate, pass@1 at the end, lost", *map(" ".join, table(TRIED)), sep="\n")
