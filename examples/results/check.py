@@ -166,8 +166,9 @@ class Gap:
         return f"{self.mean:+.3f} ± {self.se:.3f}"
 
     @property
-    def size(self) -> str:
-        return f"{abs(self.mean):.3f} ± {self.se:.3f}"
+    def unsigned(self) -> str:
+        """Of what is said to be higher: no plus."""
+        return f"{self.mean:.3f} ± {self.se:.3f}"
 
     @classmethod
     def of(cls, a: np.ndarray, b: np.ndarray) -> "Gap":

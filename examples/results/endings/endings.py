@@ -1,6 +1,6 @@
 """Who ended more than 0.1 below its own best? What PREDICTIONS.md says of the runs.
 
-python examples/results/endings/endings.py power   # what 32 and 64 runs an arm can show
+python examples/results/endings/endings.py   # what 32 and 64 runs an arm can show
 """
 
 import sys
@@ -91,6 +91,11 @@ def over_training(one: str = "REAL", other: str = "GRPO") -> list[Gap]:
 
 
 def sentences() -> Iterator[str]:
+    tried = {cell[::2]: arm.means().mean() for cell, arm in cells(TRIED).items()}
+    four = (f"{tried['4 updates', rate]:.3f}" for rate in ("3e-4", "2e-4", "1e-4", "6e-4"))
+    yield "3e-4 with 4 updates ({} over training; 2e-4 {}, 1e-4 {}, 6e-4 {})".format(*four)
+    sixteen = (f"{tried['16 updates', rate]:.3f}" for rate in ("1e-4", "5e-5", "1.5e-4"))
+    yield "1e-4 with 16 ({}; 5e-5 {}, 1.5e-4 {})".format(*sixteen)
     both = by_method()
     grpo, real, without = (both[method] for method in ("GRPO", "REAL", NO_KL))
     runs, p = len(grpo.runs), chances(both)
@@ -98,8 +103,8 @@ def sentences() -> Iterator[str]:
     yield f"GRPO fell in {fell(grpo)[0]} of {runs} runs, REAL in none (p = {p[0]:.3f})"
     yield f"without its KL GRPO fell in {fell(without)[0]} of {runs} (p = {p[1]:.2f})"
     gaps = [Gap.of(drops(a), drops(b)) for a, b in ((grpo, real), (without, grpo))]
-    yield f"the drop was {gaps[1].size} larger without it"
-    yield f"the drop is {gaps[0].size} larger for GRPO than for REAL (p = {holm([gap.p for gap in gaps])[0]:.3f})"
+    yield f"the drop was {gaps[1].unsigned} larger without it"
+    yield f"the drop is {gaps[0].unsigned} larger for GRPO than for REAL (p = {holm([gap.p for gap in gaps])[0]:.3f})"
     four, sixteen = over_training("GRPO", NO_KL)
     assert max(four.p_equivalent, sixteen.p_equivalent) < 0.05
     yield f"{sixteen} with 16 updates, {four} with 4"

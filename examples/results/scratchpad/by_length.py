@@ -69,9 +69,14 @@ def table_of_tests(folders: dict[int, str] = FIRST, seeds: range = FRESH) -> Ite
 
 
 def sentences() -> Iterator[str]:
-    found = cells(ALONE)[127].values()
-    (correct,) = {f"{arm.mean('rollout/response_length_correct'):.1f}" for arm in found}
+    found = cells(ALONE)
+    arms = {method(name): arm for name, arm in found[127].items()}
+    (correct,) = {f"{arm.mean('rollout/response_length_correct'):.1f}" for arm in arms.values()}
     yield f"correct responses have {correct} tokens in each arm"
+    yield f"**E2** held: {angle(arms['τ′']):.1f}°"
+    yield f"with Holm over the three, p {holm([gap.p for _, _, gap, *_ in tests(found)])[0]:.3f}"
+    end = Gap.paired(arms["τ′"].ends() - arms["fixed weights"].ends())
+    yield f"At the last evaluation it is {end} (p {end.p:.2f})"
 
 
 def main() -> None:

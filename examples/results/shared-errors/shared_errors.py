@@ -54,7 +54,7 @@ def sentences() -> Iterator[str]:
     yield f"REAL minus GRPO is {random} with random errors and {kind} with a kind"
     assert p == q == 1
     gap, p = found["unbiased_bce, random"]
-    yield f"REAL minus unbiased_bce {str(gap)[1:]}, p {p:.2f}"
+    yield f"REAL minus unbiased_bce {gap.unsigned}, p {p:.2f}"
 
 
 if __name__ == "__main__":
