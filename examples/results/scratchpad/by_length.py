@@ -9,6 +9,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from check import Arm, Gap, arms, chance, holm, paired, pm
 
@@ -77,6 +79,13 @@ def sentences() -> Iterator[str]:
     yield f"with Holm over the three, p {holm([gap.p for _, _, gap, *_ in tests(found)])[0]:.3f}"
     end = Gap.paired(arms["τ′"].ends() - arms["fixed weights"].ends())
     yield f"At the last evaluation it is {end} (p {end.p:.2f})"
+    again = {method(name): arm for name, arm in cells(ALONE, AGAIN)[127].items()}
+    assert not max(run.of("update/frac_clipped").max() for arm in again.values() for run in arm.runs)
+    low, *_, high = sorted(angle(Arm([run], STEPS)) for run in again["τ′"].runs)
+    yield f"**F2 held**: {angle(again['τ′']):.1f}° ({low:.1f}° to {high:.1f}° in a run)"
+    yield f"the difference is {Gap.paired(again['τ′'].ends() - again['fixed weights'].ends())}"
+    both = Gap.paired(np.concatenate([of["τ′"].means() - of["fixed weights"].means() for of in (arms, again)]))
+    yield f"are {both} ({len(FRESH) + len(AGAIN)} seeds, p {both.p:.3f})"
 
 
 def main() -> None:

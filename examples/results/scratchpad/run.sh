@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The experiments of PREDICTIONS.md beside this script: `run.sh tune` (three rates, seeds 401 and 402), then `run.sh test`, at
 # what is written here by then; `run.sh publish` after each. The first is of CELLS="24 0 5", the second, by default, of a model
-# that writes 24 rounds alone; `run.sh again` is its third. After an interrupt the same command continues; a second shell shares the runs. Another machine
-# goes on where records end: `run.sh test --first-seed 406 --seeds 5`.
+# that writes 24 rounds alone, and `run.sh again` is the third. After an interrupt the same command continues; a second shell
+# shares the runs. Another machine goes on where records end: `run.sh again --first-seed 414 --seeds 13`.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
 python=${REAL_VENV:-.venv}/bin/python
@@ -28,7 +28,9 @@ for cell in ${CELLS:-alone}; do
         at="--actor.adam.lr ${rate[$cell]:?after 'run.sh tune' write rate and tau into run.sh}"
         runs=("real $at" "real $at --algo.real.tau ${tau[$cell]}" "real_fixed_weights $at")
     fi
-    [ "$1" != again ] || runs=('real --actor.adam.lr 1e-4 --algo.real.tau 0.011 --actor.max_norm 4545' 'real_fixed_weights --actor.adam.lr 1e-4')
+    if [ "$1" = again ]; then # no update is clipped
+        runs=('real --actor.adam.lr 1e-4 --algo.real.tau 0.011 --actor.max_norm 4545' 'real_fixed_weights --actor.adam.lr 1e-4')
+    fi
     task=$out/task data=$out/task/$cell rounds=(0 5 24)
     [ $cell != alone ] || task=$out/task-alone data=$out/task-alone/24 rounds=(24)
     mkdir -p $out
