@@ -71,21 +71,32 @@ def table_of_tests(folders: dict[int, str] = FIRST, seeds: range = FRESH) -> Ite
 
 
 def sentences() -> Iterator[str]:
-    found = cells(ALONE)
-    arms = {method(name): arm for name, arm in found[127].items()}
+    second, third = ([*cells(ALONE, seeds).values()][0] for seeds in (FRESH, AGAIN))
+    arms, again = ({method(name): arm for name, arm in found.items()} for found in (second, third))
     (correct,) = {f"{arm.mean('rollout/response_length_correct'):.1f}" for arm in arms.values()}
     yield f"correct responses have {correct} tokens in each arm"
+    yield "two seeds, {:.3f} and {:.3f} at 2e-4".format(
+        *(run.z for run in cells(ALONE, TRIED)[127]["real-lr-2e-4"].runs)
+    )
+    assert 6 <= angle(arms["τ′"]) <= 10
     yield f"**E2** held: {angle(arms['τ′']):.1f}°"
-    yield f"with Holm over the three, p {holm([gap.p for _, _, gap, *_ in tests(found)])[0]:.3f}"
-    end = Gap.paired(arms["τ′"].ends() - arms["fixed weights"].ends())
+    of_second = [*tests({127: second})]
+    yield f"with Holm over the three, p {holm([gap.p for _, _, gap, *_ in of_second])[0]:.3f}"
+    assert of_second[-1][-1] < 0.05  # E4
+    ends = [of["τ′"].ends() - of["fixed weights"].ends() for of in (arms, again)]
+    end = Gap.paired(ends[0])
     yield f"At the last evaluation it is {end} (p {end.p:.2f})"
-    again = {method(name): arm for name, arm in cells(ALONE, AGAIN)[127].items()}
     assert not max(run.of("update/frac_clipped").max() for arm in again.values() for run in arm.runs)
     low, *_, high = sorted(angle(Arm([run], STEPS)) for run in again["τ′"].runs)
+    assert 5 <= low and high <= 8
     yield f"**F2 held**: {angle(again['τ′']):.1f}° ({low:.1f}° to {high:.1f}° in a run)"
-    yield f"the difference is {Gap.paired(again['τ′'].ends() - again['fixed weights'].ends())}"
+    ((_, _, _, p, same),) = tests({127: third})
+    assert p > 0.05 > same  # F3 and F4
+    yield f"the difference is {Gap.paired(ends[1])}"
     both = Gap.paired(np.concatenate([of["τ′"].means() - of["fixed weights"].means() for of in (arms, again)]))
     yield f"are {both} ({len(FRESH) + len(AGAIN)} seeds, p {both.p:.3f})"
+    both = Gap.paired(np.concatenate(ends))
+    yield f"both together are {both} (p {both.p:.2f})"
 
 
 def main() -> None:
