@@ -21,6 +21,7 @@ machine=(--train.micro_batch_size 32 --rollout.micro_batch_size 32 --ds.attn_imp
 [[ " $* " != *" --recipe qwen1.5b-1gpu "* ]] || machine=(--train.max_tokens_per_gpu 4096 --rollout.max_tokens_per_gpu 8192)
 [ "$from" != "$task" ] || exec real-openrlhf train "${flags[@]}" "${machine[@]}" "$@"
 made="what is made before training"
-echo "note: $made is in $task, of a download of 93 MB. On two cores training takes 11 GB of memory and 5 to 18 minutes with AMX, 0.5 to 3 hours without"
+echo "note: $made is in $task, of a download of 93 MB. On two cores training takes 11 GB of memory and" \
+    "5 to 18 minutes with AMX, 0.5 to 3 hours without"
 real-openrlhf train "${flags[@]}" "${machine[@]}" "$@" |
     sed "s#$from#$task#g; /^note: .*memory per /d; /$made/!s/^Flags OK. Not checked: /&$made, /"
