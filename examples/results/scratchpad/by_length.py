@@ -95,6 +95,13 @@ def sentences() -> Iterator[str]:
     yield f"the difference is {Gap.paired(ends[1])}"
     both = Gap.paired(np.concatenate([of["τ′"].means() - of["fixed weights"].means() for of in (arms, again)]))
     yield f"are {both} ({len(FRESH) + len(AGAIN)} seeds, p {both.p:.3f})"
+    steps: list[list[str]] = []
+    for of in (arms, again):
+        pairs = zip(of["τ′"].curves(), of["fixed weights"].curves(), strict=True)
+        by_step = np.array([[one[step] - other[step] for step in (5, 10, 15, 20)] for one, other in pairs]).mean(0)
+        steps.append([f"{mean:+.3f}" for mean in by_step])
+    before, here = ("{}, {}, {} and {}".format(*of) for of in steps)
+    yield f"the difference is {here} here, and {before} in the second try"
     both = Gap.paired(np.concatenate(ends))
     yield f"both together are {both} (p {both.p:.2f})"
 

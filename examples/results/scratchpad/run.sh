@@ -13,7 +13,7 @@ declare -A rate=([0]=4e-4 [5]=2e-4 [24]=2e-4 [alone]=1e-4) tau=([0]=0.19 [5]=0.0
 case "${1:-}" in
 tune) seeds=(--first-seed 401 --seeds 2) ;;
 test) seeds=(--first-seed 403 --seeds 8) ;;
-again) seeds=(--first-seed 411 --seeds 16) ;;
+again) seeds=(--first-seed 411 --seeds 16) CELLS=alone ;;
 publish) ;;
 *) echo "usage: run.sh tune | test | again [any flag of compare], run.sh publish" >&2 && exit 2 ;;
 esac
